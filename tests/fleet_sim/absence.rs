@@ -5,11 +5,13 @@
 //! that was heard of too long ago.
 
 use carom_model::replication::absence::{self, CodeForm};
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
 use carom_shards::CodeLength;
 
 use crate::codes::{Index, PARTS, is_slug, part_of, value_of};
 use crate::guards::Guard;
+use crate::requests::known;
 use crate::world::{World, note};
 
 /// Counter values behind the highest one that a node has heard of that others may have leased since.
@@ -72,10 +74,17 @@ impl World {
             return false;
         }
         let is_denied = absence::is_denied(form, bound, is_settled, false);
-        match self.redis.state(index) {
+        let reads = self.versions.reads(node) || self.guard == Some(Guard::Unread);
+        let theirs = match self.redis.received(index, reads) {
+            Some(ReceivedState::Unread(_)) => return false,
+            // A node that takes no notice of such a state finds none.
+            Some(_) if !self.versions.reads(node) && self.redis.is_later(index) => None,
+            theirs => theirs.and_then(known),
+        };
+        match &theirs {
             // Redis may have lost another link of the slug.
             Some(theirs) if theirs.is_link() => mine.is_some_and(|mine| rules::is_over(mine, theirs)) && is_denied,
-            theirs => theirs.is_some_and(is_final) || is_denied,
+            theirs => theirs.as_ref().is_some_and(is_final) || is_denied,
         }
     }
 
@@ -93,6 +102,7 @@ impl World {
         let at = &self.nodes[node];
         let is_read = |part: usize| at.has_read(part, &self.redis);
         at.followed.is_empty()
+            && !at.places.has_marks
             && !at.outbox.has_passed_over()
             && !at.store.now.compare.contains(&true)
             && (0..PARTS).all(is_read)

@@ -9,10 +9,11 @@ use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{EntryId, Partition};
 
 use crate::adapter;
-use crate::codes::{Index, code_at};
+use crate::codes::Index;
 use crate::guards::Guard;
 use crate::node::Node;
 use crate::redis::{Answer, Command, Redis};
+use crate::versions::{self, found};
 
 /// How far a comparison has come. It is in memory only.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,6 +71,7 @@ impl Node {
         &mut self,
         redis: &mut Redis,
         (part, most, now): (usize, usize, u64),
+        reads: bool,
         guard: Option<Guard>,
     ) -> bool {
         let follower = &mut self.followers[part];
@@ -85,7 +87,7 @@ impl Node {
                     follower.missed |= follower.expected.iter().any(|expected| expected.id <= to.id);
                 }
                 follower.position = Some(to);
-                let states = entries.iter().map(decode).collect();
+                let states = entries.iter().map(|entry| decode(entry, reads)).collect();
                 self.followed.push_back(adapter::followed(part, states, to));
             }
             Read::Gap => {
@@ -119,6 +121,7 @@ impl Node {
         &mut self,
         redis: &mut Redis,
         (part, now): (usize, u64),
+        reads: bool,
         guard: Option<Guard>,
         ask: impl FnOnce(&mut Redis, &Command) -> Option<Answer>,
     ) -> bool {
@@ -133,8 +136,8 @@ impl Node {
                 follower.expected.clear();
             }
             Comparing::Down(from) => match redis.scan(part, from).cloned() {
-                Some((index, state)) => {
-                    orders.push_back(WriterOrder::ComparedStates(vec![(code_at(index), state)]));
+                Some((index, _)) => {
+                    orders.extend(redis.received(index, reads).map(|state| found(index, state)));
                     follower.comparing = Comparing::Down(index + 1);
                 }
                 // What was found must be in the store first, or it would not be brought again should Redis lose it now.
@@ -150,12 +153,12 @@ impl Node {
                     follower.comparing = Comparing::Wait;
                     return true;
                 };
-                if redis.state(*index) != Some(mine) {
+                let is_equal = redis.state(*index) == Some(mine) && (reads || !redis.is_later(*index));
+                if !is_equal {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
-                        (Verdict::Held(state), _) => {
-                            orders.push_back(WriterOrder::ComparedStates(vec![(code_at(*index), state)]));
-                        }
+                        (Verdict::Held(state), _) => orders.push_back(found(*index, ReceivedState::Known(state))),
+                        (Verdict::HeldUnread(text), _) => orders.push_back(found(*index, ReceivedState::Unread(text))),
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}
                     }
@@ -199,8 +202,8 @@ fn judge_without(guard: Option<Guard>, position: Option<StreamPosition>, entries
     }
 }
 
-fn decode(entry: &StreamEntry) -> (StreamPosition, Option<StreamChange>) {
-    let state = entry.code.and_then(|code| Some((code, ReceivedState::from_text(code, &entry.text).ok()?)));
+fn decode(entry: &StreamEntry, reads: bool) -> (StreamPosition, Option<StreamChange>) {
+    let state = entry.code.and_then(|code| Some((code, versions::from_text(code, &entry.text, reads)?)));
     let told = state.map(|(code, state)| StreamChange { code, state, displaced: entry.displaced });
     (StreamPosition::of(entry), told)
 }

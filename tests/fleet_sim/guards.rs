@@ -43,4 +43,14 @@ pub(crate) enum Guard {
     Heard,
     /// A node denies a slug that looks like a generated code only if it has read the streams.
     Followed,
+    /// An entry that a node cannot decode holds its place.
+    Place,
+    /// The mark of a code is still there after a restart.
+    Marked,
+    /// A node reads marked codes again.
+    Again,
+    /// Nodes write what all of them read.
+    Agreed,
+    /// A state that a node cannot decode is not missing.
+    Unread,
 }

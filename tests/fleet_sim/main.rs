@@ -21,11 +21,15 @@
 //! 5. A node whose client was told that a link is gone does not show it again.
 //! 6. A link that was changed does not expire: here, a change is that its end was moved.
 //! 7. No node answers 404 for an acknowledged link (`absence.rs`, `vouching.rs`).
+//! 8. Nodes of two versions (`versions.rs`): a node does not serve a state after it has read a newer one that it cannot
+//!    decode. After the upgrade it has all states. While all nodes are heard of and none goes back to the older version,
+//!    each of them can decode everything.
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
-//! decides, clocks run fast or slow, and processes stand still anywhere.
+//! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
+//! `visits::batches` and `visits::exchange` decide.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
@@ -53,6 +57,7 @@
 mod absence;
 mod adapter;
 mod codes;
+mod counts;
 mod faults;
 mod follower;
 mod guards;
@@ -60,10 +65,12 @@ mod ledger;
 mod members;
 mod node;
 mod redis;
+mod requests;
 mod rest;
 mod rng;
 mod store;
 mod trace;
+mod versions;
 mod vouching;
 mod world;
 
@@ -138,6 +145,11 @@ fn membership_guarantees_hold_in_every_schedule() {
     must_hold(members::World::run, MEMBERS_SCHEDULES);
 }
 
+#[test]
+fn visits_count_once_in_every_schedule() {
+    must_hold(counts::World::run, COUNTS_SCHEDULES);
+}
+
 /// Without this, some schedule breaks a promise.
 fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     let found = search(run, GUARD_SCHEDULES, Some(guard));
@@ -150,6 +162,9 @@ const SCHEDULES: u64 = 200_000;
 
 /// Schedules of the world of members, which take less than 10 seconds on two cores.
 const MEMBERS_SCHEDULES: u64 = 80_000;
+
+/// Schedules of the world of counts.
+const COUNTS_SCHEDULES: u64 = 40_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
@@ -185,6 +200,11 @@ guards! {
     a_slug_in_the_form_of_a_code_is_in_the_streams: Guard::Followed,
     a_node_vouches_once_redis_has_its_links: Guard::Empty,
     a_node_vouches_for_the_time_before_it_heard: Guard::Heard,
+    undecoded_entry_holds_its_place: Guard::Place,
+    mark_outlives_the_process: Guard::Marked,
+    marked_codes_are_read_again: Guard::Again,
+    nodes_write_what_all_of_them_read: Guard::Agreed,
+    undecoded_state_is_not_missing: Guard::Unread,
 }
 
 guards! {
@@ -200,4 +220,20 @@ guards! {
     who_came_back_too_late_throws_away: members::Guard::GiveUp,
     what_redis_has_is_not_used_again: members::Guard::Used,
     two_heartbeats_at_one_time_differ: members::Guard::Number,
+}
+
+guards! {
+    counts::World::run,
+    batch_with_a_known_number_is_skipped: counts::Guard::Once,
+    batch_behind_a_gap_waits: counts::Guard::Gap,
+    batch_is_published_after_its_sync: counts::Guard::Synced,
+    logs_of_the_last_process_are_synced: counts::Guard::Recovered,
+    mark_of_a_fold_has_the_numbers_of_its_batches: counts::Guard::Reached,
+    rows_count_after_their_mark: counts::Guard::Mark,
+    older_copy_is_another_origin: counts::Guard::Renew,
+    rows_of_a_snapshot_count_after_its_end: counts::Guard::Building,
+    snapshot_replaces_what_is_in_memory: counts::Guard::Replaced,
+    forgotten_origins_are_noted_by_others: counts::Guard::Lagging,
+    publisher_without_an_answer_compares: counts::Guard::Unsure,
+    slot_is_free_after_its_last_piece: counts::Guard::Freed,
 }

@@ -9,7 +9,7 @@ use carom::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkChange, StoreRequest, StreamChange, WriterOrder,
     WriterReply,
 };
-use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
+use carom::services::writer::planner::{CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, State, rules};
@@ -21,6 +21,7 @@ use crate::guards::Guard;
 use crate::ledger::{Fate, Ledger, What};
 use crate::rng::Rng;
 use crate::store::{Batch, Store};
+use crate::versions::{self, Places};
 
 /// A node of the fleet.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) cut: bool,
     /// How far its clock is off.
     pub(crate) clock: i64,
+    /// The newest states that it has read and could not decode.
+    pub(crate) places: Places,
     /// Echoes that the outbox waits for; only for the guard that ends the waiting.
     echoes: Vec<Echo>,
 }
@@ -80,6 +83,7 @@ impl Node {
             values: VecDeque::new(),
             cut: false,
             clock: 0,
+            places: Places::default(),
             echoes: Vec::new(),
         }
     }
@@ -156,7 +160,7 @@ impl Node {
         }
         let mut removed = Vec::new();
         let mut plan = CommitPlanner::new(&mut self.outbox, now);
-        let states = &self.store.now.states;
+        let disk = &self.store.now;
         for order in orders {
             tell(&order);
             match &order {
@@ -166,7 +170,9 @@ impl Node {
                 WriterOrder::PositionLost { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
                 _ => {}
             }
-            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
+            self.places.note(&order, guard);
+            let order = if guard == Some(Guard::Place) { versions::without_unread(order) } else { order };
+            plan.add(order, |code| disk.code_state(index_of(code)));
         }
         let acknowledges = plan.needs_sync();
         for conflict in plan.conflicts() {

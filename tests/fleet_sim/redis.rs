@@ -4,19 +4,21 @@
 //! last commands; a failover loses those. A master may come back empty or from an old dump. Entries have the names that
 //! Redis gives: by the server's clock, but always above the last one, and streams are trimmed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use carom_model::link::Version;
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::lease::{self, CodeCounter, Granted};
 use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{EntryId, State};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::adapter;
 use crate::codes::{Index, PARTS, States, code_at, part_of};
 use crate::guards::Guard;
+use crate::versions::{self, Form};
 
 /// The margin in the model; far above what a schedule leases, as in production.
 pub(crate) const MARGIN: u64 = 64;
@@ -76,6 +78,8 @@ impl Item {
 #[derive(Clone, Default, Debug)]
 struct Data {
     states: States,
+    /// Codes whose state is of a kind that only the next version knows.
+    later: BTreeSet<Index>,
     stream: VecDeque<Item>,
     last: EntryId,
 }
@@ -83,6 +87,11 @@ struct Data {
 impl Data {
     fn apply(&mut self, change: Change, trim: usize) {
         if let Some((index, state)) = change.state {
+            if change.is_later {
+                self.later.insert(index);
+            } else {
+                self.later.remove(&index);
+            }
             self.states.set(index, Some(state));
         }
         self.last = change.item.id;
@@ -96,6 +105,7 @@ impl Data {
 #[derive(Clone, Debug)]
 struct Change {
     state: Option<(Index, State)>,
+    is_later: bool,
     item: Item,
 }
 
@@ -121,7 +131,7 @@ pub(crate) struct Redis {
     /// Number of replicas; 0 if there are none.
     pub(crate) replicas: u64,
     /// Commands on their way that nobody waits for any more.
-    pub(crate) delayed: Vec<(Command, u8)>,
+    pub(crate) delayed: Vec<(Command, Form, u8)>,
     shards: [Shard; PARTS],
     trim: usize,
     /// The counter, what the replica has of it, and the last dump.
@@ -154,10 +164,12 @@ impl Redis {
     }
 
     /// Runs a script.
-    pub(crate) fn execute(&mut self, command: &Command, now: u64) -> Answer {
+    pub(crate) fn execute(&mut self, command: &Command, form: Form, now: u64) -> Answer {
         let index = command.index();
+        let is_unread = !form.reads && self.is_later(index);
         let stored = self.shards[part_of(index)].master.states.get(index);
         let verdict = match command {
+            _ if is_unread => versions::over_unread(stored.unwrap(), command),
             Command::Claim(_, link) if self.guard == Some(Guard::InsertIfAbsent) => Verdict::Accepted(link.clone()),
             Command::Claim(_, link) => rules::claim(stored, link),
             Command::Remove(_, claim, at) => adapter::remove(stored, *claim, *at),
@@ -169,12 +181,14 @@ impl Redis {
         };
         let echo = match &verdict {
             Verdict::Accepted(state) => {
-                let displaced = rules::displaced(stored, state);
-                for (other, changes) in &mut self.delayed {
+                // A script that does not know the kind takes it for no link.
+                let displaced = rules::displaced(stored.filter(|_| !is_unread), state);
+                for (other, _, changes) in &mut self.delayed {
                     *changes += u8::from(other.index() == index);
                 }
-                let text = state.to_text(&code_at(index)).into();
-                Some(self.append(part_of(index), Some((index, state.clone())), text, displaced, now))
+                let (text, is_later) = versions::to_text(index, state, form);
+                let change = (Some((index, state.clone())), is_later, text.into());
+                Some(self.append(part_of(index), change, displaced, now))
             }
             Verdict::Same => self.shards[part_of(index)].master.stream.back().map(Item::place),
             Verdict::Held(_) | Verdict::HeldUnread(_) | Verdict::Absent => None,
@@ -185,8 +199,7 @@ impl Redis {
     fn append(
         &mut self,
         part: usize,
-        state: Option<(Index, State)>,
-        text: Rc<[u8]>,
+        (state, is_later, text): (Option<(Index, State)>, bool, Rc<[u8]>),
         displaced: Option<Version>,
         now: u64,
     ) -> StreamPosition {
@@ -201,7 +214,7 @@ impl Redis {
         }
         shard.made.push(StreamPosition { id, check });
         let item = Item { id, code: state.as_ref().map(|(index, _)| *index), text, displaced };
-        let change = Change { state, item };
+        let change = Change { state, is_later, item };
         if self.replicas > 0 {
             shard.lag.push_back(change.clone());
         }
@@ -218,7 +231,8 @@ impl Redis {
     /// Appends an entry that only marks a place.
     pub(crate) fn mark(&mut self, part: usize, now: u64) -> StreamPosition {
         self.nonce += 1;
-        self.append(part, None, self.nonce.to_le_bytes().as_slice().into(), None, now)
+        let text = self.nonce.to_le_bytes().as_slice().into();
+        self.append(part, (None, false, text), None, now)
     }
 
     /// The last entry of a stream, which is made if there is none.
@@ -237,6 +251,20 @@ impl Redis {
     /// The state of a code.
     pub(crate) fn state(&self, index: Index) -> Option<&State> {
         self.shards[part_of(index)].master.states.get(index)
+    }
+
+    /// True if the state of a code is of a kind that only the next version knows.
+    pub(crate) fn is_later(&self, index: Index) -> bool {
+        self.shards[part_of(index)].master.later.contains(&index)
+    }
+
+    /// The state of a code, as a node receives it that reads the next version or not.
+    pub(crate) fn received(&self, index: Index, reads: bool) -> Option<ReceivedState> {
+        let state = self.state(index)?;
+        if reads || !self.is_later(index) {
+            return Some(ReceivedState::Known(state.clone()));
+        }
+        Some(ReceivedState::Unread(versions::later_text(index, state).into()))
     }
 
     /// All states.
@@ -267,7 +295,7 @@ impl Redis {
 
     /// Drops the commands in flight to a server.
     fn break_connections(&mut self, part: usize) {
-        self.delayed.retain(|(command, _)| part_of(command.index()) != part);
+        self.delayed.retain(|(command, ..)| part_of(command.index()) != part);
     }
 
     /// Keeps a dump of a partition.

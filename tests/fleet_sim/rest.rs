@@ -32,6 +32,12 @@ impl World {
                 self.redis.delayed.pop();
             }
         }
+        self.settle_down()?;
+        // The nodes of the older version are upgraded, and read again what they could not decode.
+        if self.upgrade_all()? { self.settle_down() } else { Ok(()) }
+    }
+
+    fn settle_down(&mut self) -> Result<(), String> {
         let mut ticks = 0;
         for round in 0..ROUNDS_MAX {
             (self.step, self.now) = (self.step + 1, self.now + 1);
@@ -47,6 +53,7 @@ impl World {
                     moved |= self.commit_up_to(node, 8, Cut::Not)?;
                 }
                 moved |= delivers && self.deliver(node);
+                moved |= follows && self.read_again(node);
                 if compares {
                     moved |= (0..PARTS).fold(false, |moved, part| self.compare_part(node, part) | moved);
                 }
@@ -70,12 +77,14 @@ impl World {
             if !node.is_idle() || !node.outbox.is_empty() || disk.compare.contains(&true) || !disk.outbox.is_empty() {
                 return Err(format!("node {} still waits: {:?}, {:?}", node.id, node.outbox, disk.compare));
             }
+            self.check_marks(node)?;
             let differs = |(index, state): &&(Index, State)| self.redis.state(*index) != Some(state);
             if let Some((index, state)) = disk.states.iter().find(differs) {
                 let has = self.redis.state(*index);
                 return Err(format!("node {} has {state:?} under code {index}, Redis has {has:?}", node.id));
             }
-            if let Some((index, state)) = theirs.iter().find(|(index, _)| disk.states.get(*index).is_none()) {
+            let lacks = |index: Index| disk.states.get(index).is_none() && !disk.unread.contains_key(&index);
+            if let Some((index, state)) = theirs.iter().find(|(index, _)| lacks(*index)) {
                 return Err(format!("node {} has nothing under code {index}, Redis has {state:?}", node.id));
             }
         }

@@ -1,16 +1,21 @@
 //! The store of a node: batches are atomic and ordered, and a power loss may take the last ones.
 
-use carom::services::writer::planner::Writes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carom::services::writer::planner::{CodeState, Writes};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 
-use crate::codes::{PARTS, States, index_of};
+use crate::codes::{Index, PARTS, States, index_of};
 
 /// The data on disk after some batches.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Disk {
     /// The states of codes.
     pub(crate) states: States,
+    /// Marked codes, with the texts that this version could not decode.
+    pub(crate) unread: BTreeMap<Index, Arc<[u8]>>,
     /// The entries of the outbox, in order.
     pub(crate) outbox: Vec<Delivery>,
     /// The places in the streams.
@@ -40,6 +45,12 @@ impl Disk {
                 for (code, state) in &writes.states {
                     self.states.set(index_of(code), state.clone());
                 }
+                for (code, text) in &writes.unread {
+                    match text {
+                        Some(text) => _ = self.unread.insert(index_of(code), Arc::clone(text)),
+                        None => _ = self.unread.remove(&index_of(code)),
+                    }
+                }
                 self.outbox.retain(|delivery| !writes.outbox.removed.contains(&delivery.seq));
                 self.outbox.extend(&writes.outbox.added);
                 for (partition, position) in &writes.positions {
@@ -49,6 +60,14 @@ impl Disk {
                     self.compare[partition.index()] = *compare;
                 }
             }
+        }
+    }
+
+    /// The stored state of a code.
+    pub(crate) fn code_state(&self, index: Index) -> CodeState {
+        match (self.unread.get(&index), self.states.get(index)) {
+            (Some(text), _) => CodeState::Unread(Arc::clone(text)),
+            (None, state) => state.cloned().map_or(CodeState::Absent, CodeState::Held),
         }
     }
 
@@ -79,6 +98,13 @@ impl Store {
         for batch in self.unsynced.drain(..) {
             self.synced.apply(&batch);
         }
+    }
+
+    /// Forgets which codes were marked.
+    pub(crate) fn forget_marks(&mut self) {
+        self.sync();
+        self.now.unread.clear();
+        self.synced.unread.clear();
     }
 
     /// How many batches a power loss may take.

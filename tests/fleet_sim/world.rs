@@ -1,34 +1,25 @@
 //! A schedule: nodes, Redis and clients, and a step at a time of any of them, chosen by the seed.
 
-use std::sync::Arc;
-
-use carom::bridge::{FleetDecision, OutboxReply, StoreRequest, Ticket, WriterOrder};
+use carom::bridge::{OutboxReply, WriterOrder};
 use carom::services::writer::planner::Writes;
-use carom_model::access::Scope;
-use carom_model::link::history::Author;
-use carom_model::link::labels::LinkLabels;
-use carom_model::link::patch::Patch;
-use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
-use carom_model::replication::{Partition, State, lease, rules};
-use carom_shards::{CoreId, Policy};
+use carom_model::replication::state::ReceivedState;
+use carom_model::replication::{Partition, lease, rules};
 
 use crate::adapter;
-use crate::codes::{Index, PARTS, SLUGS, VALUES, code_at, index_of, is_slug, issued, part_of};
+use crate::codes::{PARTS, VALUES, code_at, index_of, part_of};
 use crate::faults::Faults;
 use crate::guards::Guard;
-use crate::ledger::{Ledger, What, number_of};
+use crate::ledger::Ledger;
 use crate::node::{Cut, Node};
 use crate::redis::{Answer, Command, Redis};
 use crate::rng::Rng;
 use crate::store::Batch;
 use crate::trace::brief;
+use crate::versions::Versions;
 use crate::vouching::Vouchers;
-
-/// Requests in one schedule.
-const REQUESTS_MAX: usize = 24;
 
 /// The fate of a command.
 #[derive(Debug)]
@@ -59,9 +50,11 @@ pub(crate) struct World {
     pub(crate) known: Vec<u64>,
     /// The statements of the nodes about their links, and the clients that wait for them.
     pub(crate) vouchers: Vouchers,
-    claims: u64,
+    pub(crate) claims: u64,
     /// True if nodes take changes while they cannot ask.
-    alone: bool,
+    pub(crate) alone: bool,
+    /// The versions of the nodes.
+    pub(crate) versions: Versions,
     /// True if the steps are told.
     pub(crate) trace: bool,
 }
@@ -86,6 +79,7 @@ impl World {
         let count = 2 + rng.below(2);
         let alone = rng.permille(800);
         let nodes = (0..count).map(Node::new).collect();
+        let versions = Versions::draw(count, &mut rng);
         let mut world = World {
             rng,
             faults,
@@ -100,6 +94,7 @@ impl World {
             vouchers: Vouchers::new(count),
             claims: 0,
             alone,
+            versions,
             trace,
         };
         note!(world, "{count} nodes, {replicas} replicas, {}", brief(&world.faults));
@@ -176,6 +171,8 @@ impl World {
                 Ok(true)
             }
             94 | 95 => self.look(node),
+            96..98 => self.change_version(node),
+            98 => Ok(self.read_again(node)),
             _ => self.fault(node),
         }
     }
@@ -186,13 +183,14 @@ impl World {
     }
 
     /// Sends a command and waits for a while.
-    fn call(&mut self, node: usize, command: &Command) -> Heard {
+    pub(crate) fn call(&mut self, node: usize, command: &Command) -> Heard {
         let (now, faults) = (self.now, self.faults);
+        let form = self.form_of(node);
         if !self.reaches(node) {
             return Heard::Nothing { asked: self.rng.permille(300) };
         }
         if !self.rng.permille(faults.command) {
-            return Heard::Answer(self.redis.execute(command, now));
+            return Heard::Answer(self.redis.execute(command, form, now));
         }
         let fate = self.rng.below(6);
         note!(self, "  command of node {node}: fate {fate}");
@@ -200,21 +198,21 @@ impl World {
             // Lost on the way.
             0 => {}
             // Done, and the answer is lost.
-            1 => _ = self.redis.execute(command, now),
+            1 => _ = self.redis.execute(command, form, now),
             // Done when nobody waits any more.
-            2 => self.redis.delayed.push((command.clone(), 0)),
+            2 => self.redis.delayed.push((command.clone(), form, 0)),
             // Sent again by the library: the first answer came, and the second is still to be done.
             3 if faults.resend => {
-                let answer = self.redis.execute(command, now);
+                let answer = self.redis.execute(command, form, now);
                 if matches!(answer.verdict, Verdict::Accepted(_)) {
-                    self.redis.delayed.push((command.clone(), 0));
+                    self.redis.delayed.push((command.clone(), form, 0));
                 }
                 return Heard::Answer(answer);
             }
             // Sent again by the library: the first answer was lost.
             4 if faults.resend => {
-                self.redis.execute(command, now);
-                return Heard::Answer(self.redis.execute(command, now));
+                self.redis.execute(command, form, now);
+                return Heard::Answer(self.redis.execute(command, form, now));
             }
             _ => return Heard::Nothing { asked: false },
         }
@@ -227,160 +225,14 @@ impl World {
             return false;
         }
         let at = self.rng.below(self.redis.delayed.len());
-        let (command, changes) = self.redis.delayed.swap_remove(at);
+        let (command, form, changes) = self.redis.delayed.swap_remove(at);
         if changes > 1 {
             // What comes after so many other changes cannot be told from something new; it must not come that late.
             return true;
         }
-        let answer = self.redis.execute(&command, self.now);
+        let answer = self.redis.execute(&command, form, self.now);
         note!(self, "late: {}: {}", brief(&command), brief(&answer));
         true
-    }
-
-    fn create_issued(&mut self, node: usize) -> bool {
-        if self.ledger.requests.len() >= REQUESTS_MAX {
-            return false;
-        }
-        let Some(value) = self.nodes[node].values.pop_front() else { return false };
-        self.create(node, issued(value))
-    }
-
-    fn create_slug(&mut self, node: usize) -> bool {
-        let slug = self.rng.below(SLUGS) as Index;
-        self.ledger.requests.len() < REQUESTS_MAX && self.create(node, slug)
-    }
-
-    fn create(&mut self, node: usize, index: Index) -> bool {
-        self.claims += 1;
-        let claim = self.claims;
-        let free = self.nodes[node].store.now.states.get(index).filter(|state| state.is_free());
-        let link = Arc::new(Link {
-            code: code_at(index),
-            policy: Policy::default(),
-            target: format!("https://e.org/{claim}"),
-            created_ms: self.now,
-            origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
-            // Redis may have forgotten what was there before.
-            version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim, edit: 0 },
-            labels: LinkLabels::default(),
-        });
-        let token = self.ledger.begin(node, index, What::Create(claim));
-        let state = State::Link(Arc::clone(&link));
-        let heard = self.call(node, &Command::Claim(index, state.clone()));
-        note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
-        let decision = self.decision_on(index, Some(state), heard);
-        let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), token) };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
-        true
-    }
-
-    fn delete(&mut self, node: usize) -> bool {
-        let requests = &self.ledger.requests;
-        if requests.is_empty() || requests.len() >= REQUESTS_MAX {
-            return false;
-        }
-        let index = requests[self.rng.below(requests.len())].code;
-        let token = self.ledger.begin(node, index, What::Delete(None, None));
-        let at = self.now.saturating_add_signed(self.nodes[node].clock);
-        // The gateway asks first which link there is, and deletes that one.
-        let heard = match self.redis.state(index).cloned() {
-            _ if !self.reaches(node) => Heard::Nothing { asked: false },
-            Some(state) if state.is_link() => self.call(node, &Command::Remove(index, state.version().claim, at)),
-            Some(state) => Heard::Answer(Answer { verdict: Verdict::Held(state), echo: None }),
-            None => Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }),
-        };
-        note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
-        let decision = self.decision_on(index, None, heard);
-        let request = StoreRequest::Delete {
-            code: code_at(index),
-            by: Scope::ALL,
-            author: Author::default(),
-            ticket: Ticket::new(CoreId(0), token),
-        };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
-        true
-    }
-
-    /// A node asks for the end of a link that is over, as far as it knows: nobody has changed it.
-    fn expire(&mut self, node: usize) -> bool {
-        if self.ledger.requests.is_empty() {
-            return false;
-        }
-        let index = self.ledger.requests[self.rng.below(self.ledger.requests.len())].code;
-        let at = self.now.saturating_add_signed(self.nodes[node].clock);
-        let state = self.nodes[node].store.now.states.get(index).filter(|state| state.is_link()).cloned();
-        let Some(state) = state.filter(|state| number_of(Some(state)).is_none()) else { return false };
-        self.ledger.expiries.push(state.version().claim);
-        // What comes of it is heard through the stream, and no other way.
-        let heard = self.call(node, &Command::Expire(index, state, at));
-        note!(self, "node {node} expires code {index}: {}", brief(&heard));
-        true
-    }
-
-    fn change(&mut self, node: usize) -> bool {
-        let requests = &self.ledger.requests;
-        if requests.is_empty() || requests.len() >= REQUESTS_MAX {
-            return false;
-        }
-        let index = requests[self.rng.below(requests.len())].code;
-        self.claims += 1;
-        let number = self.claims;
-        let token = self.ledger.begin(node, index, What::Change(number, None));
-        let patch = Patch { title: Some(Some(number.to_string())), ..Patch::default() };
-        // The gateway asks first which link there is, and offers that one with the change.
-        let mine = self.nodes[node].store.now.states.get(index).cloned();
-        let (heard, asked) = match self.redis.state(index).cloned() {
-            _ if !self.reaches(node) => (Heard::Nothing { asked: false }, None),
-            theirs => match rules::newest(mine, theirs) {
-                Some(State::Link(link)) => {
-                    let changed = patch.apply(&link).expect("a title is contrary to nothing");
-                    let changed = State::Link(Arc::new(Link { version: link.version.edited(), ..changed }));
-                    // Others may be faster.
-                    let faster = if self.rng.permille(100) { self.hasten(index) } else { None };
-                    let heard = match faster {
-                        Some(state) => Heard::Answer(Answer { verdict: Verdict::Held(state), echo: None }),
-                        None => self.call(node, &Command::Offer(index, changed.clone())),
-                    };
-                    (heard, Some(changed))
-                }
-                Some(gone) => (Heard::Answer(Answer { verdict: Verdict::Held(gone), echo: None }), None),
-                None => (Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }), None),
-            },
-        };
-        note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
-        let decision = self.decision_on(index, asked, heard);
-        let ticket = Ticket::new(CoreId(0), token);
-        let request = StoreRequest::Change {
-            code: code_at(index),
-            patch: Box::new(patch),
-            by: Scope::ALL,
-            author: Author::default(),
-            ticket,
-        };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
-        true
-    }
-
-    /// The state in Redis that outranks a change which came too late.
-    fn hasten(&self, index: Index) -> Option<State> {
-        self.redis.state(index).filter(|state| state.is_link()).cloned()
-    }
-
-    /// The decision of the gateway about an answer.
-    fn decision_on(&self, index: Index, asked: Option<State>, heard: Heard) -> FleetDecision {
-        let echo = |at| adapter::echo(part_of(index), at);
-        match heard {
-            Heard::Nothing { asked } => FleetDecision::NoReply { asked, alone: self.alone },
-            Heard::Answer(Answer { verdict: Verdict::Accepted(state), echo: Some(at) }) => {
-                FleetDecision::Accepted { state, echo: echo(at) }
-            }
-            Heard::Answer(Answer { verdict: Verdict::Same, echo: Some(at) }) => {
-                FleetDecision::Accepted { state: asked.unwrap(), echo: echo(at) }
-            }
-            Heard::Answer(Answer { verdict: Verdict::Held(state), .. }) => FleetDecision::Held(state),
-            Heard::Answer(Answer { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
-            Heard::Answer(_) => FleetDecision::NoReply { asked: true, alone: self.alone },
-        }
     }
 
     /// The writer of a node commits some orders.
@@ -399,7 +251,12 @@ impl World {
             }
         };
         let shared = (&mut self.rng, &mut self.ledger);
-        at.commit(shared, now, (most, cut), self.guard, &mut tell)
+        let committed = at.commit(shared, now, (most, cut), self.guard, &mut tell)?;
+        // Otherwise the node goes down now, and serves nothing more.
+        if cut == Cut::Not {
+            self.check_places(node)?;
+        }
+        Ok(committed)
     }
 
     /// The deliverer of a node brings the next state.
@@ -435,7 +292,8 @@ impl World {
             return false;
         }
         let at = &mut self.nodes[node];
-        let moved = at.follow(&mut self.redis, (part, most, self.now), self.guard);
+        let reads = self.versions.reads(node);
+        let moved = at.follow(&mut self.redis, (part, most, self.now), reads, self.guard);
         if moved {
             note!(self, "node {node} follows: {}", brief(&self.nodes[node].followed.back()));
         }
@@ -458,9 +316,9 @@ impl World {
         }
         // Only some commands of a comparison fail; it offers one thing in a step.
         let (lost, done) = (self.rng.permille(self.faults.command), self.rng.permille(500));
-        let (now, trace, step) = (self.now, self.trace, self.step);
-        let moved = self.nodes[node].compare(&mut self.redis, (part, now), self.guard, |redis, command| {
-            let answer = (!lost || done).then(|| redis.execute(command, now));
+        let (now, trace, step, form) = (self.now, self.trace, self.step, self.form_of(node));
+        let moved = self.nodes[node].compare(&mut self.redis, (part, now), form.reads, self.guard, |redis, command| {
+            let answer = (!lost || done).then(|| redis.execute(command, form, now));
             if trace {
                 println!(
                     "{step:>4} node {node} compares, and offers {}: {}, lost: {lost}",
@@ -483,8 +341,10 @@ impl World {
         if self.nodes[node].served.get(index).is_some() {
             return Ok(false);
         }
-        let Some(state) = self.redis.state(index).filter(|state| state.is_link()).cloned() else { return Ok(false) };
-        if !rules::adopts(self.nodes[node].store.now.states.get(index), &state) {
+        let Some(ReceivedState::Known(state)) = self.redis.received(index, self.versions.reads(node)) else {
+            return Ok(false);
+        };
+        if !state.is_link() || !rules::adopts(self.nodes[node].store.now.states.get(index), &state) {
             return Ok(false);
         }
         note!(self, "node {node} looks up code {index}: {}", brief(&state));
@@ -558,6 +418,6 @@ impl World {
         }
         note!(self, "node {node} restarts, power lost: {power}");
         self.end_vouching(node);
-        self.nodes[node].start(&mut self.ledger)
+        self.begin_process(node, power)
     }
 }
