@@ -68,6 +68,8 @@ pub(crate) enum Guard {
     Unsure,
     /// A slot is free again once no log has pieces of it.
     Freed,
+    /// Origins that lack a batch take turns.
+    Turns,
 }
 
 /// The faults of a schedule.

@@ -219,9 +219,12 @@ impl Exchange {
         known.into_iter().map(|origin| (origin.id, about(origin.counted, &origin.node))).collect()
     }
 
-    /// Applies the batches of all other origins.
+    /// Applies the batches of all other origins, and asks for a snapshot of the first one that has lacked a batch for long.
     fn follow(&mut self, own: OriginId, notes: &VisitNotes) -> Result<(), Unfinished> {
-        for (id, text) in notes.origins.iter().filter(|(id, _)| *id != own) {
+        let mut origins: Vec<&(OriginId, String)> = notes.origins.iter().filter(|(id, _)| *id != own).collect();
+        // A snapshot that no node can send must not keep the others waiting.
+        origins.sort_by_key(|(id, _)| self.others.asked(*id));
+        for (id, text) in origins {
             if self.snapshots.is_receiving(*id) {
                 continue;
             }
@@ -229,8 +232,8 @@ impl Exchange {
             let is_read = self.others.is_read(*id, self.counted(*id), since_boot());
             if !is_read || self.follow_one((*id, node), number)? {
                 self.others.is_whole(*id);
-            } else if self.others.is_late(*id, since_boot()) {
-                self.snapshots.ask(*id, node)?;
+            } else if self.others.is_late(*id, since_boot()) && self.snapshots.ask(*id, node)? {
+                self.others.note_asked(*id, since_boot());
             }
         }
         Ok(())

@@ -153,16 +153,17 @@ impl Snapshots {
         self.taking.as_ref().is_some_and(|taking| taking.origin == origin)
     }
 
-    /// Asks for a snapshot of an origin, unless one is being received.
+    /// Asks for a snapshot of an origin. Returns false if one is being received already.
     ///
     /// # Errors
     /// If the operating system has no random bytes.
-    pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<(), StoreError> {
-        if self.taking.is_none() {
-            let request = format!("{:016x}", random()?);
-            self.taking = Some(WantedSnapshot::new(origin, node, request, since_boot()));
+    pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<bool, StoreError> {
+        if self.taking.is_some() {
+            return Ok(false);
         }
-        Ok(())
+        let request = format!("{:016x}", random()?);
+        self.taking = Some(WantedSnapshot::new(origin, node, request, since_boot()));
+        Ok(true)
     }
 
     /// Sends the next chunks of one snapshot, and stores those of the other that have come.

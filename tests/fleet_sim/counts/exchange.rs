@@ -146,7 +146,12 @@ impl World {
     }
 
     fn follow(&mut self, node: usize, own: OriginId, origins: &[(OriginId, u64)]) -> Result<(), Failed> {
-        for (id, number) in origins.iter().copied().filter(|(id, _)| *id != own) {
+        let mut origins: Vec<(OriginId, u64)> = origins.iter().copied().filter(|(id, _)| *id != own).collect();
+        if self.guard != Some(Guard::Turns) {
+            let others = &self.process(node).others;
+            origins.sort_by_key(|(id, _)| others.asked(*id));
+        }
+        for (id, number) in origins {
             let now = self.now;
             let process = self.process(node);
             if process.taking.as_ref().is_some_and(|taking| taking.origin == id) {
@@ -162,7 +167,9 @@ impl World {
                 self.requests += 1;
                 let request = format!("r{}", self.requests);
                 note!(self, "node {node} wants a snapshot of {id}: {request}");
-                self.process(node).taking = Some(WantedSnapshot::new(id, "other", request, now));
+                let process = self.process(node);
+                process.others.note_asked(id, now);
+                process.taking = Some(WantedSnapshot::new(id, "other", request, now));
             }
         }
         Ok(())
