@@ -190,7 +190,8 @@ pub enum WriterOrder {
     ComparedStates(Vec<(Code, State)>),
     /// States in Redis that this version cannot decode.
     Unread(Vec<(Code, Arc<[u8]>)>),
-    /// States that a look-up found in Redis.
+    /// States that Redis had when a look-up found them, or when a code was marked. Until the stream shows them, Redis may
+    /// lose them.
     LookedUpStates(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.
     Delivered(Vec<OutboxReply>),

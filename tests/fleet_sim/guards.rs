@@ -49,6 +49,8 @@ pub(crate) enum Guard {
     Marked,
     /// A node reads marked codes again.
     Again,
+    /// A node brings Redis the states of marked codes, once it can decode them.
+    Kept,
     /// Nodes write what all of them read.
     Agreed,
     /// A state that a node cannot decode is not missing.

@@ -203,6 +203,7 @@ guards! {
     undecoded_entry_holds_its_place: Guard::Place,
     mark_outlives_the_process: Guard::Marked,
     marked_codes_are_read_again: Guard::Again,
+    state_of_a_marked_code_is_delivered: Guard::Kept,
     nodes_write_what_all_of_them_read: Guard::Agreed,
     undecoded_state_is_not_missing: Guard::Unread,
 }

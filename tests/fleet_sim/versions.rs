@@ -18,6 +18,7 @@ use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::{ReceivedState, StateHead};
 use carom_shards::Code;
 
+use crate::adapter;
 use crate::codes::{Index, code_at, index_of, part_of};
 use crate::guards::Guard;
 use crate::node::Node;
@@ -190,8 +191,14 @@ impl World {
         }
         // The kept texts may be readable by now.
         for (index, text) in at.store.now.unread.clone() {
-            if let Some(state @ ReceivedState::Known(_)) = from_text(code_at(index), &text, reads) {
-                at.followed.push_back(found(index, state));
+            if let Some(ReceivedState::Known(state)) = from_text(code_at(index), &text, reads) {
+                // Redis may have lost it, and no other node have it.
+                let order = if self.guard == Some(Guard::Kept) {
+                    found(index, ReceivedState::Known(state))
+                } else {
+                    adapter::looked_up(vec![(code_at(index), state)])
+                };
+                at.followed.push_back(order);
             }
         }
         Ok(())
@@ -245,11 +252,22 @@ impl World {
         Ok(true)
     }
 
-    /// A node has marked the codes that it cannot decode, and no others.
+    /// A node has marked the codes that it cannot decode, and no others. Redis may have lost a state that no node can decode
+    /// any more, and have an older one or none: then the mark stays until the node is upgraded.
     pub(crate) fn check_marks(&self, node: &Node) -> Result<(), String> {
+        let reads = self.versions.reads(node.id);
         for (index, text) in &node.store.now.unread {
-            let theirs = self.redis.received(*index, self.versions.reads(node.id));
-            if theirs != Some(ReceivedState::Unread(Arc::clone(text))) {
+            let theirs = self.redis.received(*index, reads);
+            let marked = StateHead::of(text).unwrap();
+            let is_lost = match &theirs {
+                None => true,
+                Some(ReceivedState::Known(theirs)) => !rules::follows(Some(&marked), theirs),
+                Some(ReceivedState::Unread(theirs)) => {
+                    rules::is_earlier(StateHead::of(theirs).unwrap().version, marked.version)
+                }
+            };
+            let may_stay = is_lost && !reads && self.ledger.losses[part_of(*index)] > 0;
+            if !may_stay && theirs != Some(ReceivedState::Unread(Arc::clone(text))) {
                 return Err(format!("node {} has marked code {index}, and Redis has {theirs:?}", node.id));
             }
         }

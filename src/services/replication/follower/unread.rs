@@ -1,13 +1,15 @@
 //! Reads the states of marked codes again: those that this version could not decode when they came.
 //!
-//! At the start, which may follow an upgrade, the kept texts are decoded once more, without Redis. From then on Redis is
-//! asked from time to time: it may have a later state by now, or a good one for a damaged stream entry.
+//! At the start, which may follow an upgrade, the kept texts are decoded once more, without Redis. Redis may have lost
+//! such a state, so it is delivered. From then on Redis is asked from time to time: it may have a later state by now, or a
+//! good one for a damaged stream entry.
 
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
+use crate::bridge::WriterOrder;
 use carom_model::replication::State;
 use carom_model::replication::state::ReceivedState;
 use carom_store::links::UnreadState;
@@ -34,7 +36,11 @@ impl Follower {
             let Some((last, _)) = page.last() else { return Ok(()) };
             self.fleet.view.note_marks();
             behind = Some(*last);
-            self.send_found(page.into_iter().filter_map(decoded).collect())?;
+            let states: Vec<(Code, State)> = page.into_iter().filter_map(decoded).collect();
+            if !states.is_empty() {
+                // Perhaps no other node has such a state, and a comparison since the loss has passed over the mark.
+                self.send_to_writer(WriterOrder::LookedUpStates(states))?;
+            }
         }
     }
 
@@ -69,7 +75,7 @@ impl Follower {
                     }
                 }
                 Some(state) => found.push((code, state)),
-                // Redis has lost it. Nodes that can decode it bring it back.
+                // Redis has lost it. Nodes that can decode it bring it back, and this one does after its upgrade.
                 None => {}
             }
         }
@@ -97,6 +103,6 @@ impl Follower {
 }
 
 /// Returns the state of a marked code, if this version can decode the kept text.
-fn decoded((code, text): UnreadState) -> Option<(Code, ReceivedState)> {
-    State::from_text(code, &text).ok().map(|state| (code, ReceivedState::Known(state)))
+fn decoded((code, text): UnreadState) -> Option<(Code, State)> {
+    State::from_text(code, &text).ok().map(|state| (code, state))
 }
