@@ -174,6 +174,19 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
     new.rev < old.rev.saturating_add(2)
 }
 
+/// True if a link cannot be right beside another state of its code, as in [`is_conflict`], if this version can decode one
+/// of the two at most.
+pub fn is_conflict_by_head(mine: &StateHead, theirs: Version) -> bool {
+    // A delete of the one and a claim of the other may have come between. A state of an unknown kind may be a tombstone:
+    // then only a claim.
+    let between = match mine.is_link {
+        Some(true) => 2,
+        None => 1,
+        Some(false) => return false,
+    };
+    mine.version.claim != theirs.claim && theirs.rev < mine.version.rev.saturating_add(between)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -203,6 +216,23 @@ pub(crate) mod tests {
         // Of one link, the deleted state stays.
         assert!(!gives_way(Some(&mine.deleted(1)), Some(&head(Some(true), 9, 7, 9))));
         assert!(follows(Some(&head(Some(true), 9, 7, 9)), &mine.deleted(1)));
+    }
+
+    #[test]
+    fn heads_of_two_links_tell_a_conflict() {
+        for (is_link, rev, claim, conflicts) in [
+            (Some(true), 1, 8, true),
+            (Some(true), 2, 8, true),
+            (Some(true), 3, 8, false),
+            (Some(true), 1, 7, false),
+            (Some(false), 1, 8, false),
+            (None, 1, 8, true),
+            (None, 2, 8, false),
+        ] {
+            let mine = StateHead { is_link, version: Version { rev: 1, claim: 7, edit: 0 } };
+            let theirs = Version { rev, claim, edit: 0 };
+            assert_eq!(is_conflict_by_head(&mine, theirs), conflicts, "{mine:?}, {theirs:?}");
+        }
     }
 
     #[test]

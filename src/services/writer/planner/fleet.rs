@@ -52,6 +52,7 @@ impl CommitPlanner<'_> {
         let done = A::done(state).to(ticket);
         self.needs_sync = true;
         let Some(mine) = before.state() else {
+            self.report_conflict_by_head(code, before, state.version());
             self.put(code, state, state.version(), done);
             self.outbox.note(code, Some(echo));
             return;
@@ -183,6 +184,9 @@ impl CommitPlanner<'_> {
     }
 
     fn mark(&mut self, code: Code, text: Arc<[u8]>, before: &CodeState) {
+        if let Some(theirs) = StateHead::of(&text) {
+            self.report_conflict_by_head(code, before, theirs.version);
+        }
         self.outbox.forget(&code);
         self.set(code, CodeState::Unread(text));
         if before.state().is_none_or(State::is_link) {
@@ -193,6 +197,9 @@ impl CommitPlanner<'_> {
     fn adopt_over(&mut self, code: Code, state: State, before: &CodeState) {
         if before.state() == Some(&state) {
             return;
+        }
+        if matches!(before, CodeState::Unread(_)) {
+            self.report_conflict_by_head(code, before, state.version());
         }
         if self.outbox.is_withdrawn(&code, &state) {
             self.take_back(code, &state, before);
@@ -214,6 +221,15 @@ impl CommitPlanner<'_> {
         // Other nodes need not have known a state that is to be delivered again, so a later revision proves nothing.
         if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
             self.conflict(code, ours.version(), theirs.version());
+        }
+    }
+
+    /// Reports a link that is given up, if this version can decode at most one of the two states. Redis may have lost it.
+    fn report_conflict_by_head(&mut self, code: Code, before: &CodeState, theirs: Version) {
+        let Some(ours) = before.head() else { return };
+        let is_other = ours.is_link == Some(true) && ours.version.claim != theirs.claim;
+        if rules::is_conflict_by_head(&ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
+            self.conflict(code, ours.version, theirs);
         }
     }
 

@@ -432,3 +432,37 @@ fn a_marked_code_is_neither_given_nor_changed_nor_deleted() {
         (Some(CreateAnswer::Failed(WriteFailure::Refused(NEWER)).into()), None, 0)
     );
 }
+
+#[test]
+fn state_of_a_marked_code_is_delivered_once_it_is_decoded() {
+    let mine = state(Origin::Custom, 1, 7);
+    let mut outbox = Outbox::default();
+    let found = WriterOrder::LookedUpStates(vec![(code(), mine.clone())]);
+    let (_, written) = decide(&mut outbox, &CodeState::Unread(newer(&mine, 0)), found);
+    assert_eq!(written, Some(Some(mine)));
+    assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }], "Redis may have lost it");
+}
+
+#[test]
+fn conflict_with_a_state_of_a_later_version_is_reported() {
+    let (mine, theirs) = (state(Origin::Custom, 1, 7), state(Origin::Custom, 1, 8));
+    let conflicts = |stored: CodeState, order: WriterOrder| {
+        let mut outbox = Outbox::default();
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(order, |_| stored.clone());
+        plan.conflicts().to_vec()
+    };
+    let lost = Conflict { code: code(), lost: mine.version(), kept: theirs.version() };
+    let unread = || WriterOrder::Unread(vec![(code(), newer(&theirs, 0))]);
+    let marked = || CodeState::Unread(newer(&mine, 0));
+    assert_eq!(conflicts(CodeState::Held(mine.clone()), unread()), [lost]);
+    assert_eq!(conflicts(marked(), unread()), [lost]);
+    assert_eq!(conflicts(marked(), WriterOrder::ComparedStates(vec![(code(), theirs.clone())])), [lost]);
+    let accepted = FleetDecision::Accepted { state: theirs.clone(), echo: echo(5) };
+    assert_eq!(conflicts(marked(), create_on(accepted, &theirs)), [lost]);
+    // A change or the end of the link, and the next link, are none.
+    let next = state(Origin::Custom, 3, 8);
+    for after in [mine.with_version(mine.version().edited()), mine.deleted(NOW), next] {
+        assert_eq!(conflicts(marked(), WriterOrder::ComparedStates(vec![(code(), after)])), []);
+    }
+}

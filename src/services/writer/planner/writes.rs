@@ -42,6 +42,15 @@ impl CodeState {
         }
     }
 
+    /// Returns the head of the state, also of one that only a later version can decode.
+    pub(super) fn head(&self) -> Option<StateHead> {
+        match self {
+            CodeState::Held(state) => Some(StateHead { is_link: Some(state.is_link()), version: state.version() }),
+            CodeState::Unread(text) => StateHead::of(text),
+            CodeState::Absent | CodeState::Damaged | CodeState::Unknown => None,
+        }
+    }
+
     /// True if a node with this state adopts one that came from Redis.
     pub(super) fn adopts(&self, theirs: &State) -> bool {
         match self {
