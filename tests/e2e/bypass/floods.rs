@@ -119,10 +119,9 @@ fn clients_go_on_during_a_flood_of_syns() {
 #[test]
 fn flood_of_syns_needs_cookies() {
     let Some(pair) = Pair::new() else { return };
-    for (program, arguments) in [
-        ("ip", "route add 198.18.0.0/15 via 10.78.0.1"),
-        ("sysctl", "-w net.ipv4.tcp_syncookies=0"),
-    ] {
+    for (program, arguments) in
+        [("ip", "route add 198.18.0.0/15 via 10.78.0.1"), ("sysctl", "-w net.ipv4.tcp_syncookies=0")]
+    {
         pair.server.command(program, arguments).unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
