@@ -79,7 +79,9 @@ impl World {
                 return Err(format!("node {} still waits: {:?}, {:?}", node.id, node.outbox, disk.compare));
             }
             self.check_marks(node)?;
-            let differs = |(index, state): &&(Index, State)| self.redis.state(*index) != Some(state);
+            let differs = |(index, state): &&(Index, State)| {
+                self.redis.state(*index) != Some(state) && !self.brings_later(node, *index, state)
+            };
             if let Some((index, state)) = disk.states.iter().find(differs) {
                 let has = self.redis.state(*index);
                 return Err(format!("node {} has {state:?} under code {index}, Redis has {has:?}", node.id));

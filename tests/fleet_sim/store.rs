@@ -22,6 +22,8 @@ pub(crate) struct Disk {
     pub(crate) positions: [Option<StreamPosition>; PARTS],
     /// Which partitions must be compared.
     pub(crate) compare: [bool; PARTS],
+    /// Which partitions must be compared after an upgrade.
+    pub(crate) compare_later: [bool; PARTS],
     /// Counter values up to here were leased by this node.
     pub(crate) mark: u64,
     /// Counter values up to here were heard of.
@@ -59,7 +61,17 @@ impl Disk {
                 for (partition, compare) in &writes.compare {
                     self.compare[partition.index()] = *compare;
                 }
+                for partition in &writes.compare_later {
+                    self.compare_later[partition.index()] = true;
+                }
             }
+        }
+    }
+
+    /// The partitions that were noted for an upgrade must be compared now.
+    fn upgrade(&mut self) {
+        for (compare, later) in self.compare.iter_mut().zip(&mut self.compare_later) {
+            *compare |= std::mem::take(later);
         }
     }
 
@@ -105,6 +117,15 @@ impl Store {
         self.sync();
         self.now.unread.clear();
         self.synced.unread.clear();
+    }
+
+    /// The node reads more than before.
+    pub(crate) fn upgrade(&mut self) {
+        if self.now.compare_later.contains(&true) {
+            self.sync();
+            self.now.upgrade();
+            self.synced.upgrade();
+        }
     }
 
     /// How many batches a power loss may take.

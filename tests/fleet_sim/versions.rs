@@ -184,6 +184,9 @@ impl World {
         if power {
             at.places = Places::default();
         }
+        if reads {
+            at.store.upgrade();
+        }
         at.start(&mut self.ledger)?;
         at.places.has_marks = !at.store.now.unread.is_empty();
         if self.guard == Some(Guard::Again) {
@@ -250,6 +253,15 @@ impl World {
             }
         }
         Ok(true)
+    }
+
+    /// True if a node has a newer state than Redis, which has lost that one and refuses it until the node is upgraded.
+    pub(crate) fn brings_later(&self, node: &Node, index: Index, state: &State) -> bool {
+        let part = part_of(index);
+        let is_noted = node.store.now.compare_later[part] && self.ledger.losses[part] > 0;
+        let is_earlier = |theirs: &State| rules::is_earlier(theirs.version(), state.version());
+        let is_unread = !self.versions.reads(node.id) && self.redis.is_later(index);
+        is_noted && is_unread && self.redis.state(index).is_some_and(is_earlier)
     }
 
     /// A node has marked the codes that it cannot decode, and no others. Redis may have lost a state that no node can decode

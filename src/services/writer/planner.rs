@@ -196,6 +196,7 @@ impl<'o> CommitPlanner<'o> {
             }
             WriterOrder::Unread(states) => {
                 for (code, text) in states {
+                    self.note_earlier(code, &text, &look_up);
                     self.set_aside(code, text, &look_up);
                 }
             }

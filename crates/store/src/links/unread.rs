@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::handles::{Batch, Links};
 use crate::error::StoreError;
-use carom_model::replication::Partition;
+use carom_model::replication::{Partition, formats};
 
 /// First byte of the key of a mark, before the key of its code.
 const MARK: u8 = b'u';
@@ -42,9 +42,13 @@ impl Batch {
         self.inner.insert(&self.fleet, [LATER, partition.0], format.to_le_bytes());
     }
 
-    /// Clears the note of [`Batch::compare_after`].
+    /// Clears the note of [`Batch::compare_after`], unless the node must read a later format for that.
     pub(super) fn clear_compare_after(&mut self, partition: Partition) {
-        self.inner.remove(&self.fleet, Slice::from(&[LATER, partition.0][..]));
+        let key = [LATER, partition.0];
+        let noted = self.fleet.get(key);
+        if noted.is_ok_and(|stored| stored.is_some_and(|stored| format_of(&stored) < formats::newest())) {
+            self.inner.remove(&self.fleet, Slice::from(&key[..]));
+        }
     }
 }
 
@@ -91,8 +95,12 @@ impl Links {
     /// Returns the format that a partition was noted with by [`Batch::compare_after`].
     pub(super) fn compares_after(&self, partition: Partition) -> Result<Option<u32>, StoreError> {
         let stored = self.fleet.get([LATER, partition.0])?;
-        Ok(stored.map(|stored| <[u8; 4]>::try_from(&*stored).map_or(0, u32::from_le_bytes)))
+        Ok(stored.map(|stored| format_of(&stored)))
     }
+}
+
+fn format_of(stored: &[u8]) -> u32 {
+    <[u8; 4]>::try_from(stored).map_or(0, u32::from_le_bytes)
 }
 
 fn mark_key(code: &Code) -> Vec<u8> {
@@ -133,7 +141,6 @@ mod tests {
 
     #[test]
     fn a_partition_is_compared_once_the_node_reads_more() {
-        use carom_model::replication::formats;
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
         let note = |format: u32| {
@@ -141,13 +148,18 @@ mod tests {
             batch.compare_after(Partition(3), format);
             links.commit(batch).unwrap();
         };
+        let end = || {
+            let mut batch = links.batch();
+            batch.set_compare(Partition(3), false);
+            links.commit(batch).unwrap();
+        };
         note(formats::newest());
         assert!(!links.must_compare(Partition(3)).unwrap());
+        end();
+        assert_eq!(links.compares_after(Partition(3)).unwrap(), Some(formats::newest()), "that was in vain");
         note(formats::newest() - 1);
         assert!(links.must_compare(Partition(3)).unwrap());
-        let mut batch = links.batch();
-        batch.set_compare(Partition(3), false);
-        links.commit(batch).unwrap();
+        end();
         assert!(!links.must_compare(Partition(3)).unwrap());
     }
 }

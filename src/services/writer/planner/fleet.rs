@@ -15,7 +15,7 @@ use carom_model::link::history::Author;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::{ReceivedState, StateHead};
-use carom_model::replication::{Echo, State};
+use carom_model::replication::{Echo, Partition, State};
 
 impl CommitPlanner<'_> {
     /// Takes back a link that has turned up after its client heard that it was not created.
@@ -180,6 +180,15 @@ impl CommitPlanner<'_> {
         };
         if gives_way {
             self.mark(code, text, &before);
+        }
+    }
+
+    /// Notes that Redis has lost the state of this node, and has an earlier one that this version cannot decode. Redis
+    /// may refuse the state of this node until the node is upgraded, so the partition is compared again then.
+    pub(super) fn note_earlier(&mut self, code: Code, text: &[u8], look_up: impl Fn(&Code) -> CodeState) {
+        let before = self.stored(&code, look_up);
+        if !rules::gives_way(before.state(), StateHead::of(text).as_ref()) {
+            self.compare_later.insert(Partition::of(&code));
         }
     }
 

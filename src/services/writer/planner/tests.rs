@@ -399,7 +399,9 @@ fn a_state_of_a_later_version_is_set_aside() {
     assert!(matches!(effects[..], [CommitEffect::Apply { change: LinkChange::Remove(_), .. }]));
     // A state that this node has yet to deliver, and a newer one, stay.
     let later = CodeState::Held(mine.with_version(Version { edit: 2, ..mine.version() }));
-    assert!(mark(&mut Outbox::default(), &later, &text).0.is_empty());
+    let (writes, _) = mark(&mut Outbox::default(), &later, &text);
+    assert!(writes.states.is_empty() && writes.unread.is_empty());
+    assert_eq!(writes.compare_later, [Partition::of(&code())], "Redis may refuse the newer one until then");
     let mut outbox = Outbox::default();
     outbox.note(code(), None);
     assert!(mark(&mut outbox, &CodeState::Held(mine.clone()), &text).0.states.is_empty());
