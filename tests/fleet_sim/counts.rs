@@ -20,6 +20,7 @@
 //! * Hours, and limits of memory and of windows in bytes.
 //! * A directory that is replaced by an older copy while Redis cannot be asked, or has forgotten the origin: its next
 //!   batches get numbers that others have already.
+//! * A copy that comes back after an older one has run, while Redis lacked batches of it: both have given their numbers.
 
 mod exchange;
 mod node;
@@ -306,6 +307,9 @@ impl World {
         self.nodes[node].disk = copy;
         note!(self, "the directory of node {node} is an older copy, with {kept:?}");
         self.start(node);
+        let (own, last) = self.process(node).counts.own_origin();
+        // This directory gives the numbers of their later batches to others, since Redis lacks those.
+        self.copies.retain(|(_, copy)| copy.last_batch_as(own).is_none_or(|number| number <= last));
         true
     }
 

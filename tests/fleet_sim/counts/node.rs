@@ -97,6 +97,14 @@ impl Disk {
         logs.flat_map(|(_, log)| &log.pieces).flat_map(|piece| visits_of(&piece.content)).collect()
     }
 
+    /// The number of the last batch that the directory has as this origin; `None` if it is another one.
+    pub(crate) fn last_batch_as(&self, id: OriginId) -> Option<u64> {
+        let table = OriginTable::decode(self.now.table.as_ref()?).unwrap();
+        let logged = self.logs.values().flat_map(|log| &log.pieces).filter_map(|piece| piece.batch);
+        let own = logged.filter(|batch| batch.slot == table.own_slot()).map(|batch| batch.number);
+        (table.own().id == id).then(|| own.max().unwrap_or(0).max(table.own().applied))
+    }
+
     /// The visits in the logs and the store.
     pub(crate) fn everything(&self) -> BTreeSet<u16> {
         self.unfolded().into_iter().chain(self.now.rows.values().flatten().copied()).collect()
