@@ -25,21 +25,23 @@ build: rust ## Build the server and its load generator for use
 # is skipped: nodes of a fleet need Redis on loopback, and a browser complains of a network that changes while it loads.
 HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits:: --skip fleet:: --skip console::
 
+# Faults and a next version that tests switch on; what is not switched on does nothing. All tests run in this build, since a second
+# one takes ten minutes. `make soak`, the package and the check of the API have the product without them.
+SWITCHES := --features carom/faults,carom/next-format
+
 .PHONY: test
 test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
-		cargo test --workspace --locked --doc; \
+		cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
+		cargo test --workspace $(SWITCHES) --locked --doc; \
 	else \
-		cargo test --workspace --locked --no-fail-fast; \
+		cargo test --workspace $(SWITCHES) --locked --no-fail-fast; \
 	fi
-	@echo 'with faults and a next version that can be switched on: a loss of power, its control, and fleets of two versions'
-	cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss next_version
 	@echo 'over kernel bypass, between network namespaces: everything that speaks HTTP'
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		E2E_DATAPATH=bypass cargo nextest run --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
 	else \
-		E2E_DATAPATH=bypass cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass cargo test --workspace $(SWITCHES) --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
 	fi
 
 # Requests that schemathesis generates for each operation and phase.
@@ -79,7 +81,7 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
 	@echo 'with all features: without them, three lines are others'
-	cargo clippy --workspace --features carom/faults,carom/next-format --all-targets --locked -- -D warnings
+	cargo clippy --workspace $(SWITCHES) --all-targets --locked -- -D warnings
 
 .PHONY: deny
 deny: rust ## Check licences, second versions and sources of dependencies, with cargo-deny where it is installed

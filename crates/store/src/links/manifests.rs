@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::StoreError;
+use crate::error::StoreError;
 
 /// Length of `current`: the number of the newest list, its checksum, and the kind of the checksum.
 const CURRENT_LEN: usize = 8 + 16 + 1;
