@@ -67,8 +67,6 @@ pub(crate) enum Guard {
     Lagging,
     /// A node that got no answer finds out what Redis has.
     Unsure,
-    /// A slot is free again once no log has pieces of it.
-    Freed,
     /// Origins that lack a batch take turns.
     Turns,
 }
@@ -134,7 +132,7 @@ pub(crate) struct World {
     step: usize,
     guard: Option<Guard>,
     trace: bool,
-    /// True if Redis keeps every batch and loses nothing.
+    /// True if Redis keeps every batch and loses nothing, and so does each node.
     is_complete: bool,
     ids: u64,
     requests: u64,
@@ -235,7 +233,7 @@ impl World {
             }
             74..80 => self.give(node).is_ok(),
             80..87 => self.take(node).is_ok(),
-            87..89 => self.nodes[node].search(guard),
+            87..89 => self.nodes[node].search(),
             89 => self.late(),
             90 => {
                 let server = self.rng.below(3);
@@ -304,6 +302,8 @@ impl World {
         for (number, visit) in self.visits.iter_mut().enumerate() {
             visit.is_lost |= visit.node == node && !kept.contains(&(number as u16));
         }
+        // What others had been told of and had not applied yet may be lost with the directory.
+        self.is_complete = false;
         self.nodes[node].disk = copy;
         note!(self, "the directory of node {node} is an older copy, with {kept:?}");
         self.start(node);
@@ -375,7 +375,7 @@ impl World {
             (0..3).for_each(|_| _ = self.nodes[node].fold(guard));
         }
         if self.rng.permille(100) {
-            self.nodes[node].search(guard);
+            self.nodes[node].search();
         }
     }
 

@@ -236,6 +236,5 @@ guards! {
     snapshot_replaces_what_is_in_memory: counts::Guard::Replaced,
     forgotten_origins_are_noted_by_others: counts::Guard::Lagging,
     publisher_without_an_answer_compares: counts::Guard::Unsure,
-    slot_is_free_after_its_last_piece: counts::Guard::Freed,
     missing_batch_keeps_no_other_origin_waiting: counts::Guard::Turns,
 }

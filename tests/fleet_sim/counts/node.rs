@@ -344,12 +344,12 @@ impl Node {
     }
 
     /// Searches all rows: removes those of dropped slots, merges the others, and frees slots.
-    pub(crate) fn search(&mut self, guard: Option<Guard>) -> bool {
+    pub(crate) fn search(&mut self) -> bool {
         let Some(process) = self.process.as_mut() else { return false };
         if process.counts.table().dropped().next().is_none() {
             return false;
         }
-        process.counts.begin_search(if guard == Some(Guard::Freed) { u32::MAX } else { self.disk.now.folded });
+        process.counts.begin_search(self.disk.now.folded);
         let table = process.counts.table();
         let disused = self.disk.now.rows.keys().filter(|(_, slot, _)| table.is_disused(*slot)).copied();
         let commit = Commit { removed: disused.collect(), ..Commit::default() };
