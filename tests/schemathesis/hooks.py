@@ -22,6 +22,7 @@ RULES = re.compile(
             # Two fields are compared.
             "validSince must be before validUntil",
             "private generates a random code, so it cannot be combined with",
+            "tag cannot be combined with shortCode",
             # The prefix and the slug behind it have one limit together.
             r"customSlug has \d+ characters; at most 64 are allowed",
             # The slug belongs to another link.
