@@ -63,22 +63,38 @@ fn collisions(nodes: &[Node]) -> u64 {
 
 /// Runs of counter values that were leased so far, each as its first value and the one behind its last.
 #[derive(Default)]
-struct Leases(Vec<(u64, u64)>);
+struct Leases {
+    taken: Vec<(u64, u64)>,
+    /// Runs that a dump has, and brings back once.
+    dumped: Vec<(u64, u64)>,
+}
 
 impl Leases {
+    fn in_redis(server: &Server) -> Vec<(u64, u64)> {
+        let fields = server.command(&["HGETALL", "{carom}:leases"]);
+        let number = |text: Option<&str>| text.unwrap().parse::<u64>().unwrap();
+        let run = |name: &str, value: &str| {
+            let start = number(name.split(':').nth(1));
+            (start, start + number(value.split(':').next()))
+        };
+        fields.list().chunks(2).map(|lease| run(&lease[0].text(), &lease[1].text())).collect()
+    }
+
     /// Takes the leases out of Redis that were made since the last time. No two may have a value in common.
     fn take(&mut self, server: &Server) -> Result<(), String> {
-        let fields = server.command(&["HGETALL", "{carom}:leases"]);
+        let runs = Leases::in_redis(server);
         server.command(&["DEL", "{carom}:leases"]);
-        for lease in fields.list().chunks(2) {
-            let (name, value) = (lease[0].text(), lease[1].text());
-            let number = |text: Option<&str>| text.unwrap().parse::<u64>().unwrap();
-            let start = number(name.split(':').nth(1));
-            let end = start + number(value.split(':').next());
-            if let Some((from, to)) = self.0.iter().find(|(from, to)| start < *to && *from < end) {
-                return Err(format!("{start} to {end} ({value}) were leased, and {from} to {to} before"));
+        for (start, end) in runs {
+            if let Some(at) = self.dumped.iter().position(|dumped| *dumped == (start, end))
+                && self.taken.contains(&(start, end))
+            {
+                self.dumped.swap_remove(at);
+                continue;
             }
-            self.0.push((start, end));
+            if let Some((from, to)) = self.taken.iter().find(|(from, to)| start < *to && *from < end) {
+                return Err(format!("{start} to {end} were leased, and {from} to {to} before"));
+            }
+            self.taken.push((start, end));
         }
         Ok(())
     }
@@ -129,6 +145,8 @@ fn old_dump_repeats_no_code() {
         leases.take(&server).unwrap();
         server.save();
         let dump = server.copy_dump();
+        // A node may have leased since the leases were taken.
+        leases.dumped = Leases::in_redis(&server);
         create(&nodes, &mut seen);
         nodes = nodes.into_iter().map(lease_anew).collect();
         create(&nodes, &mut seen);
