@@ -25,8 +25,8 @@ build: rust ## Build the server and its load generator for use
 # is skipped: nodes of a fleet need Redis on loopback, and a browser complains of a network that changes while it loads.
 HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits:: --skip fleet:: --skip console::
 
-# Faults and a next version that tests switch on; what is not switched on does nothing. All tests run in this build, since a second
-# one takes ten minutes. `make soak`, the package and the check of the API have the product without them.
+# With these features, a test can cause faults and run a node as the next version. Neither happens unless a test switches it on, so
+# all tests share one build; a second one takes ten minutes. `make soak`, `make package-test` and `make api-test` use the product.
 SWITCHES := --features carom/faults,carom/next-format
 
 .PHONY: test
@@ -80,7 +80,7 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
-	@echo 'with all features: without them, three lines are others'
+	@echo 'with all features, which leaves out three `not(feature)` items'
 	cargo clippy --workspace $(SWITCHES) --all-targets --locked -- -D warnings
 
 .PHONY: deny

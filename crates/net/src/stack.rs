@@ -337,7 +337,7 @@ impl Stack {
             let mut context = Context { now_us, pool, shared: &mut self.shared };
             let verdict = connection.run_timers(&mut context, index, events);
             let is_later = |at_ms: u32| is_before(now_ms, at_ms);
-            // Else this loop would not end.
+            // A timer that stays due would repeat this loop for ever.
             debug_assert!(
                 verdict != Verdict::Continues || connection.next_at_ms().is_none_or(is_later),
                 "a timer runs at most once"

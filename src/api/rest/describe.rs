@@ -97,7 +97,7 @@ pub(super) fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domain
         short_url: [&*domains.base_url_of(domain), "/", &short_code].concat(),
         short_code,
         long_url: &link.target,
-        // As clients of Shlink expect it: without milliseconds.
+        // Clients of Shlink expect no milliseconds.
         date_created: dates::format(dates::whole_second(link.created_ms)),
         visits_summary: visits.into(),
         tags: link.labels.tags.iter().collect(),

@@ -63,7 +63,7 @@ fn flood(is_over: &AtomicBool) -> u64 {
         // A sender that was asleep does not catch up at once.
         sent = sent.max(due.saturating_sub(20 * SYNS_PER_MS));
         while sent < due {
-            // What a full queue drops is lost.
+            // A packet that a full queue drops counts as sent.
             let _ = socket.send_to(&syn(&mut random), &node);
             sent += 1;
         }

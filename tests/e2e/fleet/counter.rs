@@ -65,7 +65,7 @@ fn collisions(nodes: &[Node]) -> u64 {
 #[derive(Default)]
 struct Leases {
     taken: Vec<(u64, u64)>,
-    /// Runs that a dump has, and brings back once.
+    /// Leases in the dump. Restoring the dump shows each of them once more.
     dumped: Vec<(u64, u64)>,
 }
 
@@ -145,7 +145,7 @@ fn old_dump_repeats_no_code() {
         leases.take(&server).unwrap();
         server.save();
         let dump = server.copy_dump();
-        // A node may have leased since the leases were taken.
+        // A node may have leased values between `take` and `save`, so the dump contains that lease.
         leases.dumped = Leases::in_redis(&server);
         create(&nodes, &mut seen);
         nodes = nodes.into_iter().map(lease_anew).collect();

@@ -131,15 +131,15 @@ fn changed_redirects_reach_all_nodes() {
     // The last change wins, on whatever node it is made.
     assert_eq!(edit(&nodes[1], json!({"domain": "go.test", "invalidShortUrlRedirect": null})).status, 200);
     wait_until("a node without the redirect", || leads(&nodes[0], "go.test", "none", false) == "404");
-    // Without Redis, a node takes changes, which the others get later; also a Redis that has lost everything. Whether a
-    // code exists on another node cannot be told meanwhile.
+    // While Redis is down, a node accepts changes and sends them later, even to a Redis that has lost everything. It answers
+    // 503 for a code that it does not know, since another node may have it.
     server.kill();
     assert_eq!(edit(&nodes[0], json!({"domain": "go.test", "baseUrlRedirect": lost("d")})).status, 200);
     assert_eq!(leads(&nodes[0], "go.test", "", false), lost("d"));
     assert_eq!(leads(&nodes[0], "go.test", "none", false), "503");
     server.start_again_empty();
     wait_until("the later change", || leads(&nodes[1], "go.test", "", false) == lost("d"));
-    // Until a node has connected anew for lookups, it cannot tell whether a code exists.
+    // A node answers 503 for an unknown code until it has reconnected to Redis.
     wait_until("the earlier change", || leads(&nodes[1], "own.test", "none", false) == lost("b"));
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }

@@ -63,8 +63,8 @@ fn link_is_on_every_node_at_once() {
         let target = format!("https://example.org/{number}");
         let code = nodes[number % 3].wire().shorten(&target);
         for node in &nodes {
-            // At once, by looking it up. A node whose look-up takes long on a busy machine asks to come again, and never
-            // calls the link missing.
+            // The other nodes look the code up in Redis at once. If that takes too long on a busy machine, a node answers
+            // 503, and never 404.
             let reply = wait_for("an answer of Redis", || {
                 let reply = node.wire().get(&format!("/{code}"));
                 (reply.status != 503).then_some(reply)

@@ -116,7 +116,7 @@ impl Connection {
         debug_assert!(self.held.is_empty(), "nothing is in flight");
         if self.has(fact::FIN_PENDING) {
             self.send_fin(context);
-            // There may be no frame again: the next try is later, not at once.
+            // If frames are still missing, the next try waits for the timer.
             self.arm(context, true);
             return Verdict::Continues;
         }

@@ -53,7 +53,7 @@ fn every_byte_arrives_or_the_connection_ends() {
     println!("{failed} ended early: {unheard} had nothing to say, {forgotten} forgot their FIN");
     assert!(total >= connections);
     assert!(unheard * 1_000 < total && forgotten * 5_000 < total, "{unheard} and {forgotten} of {total}");
-    // Worlds that are short of frames end connections that acknowledge nothing for long.
+    // When frames are short, the stack resets connections that acknowledge nothing for a second.
     let shed = sum(|report| report.counters.shed);
     assert!(shed * 200 < total, "{shed} of {total}");
     let unexplained = (failed - unheard - forgotten).saturating_sub(shed);

@@ -30,7 +30,7 @@ const CONTENTS_MAGIC: &[u8] = b"TOC!";
 /// Length of an entry without a name.
 const ENTRY_LEN_MIN: u64 = 8 + 8 + 2;
 
-/// Checks the keyspaces of a store. What the library finds out by itself is left to it.
+/// Checks the keyspaces of a store for damage that the library does not detect itself.
 ///
 /// # Errors
 /// [`StoreError::Damaged`] with the name of the first damaged file.
@@ -66,7 +66,7 @@ fn check_list(keyspace: &Path) -> Result<(), StoreError> {
     let current = keyspace.join("current");
     let bytes = match fs::read(&current) {
         Ok(bytes) => bytes,
-        // A crash may leave a keyspace that was never finished.
+        // A crash during the creation of a keyspace leaves no such file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(unreadable(&current, &error)),
     };
@@ -78,14 +78,14 @@ fn check_list(keyspace: &Path) -> Result<(), StoreError> {
     match fs::read(&list) {
         Ok(written) if bytes[24] == 0 && xxh3_128(&written) == sum => Ok(()),
         Ok(_) => Err(damaged(&list)),
-        // Then the number is wrong.
+        // The library writes the list first, so the number in `current` is wrong.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(&current)),
         Err(error) => Err(unreadable(&list, &error)),
     }
 }
 
-/// Returns false if a table of contents has more entries than there is room for. A file without a whole trailer, as
-/// a crash leaves it, is none that the library reads.
+/// Returns false if a table of contents has more entries than there is room for. A crash may leave a file without a
+/// whole trailer; the library does not read such a file, so it passes.
 fn is_plausible(table: &Path) -> io::Result<bool> {
     let file = File::open(table)?;
     let Some(trailer_at) = file.metadata()?.len().checked_sub(TRAILER_LEN as u64) else { return Ok(true) };
@@ -161,7 +161,7 @@ mod tests {
                 let names_it = |error: &StoreError| error.to_string().contains(path.to_str().unwrap());
                 assert!(refused.as_ref().is_some_and(names_it), "{refused:?}");
             }
-            // A table without its end, as a crash leaves it.
+            // A crash leaves a table without a trailer.
             fs::write(path, &whole[..whole.len() / 2]).unwrap();
             assert!(check(dir.path()).is_ok());
             fs::write(path, &whole).unwrap();

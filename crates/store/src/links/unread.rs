@@ -42,7 +42,7 @@ impl Batch {
         self.inner.insert(&self.fleet, [LATER, partition.0], format.to_le_bytes());
     }
 
-    /// Clears the note of [`Batch::compare_after`], unless the node must read a later format for that.
+    /// Clears the note of [`Batch::compare_after`], unless the comparison needs a later format than this version reads.
     pub(super) fn clear_compare_after(&mut self, partition: Partition) {
         let key = [LATER, partition.0];
         let noted = self.fleet.get(key);
