@@ -54,7 +54,8 @@ impl<'l> LinkVerdicts<'l> {
 
 /// The use of the visits that a search finds.
 pub(super) trait Collect {
-    /// Takes a visit, in its encoded and decoded form. The visits of a segment come in no order.
+    /// Takes a visit, in its encoded and decoded form. The visits that a core answered for one link come
+    /// in their order, all others in none.
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>);
 
     /// Notes that the next visits are older: those of another segment.
@@ -166,6 +167,8 @@ impl Collect for PageCollector<'_> {
     /// Moves the matches of a segment to the page.
     fn end_segment(&mut self) {
         let VisitQuery { skip, take, .. } = *self.query;
+        // The sort is stable, so that of the visits of one millisecond the last comes first too.
+        self.found.reverse();
         self.found.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
         for (_, bytes) in self.found.drain(..) {
             if self.page.total >= skip && self.page.records.len() < take {

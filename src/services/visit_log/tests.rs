@@ -20,8 +20,12 @@ fn code(number: u64) -> Code {
 
 /// Sends a visit of a link, or an orphan visit.
 fn send(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64) {
+    send_by(sender, of, at_ms, &format!("agent {at_ms}"));
+}
+
+/// Sends the visit of a user agent.
+fn send_by(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64, agent: &str) {
     let kind = if of.is_some() { LoggedKind::Link } else { LoggedKind::InvalidShortUrl };
-    let agent = format!("agent {at_ms}");
     let request = RequestPart { agent: agent.as_bytes(), host: b"a.example", ..RequestPart::default() };
     let (is_secure, forwards, is_bot, target) = (false, false, false, &b"https://example.org/"[..]);
     let (code, location) = (of, None);
@@ -98,6 +102,26 @@ fn visits_of_a_link_are_found_in_all_segments() {
     assert!(!LinkVerdicts::new(&node.links).has(&code(7), u64::MAX, true, |_| true));
     let scope = carom_model::access::Scope::ALL;
     assert_eq!(asked(&again, VisitSelection::Links { scope, tag: None }, (0, 10)).1, 0);
+}
+
+#[test]
+fn visits_of_one_millisecond_are_listed_newest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(&dir.path().join("node"), 1);
+    let (shared, mut writer, mut sender) = log(&node, dir.path(), forever());
+    let at_ms = unix_ms();
+    ["first", "second", "third"].iter().for_each(|agent| send_by(&mut sender, Some(code(1)), at_ms, agent));
+    for is_sealed in [false, true] {
+        shared.drain();
+        shared.wants_seal.store(is_sealed, Ordering::Release);
+        writer.write();
+        let selection = VisitSelection::Link { code: code(1), since_ms: 0 };
+        let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
+        let page = query::run(&shared, &shared.contents(), &VisitQuery { filter, skip: 0, take: 10 });
+        let agent_of = |bytes: &[u8]| VisitRecord::take(&mut &bytes[..]).unwrap().request.agent.to_vec();
+        let agents: Vec<Vec<u8>> = page.records.iter().map(|bytes| agent_of(bytes)).collect();
+        assert_eq!(agents, [&b"third"[..], b"second", b"first"], "sealed: {is_sealed}");
+    }
 }
 
 #[test]
