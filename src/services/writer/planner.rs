@@ -171,9 +171,7 @@ impl<'o> CommitPlanner<'o> {
                     self.note_edit(code, &before, &author);
                     self.note_event(code, &before);
                 } else {
-                    self.hide(code, decision, &before);
-                    // The link may belong to another app.
-                    self.answer(ticket, ChangeAnswer::NotFound);
+                    self.hide(code, decision, &before, ticket, ChangeAnswer::NotFound);
                 }
             }
             WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
@@ -183,9 +181,7 @@ impl<'o> CommitPlanner<'o> {
                     self.note_edit(code, &before, &author);
                     self.note_event(code, &before);
                 } else {
-                    self.hide(code, decision, &before);
-                    // The link may belong to another app.
-                    self.answer(ticket, DeleteAnswer::NotFound);
+                    self.hide(code, decision, &before, ticket, DeleteAnswer::NotFound);
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
@@ -353,11 +349,19 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Takes over the state in Redis of a link that the client may not see.
-    fn hide(&mut self, code: Code, decision: FleetDecision, before: &CodeState) {
+    /// Answers a client that may not see a link, which may belong to another app. The state in Redis is taken over.
+    fn hide<A: WriterAnswer>(
+        &mut self,
+        code: Code,
+        decision: FleetDecision,
+        before: &CodeState,
+        ticket: Ticket<A>,
+        not_found: A,
+    ) {
         if let FleetDecision::Held(state) = decision {
             self.held(code, state, before);
         }
+        self.answer(ticket, not_found);
     }
 
     fn delete(&mut self, code: Code, ticket: Ticket<DeleteAnswer>, decision: FleetDecision, before: &CodeState) {
