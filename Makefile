@@ -26,7 +26,7 @@ build: rust ## Build the server and its load generator for use
 HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits:: --skip fleet:: --skip console::
 
 # With these features, a test can cause faults and run a node as the next version. Neither happens unless a test switches it on, so
-# all tests share one build; a second one takes ten minutes. `make soak`, `make package-test` and `make api-test` use the product.
+# all tests share one build; a second one takes ten minutes. `make soak`, `make package-test` and `make api-test` build the product.
 SWITCHES := --features carom/faults,carom/next-format
 
 .PHONY: test
@@ -80,8 +80,9 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
-	@echo 'with all features, which leaves out three `not(feature)` items'
 	cargo clippy --workspace $(SWITCHES) --all-targets --locked -- -D warnings
+	@echo 'the product, which has no switches for tests'
+	cargo check --workspace --locked
 
 .PHONY: deny
 deny: rust ## Check licences, second versions and sources of dependencies, with cargo-deny where it is installed

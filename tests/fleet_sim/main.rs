@@ -157,14 +157,14 @@ fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     println!("without {guard:?}, schedule {seed}: {broken}");
 }
 
-/// Schedules of one test run, if nobody says otherwise: about 20 seconds on two cores.
-const SCHEDULES: u64 = 200_000;
+/// Schedules of one test run, if nobody says otherwise: about 30 seconds on two cores.
+const SCHEDULES: u64 = 60_000;
 
-/// Schedules of the world of members, which take less than 10 seconds on two cores.
-const MEMBERS_SCHEDULES: u64 = 80_000;
+/// Schedules of the world of members, which take about 5 seconds on two cores.
+const MEMBERS_SCHEDULES: u64 = 30_000;
 
 /// Schedules of the world of counts.
-const COUNTS_SCHEDULES: u64 = 40_000;
+const COUNTS_SCHEDULES: u64 = 15_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
