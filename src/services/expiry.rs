@@ -167,7 +167,8 @@ struct ExpiryWorker {
 impl ExpiryWorker {
     fn run(mut self) {
         while !self.is_stopping() {
-            let until = Instant::now() + self.turn();
+            let pause = self.turn();
+            let until = Instant::now() + pause;
             while !self.is_stopping() && Instant::now() < until {
                 std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
             }
