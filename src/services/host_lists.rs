@@ -1,6 +1,7 @@
 //! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
 //! old or new. Each has a static part from the settings and a dynamic part. A thread polls the dynamic part
-//! from a file, from Redis, or from an HTTP address ([`source`]).
+//! from a file, from Redis, or from an HTTP address ([`source`]). Apollo reports changes of the dynamic part
+//! ([`notifications`]), so that the thread needs to read it less often.
 //!
 //! The dynamic part is a JSON object whose values are hosts, possibly wrapped by Apollo ([`apollo`]). A malformed allow list counts as empty. A malformed block
 //! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If a source cannot be
@@ -10,26 +11,26 @@
 pub mod apollo;
 mod cache;
 pub mod http_text;
+pub mod notifications;
+mod schedule;
 pub mod source;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, path::PathBuf};
 
 use serde_json::Value;
 
+use self::notifications::PollState;
+use self::schedule::Schedule;
 use self::source::{HostListSource, Named};
 use crate::bridge::{Mailboxes, ToCore};
 use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{HostListStats, NodeStats};
-
-/// Interval between two reads of the dynamic part. Together with the longest read, a change takes effect within five
-/// seconds.
-const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// Pause before a malformed list is read again.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -118,7 +119,7 @@ pub struct HostList {
 }
 
 impl HostList {
-    /// Stops the thread and waits for it.
+    /// Stops the thread and waits for it. A poll for notifications may continue; the end of the process ends it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
@@ -153,23 +154,32 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         }
         return Ok(HostList { stop, thread: None });
     };
+    let poll = source.take_poll();
     reader.recall(&named);
-    let mut is_read = reader.valid.is_none();
-    if is_read {
-        reader.renew(&mut source, &named);
+    let mut schedule = Schedule::default();
+    if reader.valid.is_none() {
+        let is_current = reader.renew(&mut source, &named);
+        schedule.record_read(is_current, Instant::now());
     }
     reader.publish();
-    let until = Arc::clone(&stop);
+    let (until, state) = (Arc::clone(&stop), Arc::new(PollState::default()));
+    let polled = Arc::clone(&state);
     let run = move || {
         while !until.load(Ordering::Acquire) {
-            if !std::mem::take(&mut is_read) {
-                reader.renew(&mut source, &named);
-                reader.publish();
+            let wait = schedule.wait(polled.changes(), polled.is_reliable(), Instant::now());
+            if wait > Duration::ZERO {
+                std::thread::park_timeout(wait);
+                continue;
             }
-            std::thread::park_timeout(READ_EVERY);
+            let is_current = reader.renew(&mut source, &named);
+            reader.publish();
+            schedule.record_read(is_current, Instant::now());
         }
     };
     let thread = std::thread::Builder::new().name(kind.name().replace(' ', "-")).spawn(run)?;
+    if let Some(poll) = poll {
+        poll.start(kind.name(), state, thread.thread().clone(), Arc::clone(&stop))?;
+    }
     Ok(HostList { stop, thread: Some(thread) })
 }
 
@@ -237,14 +247,17 @@ impl Reader {
         }
     }
 
-    /// Reads the list. A malformed text may be half written, so it is read again a moment later.
-    fn renew(&mut self, source: &mut HostListSource, named: &Named) {
+    /// Reads the list. A malformed text may be half written, so it is read again a moment later. Returns true if the
+    /// list is valid and saved.
+    fn renew(&mut self, source: &mut HostListSource, named: &Named) -> bool {
         let mut result = self.classify(source.read());
         if matches!(result, ReadResult::Malformed(_)) && !self.is_malformed {
             std::thread::sleep(READ_AGAIN_AFTER);
             result = self.classify(source.read());
         }
+        let is_valid = matches!(result, ReadResult::Same | ReadResult::New(_));
         self.take(result, named);
+        is_valid && self.is_kept
     }
 
     fn classify(&self, read: Result<Vec<u8>, String>) -> ReadResult {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use carom_tls::hmac_sha1;
 
 /// Signs requests for the namespaces of an app with its access key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Signer {
     app: String,
     key: AccessKey,
@@ -16,6 +16,7 @@ pub struct Signer {
 }
 
 /// An access key, which no log shows.
+#[derive(Clone)]
 struct AccessKey(String);
 
 impl std::fmt::Debug for AccessKey {
@@ -33,9 +34,15 @@ impl Signer {
         Some(Signer { app, key: AccessKey(key.to_owned()), path: path.to_owned() })
     }
 
-    /// Returns the headers `Timestamp` and `Authorization` of a request at that time, in milliseconds since 1970.
+    /// Returns the headers `Timestamp` and `Authorization` of a request for the address at that time, in milliseconds
+    /// since 1970.
     pub(super) fn headers(&self, unix_ms: u64) -> [(&'static str, String); 2] {
-        let signed = format!("{unix_ms}\n{}", self.path);
+        self.headers_for(&self.path, unix_ms)
+    }
+
+    /// Returns the headers of a request for another path of the server. `path` includes the query.
+    pub(super) fn headers_for(&self, path: &str, unix_ms: u64) -> [(&'static str, String); 2] {
+        let signed = format!("{unix_ms}\n{path}");
         let signature = BASE64.encode(&hmac_sha1(self.key.0.as_bytes(), signed.as_bytes()));
         [("Timestamp", unix_ms.to_string()), ("Authorization", format!("Apollo {}:{signature}", self.app))]
     }

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::services::host_lists::apollo::Signer;
 use crate::services::host_lists::http_text::HttpText;
+use crate::services::host_lists::notifications::NotificationPoll;
 use crate::services::replication::redis::{Redis, RedisError};
 
 /// Largest size of a list in bytes: some hundred thousand hosts.
@@ -46,15 +47,21 @@ pub enum HostListSource {
     File(PathBuf),
     /// A key in the fleet's Redis.
     Redis(Box<Redis>, &'static str),
-    /// The response of an HTTP address.
-    Http(Box<HttpText>),
+    /// The response of an HTTP address, and the poll for notifications if it is an address of Apollo.
+    Http(Box<HttpText>, Option<Box<NotificationPoll>>),
 }
 
 impl HostListSource {
     /// Returns the source for an HTTP address. Requests are signed if there is an access key of Apollo.
     pub fn http(url: &str, access_key: Option<&str>) -> HostListSource {
         let signer = access_key.and_then(|key| Signer::new(url, key));
-        HostListSource::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX).with_signer(signer)))
+        let poll = NotificationPoll::new(url, signer.clone()).map(Box::new);
+        HostListSource::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX).with_signer(signer)), poll)
+    }
+
+    /// Takes the poll for notifications; `None` if the source has none.
+    pub(super) fn take_poll(&mut self) -> Option<Box<NotificationPoll>> {
+        if let HostListSource::Http(_, poll) = self { poll.take() } else { None }
     }
 
     /// Reads the list. Blocks for up to two seconds.
@@ -69,7 +76,7 @@ impl HostListSource {
                 Ok(None) => Err("the key does not exist".to_owned()),
                 Err(RedisError::Away { what, .. } | RedisError::Refused(what)) => Err(what),
             },
-            HostListSource::Http(http) => http.read(),
+            HostListSource::Http(http, _) => http.read(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The allow list of destination hosts: its static part, its dynamic part from a file, over HTTP and from Redis, and
-//! the last valid list while the current one is malformed or unreadable.
+//! The allow list of destination hosts: its static part, its dynamic part from a file, over HTTP and from Redis, the
+//! notifications of Apollo, and the last valid list while the current one is malformed or unreadable.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -280,6 +280,25 @@ struct Served {
     unchanged: usize,
     /// The headers `Authorization` and `Timestamp` of each request, in lower case.
     signed: Vec<String>,
+    /// The notification ID of the list; `None` if the server has no notifications.
+    notification: Option<u64>,
+    /// Time for which a poll for notifications is held.
+    hold: Duration,
+    /// Path and query of each poll for notifications.
+    polls: Vec<String>,
+}
+
+impl Served {
+    /// Responses to requests for the list.
+    fn reads(&self) -> usize {
+        self.whole + self.unchanged
+    }
+
+    /// True if the last poll names a notification ID.
+    fn is_polled_with(&self, id: &str) -> bool {
+        let known = format!("%22notificationId%22%3A{id}%7D%5D");
+        self.polls.last().is_some_and(|poll| poll.ends_with(&known))
+    }
 }
 
 /// A configuration service on a port of its own; it ends with the process.
@@ -299,7 +318,7 @@ fn serve(served: &Arc<Mutex<Served>>) -> SocketAddr {
 
 /// Answers a request; `None` at the end of the connection.
 fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
-    let mut tag = None;
+    let (mut target, mut tag) = (String::new(), None);
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
@@ -312,13 +331,45 @@ fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
                 served.lock().unwrap().signed.push(line.trim_end().to_ascii_lowercase());
             }
             None if line.trim_end().is_empty() => break,
+            None if target.is_empty() => target = line.split(' ').nth(1)?.to_owned(),
             _ => {}
         }
     }
-    let mut served = served.lock().unwrap();
+    let head = if target.starts_with("/notifications/v2?") {
+        answer_to_poll(&target, served)
+    } else {
+        answer_to_read(tag, &mut served.lock().unwrap())
+    };
+    (&*stream).write_all(head.as_bytes()).ok()
+}
+
+/// Returns the response to a poll for notifications: at once if the ID is another one, otherwise after the hold.
+fn answer_to_poll(target: &str, served: &Mutex<Served>) -> String {
+    served.lock().unwrap().polls.push(target.to_owned());
+    let start = Instant::now();
+    loop {
+        let (id, hold) = {
+            let served = served.lock().unwrap();
+            (served.notification, served.hold)
+        };
+        let Some(id) = id else { return "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}".to_owned() };
+        if !target.ends_with(&format!("%3A{id}%7D%5D")) {
+            let list = json!([{"namespaceName": "hosts.json", "notificationId": id, "messages": {"details": {}}}]);
+            let list = list.to_string();
+            return format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{list}", list.len());
+        }
+        if start.elapsed() >= hold {
+            return "HTTP/1.1 304 Not Modified\r\n\r\n".to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Returns the response to a request for the list with an `ETag`.
+fn answer_to_read(tag: Option<String>, served: &mut Served) -> String {
     let (status, list) = served.answer.clone();
     let own = format!("\"{}\"", list.len());
-    let head = match (status, tag) {
+    match (status, tag) {
         (200, Some(tag)) if tag == own => {
             served.unchanged += 1;
             format!("HTTP/1.1 304 Not Modified\r\nETag: {own}\r\n\r\n")
@@ -328,8 +379,83 @@ fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
             format!("HTTP/1.1 200 OK\r\nETag: {own}\r\nContent-Length: {}\r\n\r\n{list}", list.len())
         }
         (status, _) => format!("HTTP/1.1 {status} No\r\nContent-Length: 2\r\n\r\n{{}}"),
+    }
+}
+
+/// A node that reads its list from Apollo, and the configuration service that sends it notifications.
+fn notified(data: &Path) -> (Node, Arc<Mutex<Served>>) {
+    let served = Served {
+        answer: (200, LISTED.to_owned()),
+        notification: Some(101),
+        hold: Duration::from_secs(1),
+        ..Served::default()
     };
-    (&*stream).write_all(head.as_bytes()).ok()
+    let served = Arc::new(Mutex::new(served));
+    let address = serve(&served);
+    let setup = Setup::new(data)
+        .over_kernel()
+        .env("CAROM_ALLOW_SOURCE", &format!("http://{address}/configs/shop/default/hosts.json?ip=10.0.0.1"))
+        .env("CAROM_ALLOW_ACCESS_KEY", "key-of-apollo");
+    let node = setup.start();
+    assert!(may(&mut node.wire(), "dynamic.example"));
+    wait_until("notifications", || node.log().contains("Apollo notifies carom of changes of the allow list"));
+    wait_until("polls instead of reads", || !is_read_within(&served, Duration::from_secs(4)));
+    assert!(served.lock().unwrap().is_polled_with("101"));
+    (node, served)
+}
+
+/// True if the list is read within a time. Without notifications, carom reads it every two seconds.
+fn is_read_within(served: &Mutex<Served>, time: Duration) -> bool {
+    let before = served.lock().unwrap().reads();
+    std::thread::sleep(time);
+    served.lock().unwrap().reads() > before
+}
+
+/// Each wait is far shorter than the minute after which carom reads the list without a notification.
+#[test]
+fn apollo_notifies_of_a_change() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, served) = notified(data.path());
+    let first = served.lock().unwrap().polls[0].clone();
+    let parameters = "/notifications/v2?appId=shop&cluster=default&ip=10.0.0.1&notifications=%5B%7B%22namespaceName";
+    assert!(first.starts_with(parameters) && first.contains("%3A%22hosts.json%22%2C"), "{first}");
+    served.lock().unwrap().answer = (200, "{\"1\": \"other.example\"}".to_owned());
+    assert!(!is_read_within(&served, Duration::from_secs(4)));
+    assert!(!may(&mut node.wire(), "other.example"));
+    {
+        let mut served = served.lock().unwrap();
+        (served.notification, served.hold) = (Some(102), Duration::from_secs(60));
+    }
+    wait_for_host(&node, "other.example", true);
+    assert!(!may(&mut node.wire(), "dynamic.example"));
+    // The next poll knows the notification, and is held for longer than the test waits for the end of the node.
+    wait_until("the next poll", || served.lock().unwrap().is_polled_with("102"));
+    {
+        let served = served.lock().unwrap();
+        let signatures = served.signed.iter().filter(|line| line.starts_with("authorization: apollo shop:")).count();
+        assert!(signatures >= served.reads() + served.polls.len(), "{:?}", served.signed);
+    }
+    assert!(!node.log().contains("key-of-apollo"));
+    node.terminate();
+}
+
+#[test]
+fn failed_notifications_leave_the_reads() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, served) = notified(data.path());
+    {
+        let mut served = served.lock().unwrap();
+        (served.notification, served.answer) = (None, (200, "{\"1\": \"other.example\"}".to_owned()));
+    }
+    wait_for_host(&node, "other.example", true);
+    // A server that returns with a lower notification ID.
+    {
+        let mut served = served.lock().unwrap();
+        (served.notification, served.answer) = (Some(7), (200, LISTED.to_owned()));
+    }
+    wait_for_host(&node, "dynamic.example", true);
+    wait_until("a poll that knows the notification", || served.lock().unwrap().is_polled_with("7"));
+    node.terminate();
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) const ALLOW: [Setting; 3] = [
         kind: "a file, an http:// or https:// URL, or redis",
         default: None,
         secret: false,
-        doc: "Source of further allowed hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:allow.",
+        doc: "Source of further allowed hosts, read every two seconds, or when Apollo reports a change: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:allow.",
         show: |settings| source(&settings.allow),
     },
     Setting {
@@ -61,7 +61,7 @@ pub(super) const BLOCK: [Setting; 3] = [
         kind: "a file, an http:// or https:// URL, or redis",
         default: None,
         secret: false,
-        doc: "Source of further blocked hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:block.",
+        doc: "Source of further blocked hosts, read every two seconds, or when Apollo reports a change: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:block.",
         show: |settings| source(&settings.block),
     },
     Setting {
