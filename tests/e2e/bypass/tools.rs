@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::browser::Browser;
 use crate::support::bulk::{BULK, KIND};
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::http::SHORT_URLS;
@@ -19,6 +20,9 @@ const DAMAGED_MAX: u64 = 20;
 
 /// A bad network: every frame has one chance in thirty to be treated badly.
 const BAD: Badness = Badness { loss: 10, double: 10, late: 20, damage: 5, cut: 2 };
+
+/// A worse network, for a client of few frames: every frame has one chance in seven.
+const WORSE: Badness = Badness { loss: 30, double: 30, late: 60, damage: 15, cut: 6 };
 
 /// Links of each node.
 const LINKS: usize = 200;
@@ -52,11 +56,15 @@ fn run(command: &mut Command) -> String {
 
 /// Starts a node behind a bad wire, gives it links, and runs clients in their namespace with a directory of their own.
 /// Nothing may reach the kernel's TCP. `has_many` tells that the clients exchange so many frames that some are lost.
-fn survives(seed: u64, is_secure: bool, has_many: bool, clients: impl FnOnce(&Path, &Ca) + Send) {
+fn survives(seed: u64, badness: Badness, is_secure: bool, has_many: bool, clients: impl FnOnce(&Path, &Ca) + Send) {
     println!("seed {seed}");
-    let Some((pair, _wire)) = Pair::over_wire(0..0, bad(BAD, seed)) else { return };
+    let Some((pair, _wire)) = Pair::over_wire(0..0, bad(badness, seed)) else { return };
     // Addresses of IPv6 come a second after the link, and a browser takes them for a network that changes.
-    pair.client.run(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap());
+    // ChromeDriver needs that of loopback.
+    for (interface, is_off) in [("all", "1"), ("lo", "0")] {
+        let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+        pair.client.run(|| fs::write(setting, is_off).unwrap());
+    }
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     ca.write("go", &[NAME]);
@@ -128,7 +136,7 @@ fn ask_with_curl(dir: &Path, options: &[&str]) {
 
 #[test]
 fn curl_gets_every_answer_over_a_bad_wire() {
-    survives(11, true, true, |dir, ca| {
+    survives(11, BAD, true, true, |dir, ca| {
         let host = SERVER.trim_end_matches(":8080");
         let (roots, name) = (ca.file("ca.pem"), format!("{NAME}:8080:{host}"));
         for options in [&["--http1.1"][..], &["--http2"], &["--http1.1", "--tls-max", "1.2"]] {
@@ -170,7 +178,7 @@ end
 
 #[test]
 fn wrk_gets_every_answer_over_a_bad_wire() {
-    survives(12, false, true, |dir, _| {
+    survives(12, BAD, false, true, |dir, _| {
         let script = dir.join("check.lua");
         fs::write(&script, CHECK).unwrap();
         let limits = ["-t", "4", "-c", "16", "-d", "3s", "--timeout", "30s", "-s"];
@@ -193,7 +201,7 @@ fn load(options: &[&str], requests: usize, class: &str, body_len: usize) {
 
 #[test]
 fn h2load_gets_every_answer_over_a_bad_wire() {
-    survives(13, true, true, |dir, ca| {
+    survives(13, BAD, true, true, |dir, ca| {
         let urls = dir.join("urls");
         let url = |path: &str| format!("https://{SERVER}{path}");
         fs::write(&urls, (0..LINKS).map(|at| url(&format!("/{}\n", code(at)))).collect::<String>()).unwrap();
@@ -210,7 +218,7 @@ fn h2load_gets_every_answer_over_a_bad_wire() {
 
 #[test]
 fn openssl_gets_every_answer_over_a_bad_wire() {
-    survives(14, true, false, |_, ca| {
+    survives(14, BAD, true, false, |_, ca| {
         let roots = ca.file("ca.pem");
         for at in 0..20 {
             let version = if at % 2 == 0 { "-tls1_3" } else { "-tls1_2" };
@@ -229,5 +237,32 @@ fn openssl_gets_every_answer_over_a_bad_wire() {
             assert!(said.starts_with("HTTP/1.1 302 "), "{at}: {} {said}", ended.status);
             assert!(said.contains(&format!("\r\nLocation: {}\r\n", long_url(at))), "{at}: {said}");
         }
+    });
+}
+
+/// Links that a person creates.
+const CREATED: usize = 10;
+
+#[test]
+fn browser_shows_every_page_over_a_bad_wire() {
+    survives(15, WORSE, false, true, |_, _| {
+        let browser = Browser::open();
+        let form = format!("http://{SERVER}/");
+        for at in 0..CREATED {
+            let (slug, destination) = (format!("by-browser-{at}"), long_url(LINKS + at));
+            let short = format!("{form}{slug}");
+            browser.go(&form);
+            browser.value(&format!("document.querySelector('#longUrl').value = {}", json!(destination)));
+            browser.click("summary");
+            browser.fill("#customSlug", &slug);
+            browser.click("button.button");
+            assert_eq!(browser.attribute("#short-url", "href"), short);
+            wait_until("a picture", || browser.value("document.querySelector('.qr img').naturalWidth > 0") == true);
+            browser.go(&format!("{short}+"));
+            assert_eq!(browser.text("h1"), format!("{short} goes to"));
+            assert_eq!(browser.text(".url"), destination);
+            assert_eq!(browser.attribute("a.button", "href"), destination);
+        }
+        browser.close();
     });
 }
