@@ -126,7 +126,7 @@ pub enum FleetDecision {
         /// True if the code that the request brings was never told to a client, so that it is free.
         spare: bool,
     },
-    /// Redis has not answered.
+    /// Redis has not decided: it did not answer, or nothing was asked.
     NoReply {
         /// True if Redis was asked, so that it may have made the change without confirming it.
         asked: bool,
@@ -420,6 +420,8 @@ pub enum ToCore {
         /// True for the answer to a [`VisitRequest`]: a link that was found may be visited once more, which is counted
         /// already.
         is_allowance: bool,
+        /// True if the code had its only link, so that a missing code can get none later.
+        is_final: bool,
     },
     /// A link of the core that was read from the store, for its memory.
     Fetched {

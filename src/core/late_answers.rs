@@ -56,7 +56,7 @@ pub(super) struct LookupQueues {
     allowances: AllowanceQueue,
     /// The knowledge about the fleet; `None` if the node is not in one.
     view: Option<Arc<FleetView>>,
-    /// For each slot, part of the hash of the code that was last not found, and the tick until which that is believed.
+    /// For each slot, part of the hash of the code that last proved to be over, and the tick until which it is remembered.
     unknown: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -79,8 +79,10 @@ impl LookupQueues {
         }
     }
 
-    /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`. Also
-    /// returns `Pending` for a link with redirect rules, before anything is asked: the caller must read the rules.
+    /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
+    ///
+    /// For [`Lookup::Ruled`], `Pending` means that nobody was asked and no answer will come. The caller has the link:
+    /// it must apply the rules to the request, and continue with their result.
     #[inline]
     pub(super) fn continue_lookup<'a>(
         &mut self,
@@ -170,8 +172,9 @@ impl LookupQueues {
         self.unknown.get(slot).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
     }
 
-    /// Remembers that a code was found nowhere, if it can get no link later: a generated code is used once.
-    pub(super) fn not_found(&mut self, code: &Code, tick: u32) {
+    /// Remembers that a code had its only link: a generated code is used once. A code that merely has no link yet may get
+    /// one at any moment, also a generated one, from the node that has leased it.
+    pub(super) fn remember_over(&mut self, code: &Code, tick: u32) {
         if !self.view.as_ref().is_none_or(|view| view.may_be_generated(code)) {
             return;
         }
@@ -233,7 +236,7 @@ mod tests {
         };
         assert!(ask(&mut lookup_queues, a, 10));
         assert_eq!(asked.recv().unwrap().code, a);
-        lookup_queues.not_found(&a, 10);
+        lookup_queues.remember_over(&a, 10);
         assert!(!ask(&mut lookup_queues, a, 11));
         assert!(ask(&mut lookup_queues, b, 11), "another code is");
         assert!(ask(&mut lookup_queues, a, 10 + REMEMBERED_TICKS));
@@ -243,7 +246,7 @@ mod tests {
             "the queue is full: another node may have the link"
         );
         assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(11)), Poll::Ready(Lookup::Unconfirmed));
-        lookup_queues.not_found(&b, 11);
+        lookup_queues.remember_over(&b, 11);
         assert_eq!(
             lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(12)),
             Poll::Ready(Lookup::Missing),
@@ -258,7 +261,7 @@ mod tests {
         let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
         for tick in 10..13 {
             assert!(lookup_queues.continue_lookup(Lookup::Missing, code("slug"), 7, at(tick)).is_pending());
-            lookup_queues.not_found(&code("slug"), tick);
+            lookup_queues.remember_over(&code("slug"), tick);
         }
     }
 

@@ -190,6 +190,8 @@ impl Allowances {
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match record_readers::read(links, stats, code) {
             Read::Link(link) => link,
+            // A look-up has found the link in Redis, and the writer may not have stored it yet.
+            Read::Nothing if shared.is_some() => return Err(Lookup::Unconfirmed),
             Read::Nothing => return Err(Lookup::Missing),
             Read::Damaged(_) => return Err(Lookup::Damaged),
             Read::Unreadable => return Err(Lookup::NotResident),
@@ -315,7 +317,8 @@ impl Allowances {
 
     fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
-        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
+        let (is_allowance, is_final) = (true, false);
+        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, is_final });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

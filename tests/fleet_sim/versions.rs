@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use carom::bridge::{StreamBatch, WriterOrder};
+use carom::bridge::{OutboxReply, StreamBatch, WriterOrder};
 use carom_model::link::Version;
 use carom_model::replication::State;
 use carom_model::replication::formats;
@@ -76,7 +76,12 @@ impl Places {
     /// Notes the states of an order that cannot be decoded.
     pub(crate) fn note(&mut self, order: &WriterOrder, guard: Option<Guard>) {
         let WriterOrder::Followed(StreamBatch { entries, .. }) = order else {
-            self.has_marks |= matches!(order, WriterOrder::Unread(_));
+            let is_unread = |reply: &OutboxReply| matches!(reply.verdict, Verdict::HeldUnread(_));
+            self.has_marks |= match order {
+                WriterOrder::Unread(_) => true,
+                WriterOrder::Delivered(delivered) => delivered.iter().any(is_unread),
+                _ => false,
+            };
             return;
         };
         for (_, change) in entries {

@@ -98,7 +98,8 @@ impl FetcherSetup {
 
     fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, .. } = *look_up;
-        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
+        let (is_allowance, is_final) = (false, false);
+        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, is_final });
     }
 
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {

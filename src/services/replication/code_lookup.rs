@@ -118,7 +118,7 @@ impl CodeLookup {
             if self.fleet.view.is_vouched(doubt.asked) {
                 by_code.entry(look_up.code).or_default().push(look_up);
             } else if look_up.since.elapsed() >= DOUBT_TIME {
-                self.reply(&look_up, &Lookup::Unconfirmed);
+                self.reply(&look_up, &Lookup::Unconfirmed, false);
             } else {
                 break;
             }
@@ -180,13 +180,13 @@ impl CodeLookup {
         let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         for look_up in look_ups {
             if self.is_used_up(&look_up.code) {
-                self.reply(&look_up, &Lookup::Missing);
+                self.reply(&look_up, &Lookup::Missing, true);
                 continue;
             }
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.fleet.has_same_key() {
-                self.reply(&look_up, &Lookup::Unconfirmed);
+                self.reply(&look_up, &Lookup::Unconfirmed, false);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -206,7 +206,10 @@ impl CodeLookup {
         for (ticket, answer) in answers {
             let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&ticket) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
-            let found = match answer.state(code) {
+            let answered = answer.state(code);
+            let is_over = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_final(gone));
+            let found = match answered {
+                Ok(theirs) if self.fleet.has_lost_marked(&code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
                 Ok(Some(ReceivedState::Known(State::Link(link)))) => {
                     let theirs = State::Link(Arc::clone(&link));
                     match self.is_known_to_be_gone(&code, &theirs) {
@@ -232,7 +235,7 @@ impl CodeLookup {
                 look_ups = self.doubt(std::mem::take(&mut look_ups));
                 Lookup::Unconfirmed
             });
-            look_ups.iter().for_each(|look_up| self.reply(look_up, &found));
+            look_ups.iter().for_each(|look_up| self.reply(look_up, &found, is_over));
         }
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
@@ -241,7 +244,8 @@ impl CodeLookup {
         }
     }
 
-    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>) {
+    /// Answers a look-up. `is_final` if a missing code can get no link later, which its core remembers.
+    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_final: bool) {
         let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
@@ -254,7 +258,8 @@ impl CodeLookup {
             };
             return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
-        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
+        let (found, is_final) = (found.clone(), is_final && matches!(found, Lookup::Missing));
+        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false, is_final });
     }
 }
 

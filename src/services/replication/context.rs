@@ -6,10 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use carom_shards::Code;
+
 use crate::bridge::Mailboxes;
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
+use carom_model::replication::state::{NoState, ReceivedState, StateHead};
+use carom_model::replication::{State, rules};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -26,11 +30,12 @@ pub struct FleetSetup {
     pub node: String,
     /// Timeout of Redis, after which it counts as away.
     pub answer_time: Duration,
-    /// True if the node accepts changes that Redis could not be asked about.
+    /// True if the node creates links with generated codes and deletes links while Redis does not answer. Custom slugs
+    /// and changes of links always need Redis.
     pub accept_without_redis: bool,
     /// Time of silence after which another node takes over the counter values of a node.
     pub reclaim_after: Duration,
-    /// Time since its last use for which an existing link answers a create of the same kind; `None` turns that off.
+    /// How long after its last use an equivalent link still answers a create; `None` turns that off.
     pub dedupe: Option<Duration>,
     /// The fingerprint of the code secret.
     pub fingerprint: String,
@@ -102,6 +107,31 @@ impl FleetContext {
     pub(super) fn redis(&self) -> io::Result<Redis> {
         Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
     }
+
+    /// True if this node has marked a code, and Redis has lost the marked state: its state, `theirs`, is earlier, or it has
+    /// none. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
+    /// date.
+    pub(super) fn has_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> bool {
+        has_lost_marked(&self.links, code, theirs)
+    }
+}
+
+fn has_lost_marked(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -> bool {
+    // Only a later version can serve a state that this one cannot decode, so its age makes no difference.
+    if matches!(theirs, Some(ReceivedState::Unread(_))) {
+        return false;
+    }
+    let text = match links.unread(code) {
+        Ok(Some(text)) => text,
+        Ok(None) => return false,
+        // The code may be marked.
+        Err(_) => return true,
+    };
+    let Some(ReceivedState::Known(theirs)) = theirs else { return true };
+    // If the text is damaged, its head may be, too.
+    let is_damaged = matches!(State::from_text(*code, &text), Err(NoState::Damaged));
+    let marked = StateHead::of(&text).filter(|_| !is_damaged);
+    !rules::follows(marked.as_ref(), theirs)
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
@@ -109,5 +139,49 @@ pub(super) fn note_error(stats: &NodeStats, error: &RedisError) {
     stats.fleet.errors.add_shared(1);
     if let RedisError::Refused(what) = error {
         stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::{Link, Origin, Version};
+
+    fn state(edit: u32) -> State {
+        let version = Version { rev: 1, claim: 7, edit };
+        State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Custom) }))
+    }
+
+    /// The text of a state in a kind that this version does not know.
+    fn newer(code: &Code, edit: u32) -> Vec<u8> {
+        let mut text = state(edit).to_text(code);
+        text[0] = b'Z';
+        text
+    }
+
+    #[test]
+    fn redis_has_lost_a_marked_state_if_its_own_is_earlier_or_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let code = Code::parse(b"abc").unwrap();
+        let known = |edit| ReceivedState::Known(state(edit));
+        assert!(!has_lost_marked(&links, &code, None), "the code is not marked");
+        let mark = |text: &[u8]| {
+            let mut batch = links.batch();
+            batch.mark_unread(&code, text);
+            links.commit(batch).unwrap();
+        };
+        mark(&newer(&code, 2));
+        assert!(has_lost_marked(&links, &code, None), "only this node may have the link");
+        assert!(has_lost_marked(&links, &code, Some(&known(1))));
+        for theirs in [known(2), known(3), ReceivedState::Known(state(2).deleted(9))] {
+            assert!(!has_lost_marked(&links, &code, Some(&theirs)), "{theirs:?}");
+        }
+        assert!(!has_lost_marked(&links, &code, Some(&ReceivedState::Unread(newer(&code, 1).into()))));
+        // The damaged text of a stream entry says nothing about the state in Redis.
+        let mut damaged = newer(&code, 9);
+        *damaged.last_mut().unwrap() ^= 1;
+        mark(&damaged);
+        assert!(!has_lost_marked(&links, &code, Some(&known(1))) && has_lost_marked(&links, &code, None));
     }
 }

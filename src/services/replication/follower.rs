@@ -26,6 +26,7 @@ use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
+use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::{NoState, ReceivedState};
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
@@ -364,6 +365,9 @@ impl Follower {
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {
                 Ok(changed) => {
+                    if matches!(changed.verdict, Verdict::HeldUnread(_)) {
+                        self.fleet.view.note_marks();
+                    }
                     delivered.push(OutboxReply { delivery, sent, verdict: changed.verdict, echo: changed.echo });
                 }
                 Err(error) => {

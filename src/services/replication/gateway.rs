@@ -107,13 +107,15 @@ impl Gateway {
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
                 self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
+            } else if self.is_of_marked(&request) {
+                self.send_to_writer(request, UNKNOWN)?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
         }
         assert!(self.asked.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
-        for (ticket, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
-            if let Some(asked) = self.asked.remove(&ticket) {
+        for (id, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
+            if let Some(asked) = self.asked.remove(&id) {
                 self.go_on(asked, answer)?;
             }
         }
@@ -154,6 +156,13 @@ impl Gateway {
         made.is_some_and(|made| !matches!(made, Ok(None)))
     }
 
+    /// True for a create with the code of a state that only a later version can decode: if Redis has lost that state, it
+    /// would give the code to another link.
+    fn is_of_marked(&self, request: &StoreRequest) -> bool {
+        let StoreRequest::Create { link, .. } = request else { return false };
+        !matches!(self.fleet.links.unread(&link.code), Ok(None))
+    }
+
     /// Hands a request that an existing link may answer to the thread that looks for one. If its queue is full, a new
     /// link is created.
     fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
@@ -174,7 +183,7 @@ impl Gateway {
             return self.send_to_writer(request, FleetDecision::Held(theirs));
         }
         if let Err(why) = self.fleet.may_change() {
-            return self.go_alone(request, why);
+            return self.give_up_on_redis(request, why);
         }
         match &request {
             StoreRequest::Create { link, .. } => {
@@ -183,8 +192,8 @@ impl Gateway {
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
-                let ticket = self.redis.put_state(code, deadline);
-                self.wait(ticket, Asked { request, deadline, change: None });
+                let id = self.redis.put_state(code, deadline);
+                self.wait(id, Asked { request, deadline, change: None });
             }
         }
         Ok(())
@@ -214,13 +223,13 @@ impl Gateway {
     }
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
-        let ticket = self.redis.put_change(&change.0, &change.1, deadline);
-        self.wait(ticket, Asked { request, deadline, change: Some(change) });
+        let id = self.redis.put_change(&change.0, &change.1, deadline);
+        self.wait(id, Asked { request, deadline, change: Some(change) });
     }
 
     /// Notes a request that waits for an answer of Redis.
-    fn wait(&mut self, ticket: RequestId, asked: Asked) {
-        let other = self.asked.insert(ticket, asked);
+    fn wait(&mut self, id: RequestId, asked: Asked) {
+        let other = self.asked.insert(id, asked);
         assert!(other.is_none(), "two requests wait for one answer, so one of them would wait forever");
     }
 
@@ -238,13 +247,19 @@ impl Gateway {
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
                 Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
+                Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => {
+                    self.send_to_writer(request, UNKNOWN)
+                }
                 // The timeout of the offer starts here, however long the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, known(state)),
                 Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
-                Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
+                Err(_) => self.give_up_on_redis(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
                 Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
+                Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => {
+                    self.send_to_writer(request, UNKNOWN)
+                }
                 Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
@@ -257,10 +272,12 @@ impl Gateway {
                     self.put(request, deadline, change);
                     Ok(())
                 }
-                Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
+                Err(_) => self.give_up_on_redis(request, "the link to delete could not be looked up in Redis"),
             },
             // A create asks for its change at once, so this answer is of no use to it.
-            (None, StoreRequest::Create { .. }) => self.go_alone(request, "the code could not be claimed in Redis"),
+            (None, StoreRequest::Create { .. }) => {
+                self.give_up_on_redis(request, "the code could not be claimed in Redis")
+            }
         }
     }
 
@@ -292,7 +309,8 @@ impl Gateway {
         self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| Ended)
     }
 
-    fn go_alone(&mut self, request: StoreRequest, why: &str) -> Result<(), Ended> {
+    /// Decides on a request without Redis, for the reason `why`.
+    fn give_up_on_redis(&mut self, request: StoreRequest, why: &str) -> Result<(), Ended> {
         self.decide(request, Err(RedisError::Away { what: why.to_owned(), asked: false }), None)
     }
 

@@ -154,6 +154,22 @@ fn slug_like_a_code_is_there_at_once() {
 }
 
 #[test]
+fn slug_like_a_private_code_is_there_at_once() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let (mut here, mut there) = (nodes[0].wire(), nodes[1].wire());
+    for number in 0..5 {
+        let slug = format!("private0slug0{number:03}");
+        // Its reader has asked for it a moment before, and must not believe that answer for any time.
+        wait_until("404 for a slug that nobody has", || there.get(&format!("/{slug}")).status == 404);
+        here.shorten_as(&slug, "https://example.org/");
+        let after = there.get(&format!("/{slug}")).status;
+        assert!(after == 302 || after == 503, "{slug}: {after}");
+    }
+}
+
+#[test]
 fn leased_codes_that_nobody_used_are_missing() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());

@@ -138,6 +138,31 @@ fn undecodable_state_replaces_the_old_one() {
 }
 
 #[test]
+fn lost_undecodable_state_is_not_missing() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = fleet.setup(0).expect("newer_format").start();
+    settle(&node);
+    let mut redis = connect_as("carom", &server);
+    node.wire().shorten_as("slug", TARGET);
+    settle(&node);
+    let first = in_redis(&mut redis, "slug");
+    let newer = changed(&mut redis, "slug", "https://example.org/newer");
+    publish(&server, &newer.code, &of_kind(b'Z', &newer), &of_kind(b'Z', &newer));
+    wait_until("a mark", || unread(&node) == 1);
+    // Redis loses the state, and no other node has it.
+    let key = format!("{{carom:{:02x}}}:l:slug", Partition::of(&newer.code).0);
+    server.command(&["DEL", &key]);
+    wait_until("404 for a slug that nobody has", || node.wire().get("/nobody-s").status == 404);
+    is_marked(&node, "slug");
+    // The state before comes back, as from a dump.
+    publish(&server, &first.code, &of_kind(b'C', &first), &of_kind(b'C', &first));
+    settle(&node);
+    is_marked(&node, "slug");
+    assert_eq!(unread(&node), 1);
+}
+
+#[test]
 fn undecodable_entry_is_answered_from_redis() {
     let server = Server::start();
     let fleet = Fleet::new(1, &server.url());

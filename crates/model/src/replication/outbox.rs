@@ -50,7 +50,8 @@ const RECENT: usize = 4_096;
 pub struct Outbox {
     next_seq: u64,
     pending: HashMap<Code, Pending>,
-    /// The stream entries that are awaited. Several codes may wait for one entry, because all of theirs come before it.
+    /// The stream entries that codes wait for. A change that Redis already had waits for the last entry of its stream,
+    /// which cannot come before its own. So several codes may wait for one entry.
     echoes: BTreeSet<(Echo, Code)>,
     /// The position up to which each stream was read.
     places: BTreeMap<Partition, StreamPosition>,
@@ -61,6 +62,9 @@ pub struct Outbox {
     /// Codes of which a change of another node may have been left out for a change of ours. A restart forgets which, so
     /// then they are all.
     passed_over: HashSet<Code>,
+    /// Codes whose state Redis refused, because it has an earlier one of a kind that its scripts do not know. A restart
+    /// forgets them.
+    refused: HashSet<Code>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
 }
@@ -180,6 +184,16 @@ impl Outbox {
     /// True if this node may lack a change that it has read in a stream.
     pub fn has_passed_over(&self) -> bool {
         !self.passed_over.is_empty()
+    }
+
+    /// Records that Redis refused the state of a code, although its own comes before.
+    pub fn note_refused(&mut self, code: Code) {
+        self.refused.insert(code);
+    }
+
+    /// Takes the record of [`Outbox::note_refused`]. Returns true if there was one.
+    pub fn take_refused(&mut self, code: &Code) -> bool {
+        self.refused.remove(code)
     }
 
     /// True if a code has an entry.

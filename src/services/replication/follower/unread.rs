@@ -30,6 +30,7 @@ impl Follower {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "the marked codes cannot be read");
+                    self.fleet.view.note_marks();
                     return Ok(());
                 }
             };
@@ -67,17 +68,12 @@ impl Follower {
         let codes: Vec<Code> = page.iter().map(|(code, _)| *code).collect();
         let mut found = Vec::new();
         for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
-            match self.leave_out(answer)?.flatten() {
-                Some(ReceivedState::Unread(theirs)) => {
-                    self.rereading.newer += 1;
-                    if *theirs != *text {
-                        found.push((code, ReceivedState::Unread(theirs)));
-                    }
-                }
-                Some(state) => found.push((code, state)),
-                // Redis has lost it. Nodes that can decode it bring it back, and this one does after its upgrade.
-                None => {}
-            }
+            let Some(theirs) = self.leave_out(answer)? else { continue };
+            let is_unread = matches!(theirs, Some(ReceivedState::Unread(_)));
+            // If Redis has lost it, nodes that can decode it bring it back, and this one does after its upgrade.
+            self.rereading.newer += u64::from(is_unread || self.fleet.has_lost_marked(&code, theirs.as_ref()));
+            let is_same = matches!(&theirs, Some(ReceivedState::Unread(theirs)) if **theirs == *text);
+            found.extend(theirs.filter(|_| !is_same).map(|state| (code, state)));
         }
         self.send_found(found)?;
         if !more {

@@ -52,6 +52,10 @@ impl CommitPlanner<'_> {
         let done = A::done(state).to(ticket);
         self.needs_sync = true;
         let Some(mine) = before.state() else {
+            if self.is_followed_by_mark(state, echo, before) {
+                self.confirm(code, before, done);
+                return;
+            }
             self.report_conflict_by_head(code, before, state.version());
             self.put(code, state, state.version(), done);
             self.outbox.note(code, Some(echo));
@@ -93,6 +97,15 @@ impl CommitPlanner<'_> {
         } else {
             self.confirm(code, before, done);
         }
+    }
+
+    /// True if a code is marked for a state that came after an accepted one. A delete ends the marked link, whatever else
+    /// was changed.
+    fn is_followed_by_mark(&self, accepted: &State, echo: Echo, before: &CodeState) -> bool {
+        let CodeState::Unread(text) = before else { return false };
+        let was_taken = self.outbox.was_taken(echo);
+        let is_same_link = StateHead::of(text).is_some_and(|head| head.version.claim == accepted.version().claim);
+        if is_same_link { accepted.is_link() && (was_taken || !before.adopts(accepted)) } else { was_taken }
     }
 
     /// Handles a refusal: Redis holds another state than the client asked for.
@@ -145,6 +158,7 @@ impl CommitPlanner<'_> {
             self.outbox.pass_over(code);
         } else {
             let before = self.stored(&code, look_up);
+            let was_refused = self.outbox.take_refused(&code);
             if before.adopts(&state) {
                 // A link that expired has no author of its removal.
                 let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
@@ -153,6 +167,9 @@ impl CommitPlanner<'_> {
                 if !is_of_time {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
+            } else if was_refused && before.state().is_some_and(|mine| *mine != state) {
+                // Redis can compare its present state with the one of this node.
+                self.outbox.note(code, None);
             }
         }
     }
@@ -187,9 +204,16 @@ impl CommitPlanner<'_> {
     /// may refuse the state of this node until the node is upgraded, so the partition is compared again then.
     pub(super) fn note_earlier(&mut self, code: Code, text: &[u8], look_up: impl Fn(&Code) -> CodeState) {
         let before = self.stored(&code, look_up);
-        if !rules::gives_way(before.state(), StateHead::of(text).as_ref()) {
-            self.compare_later.insert(Partition::of(&code));
+        if before.state().is_some_and(|mine| is_later_than(mine, text)) {
+            self.keep_refused(code);
         }
+    }
+
+    /// Notes that Redis refuses the state of this node for an earlier one that this version cannot decode. It is offered
+    /// again once Redis has a state that this version can decode, and after an upgrade.
+    fn keep_refused(&mut self, code: Code) {
+        self.outbox.note_refused(code);
+        self.compare_later.insert(Partition::of(&code));
     }
 
     fn mark(&mut self, code: Code, text: Arc<[u8]>, before: &CodeState) {
@@ -260,7 +284,11 @@ impl CommitPlanner<'_> {
             let before = self.stored(&code, &look_up);
             let is_sent = before.state() == Some(&sent);
             match (verdict, echo) {
-                // Redis has decided, whatever this version can tell of that state.
+                // Redis has lost the state of this node, and cannot tell that its own comes before.
+                (Verdict::HeldUnread(text), _) if is_sent && is_later_than(&sent, &text) => {
+                    self.outbox.forget(&code);
+                    self.keep_refused(code);
+                }
                 (Verdict::HeldUnread(text), _) if is_sent => self.mark(code, text, &before),
                 (Verdict::Held(state), _) if is_sent || before.adopts(&state) => {
                     let is_theirs = !self.outbox.is_withdrawn(&code, &state);
@@ -282,4 +310,9 @@ impl CommitPlanner<'_> {
             }
         }
     }
+}
+
+/// True if a state comes after one that this version cannot decode.
+fn is_later_than(mine: &State, text: &[u8]) -> bool {
+    !rules::gives_way(Some(mine), StateHead::of(text).as_ref())
 }

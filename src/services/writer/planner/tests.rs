@@ -468,3 +468,60 @@ fn conflict_with_a_state_of_a_later_version_is_reported() {
         assert_eq!(conflicts(marked(), WriterOrder::ComparedStates(vec![(code(), after)])), []);
     }
 }
+
+#[test]
+fn earlier_state_that_redis_cannot_compare_replaces_no_later_one() {
+    let first = state(Origin::Custom, 1, 7);
+    let mine = first.with_version(Version { edit: 2, ..first.version() });
+    let offered = |outbox: &mut Outbox, theirs: Arc<[u8]>| {
+        outbox.note(code(), None);
+        let delivery = outbox.take_deliveries()[0];
+        let reply = OutboxReply { delivery, sent: mine.clone(), verdict: Verdict::HeldUnread(theirs), echo: None };
+        let mut plan = CommitPlanner::new(outbox, NOW);
+        plan.add(WriterOrder::Delivered(vec![reply]), |_| CodeState::Held(mine.clone()));
+        plan.finish()
+    };
+    let (writes, effects) = offered(&mut Outbox::default(), newer(&first, 3));
+    assert_eq!(
+        (writes.states, writes.unread_more, effects.len()),
+        (vec![(code(), None)], 1, 1),
+        "Redis has a later one"
+    );
+
+    let mut outbox = Outbox::default();
+    let (writes, effects) = offered(&mut outbox, newer(&first, 0));
+    assert!(writes.states.is_empty() && writes.unread.is_empty() && effects.is_empty(), "{writes:?}");
+    assert_eq!((writes.compare_later, outbox.len()), (vec![Partition::of(&code())], 0));
+    // As soon as Redis has a state that its script knows, it accepts the later one.
+    let theirs = first.with_version(Version { edit: 1, ..first.version() });
+    let compared = |theirs: &State| WriterOrder::ComparedStates(vec![(code(), theirs.clone())]);
+    let stored = CodeState::Held(mine.clone());
+    assert_eq!(decide(&mut outbox, &stored, compared(&theirs)), (None, None));
+    assert_eq!(outbox.take_deliveries(), [Delivery { seq: 1, code: code() }]);
+    outbox.forget(&code());
+    decide(&mut outbox, &stored, compared(&theirs));
+    assert!(outbox.is_empty(), "it was offered");
+}
+
+#[test]
+fn accepted_change_replaces_no_later_state_of_a_later_version() {
+    let first = state(Origin::Custom, 1, 7);
+    let mine = first.with_version(Version { edit: 1, ..first.version() });
+    let accepted = || create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
+    let mut outbox = Outbox::default();
+    // Redis has accepted the later one since, and the stream was faster than the answer.
+    let (answer, written) = decide(&mut outbox, &CodeState::Unread(newer(&first, 2)), accepted());
+    assert_eq!((answer, written, outbox.len()), (Some(CreateAnswer::Created.into()), None, 0));
+    let (_, written) = decide(&mut outbox, &CodeState::Unread(newer(&first, 0)), accepted());
+    assert_eq!((written, outbox.len()), (Some(Some(mine.clone())), 1), "that one came before");
+    outbox.taken(echo(5));
+    let gone = first.deleted(NOW);
+    let deleted = delete_on(FleetDecision::Accepted { state: gone.clone(), echo: echo(5) });
+    let (answer, written) = decide(&mut outbox, &CodeState::Unread(newer(&state(Origin::Custom, 4, 7), 2)), deleted);
+    assert_eq!((answer, written), (Some(DeleteAnswer::Deleted.into()), Some(Some(gone))), "a delete ends its link");
+    let next = CodeState::Unread(newer(&state(Origin::Custom, 3, 9), 0));
+    let mut outbox = Outbox::default();
+    outbox.taken(echo(5));
+    let (answer, written) = decide(&mut outbox, &next, accepted());
+    assert_eq!((answer, written, outbox.len()), (Some(CreateAnswer::Created.into()), None, 0), "the link is over");
+}
