@@ -44,7 +44,8 @@ mod response;
 mod rest;
 mod uptime;
 
-/// The handler of all requests of one listener. It runs on the thread of the core that owns the connection.
+/// The handler of all requests of one listener. It runs on the thread of the core that owns the connection. A core
+/// takes it as `HttpService` (`src/core/hyper_bridge.rs`, the same type); `src/node/cores.rs` passes it there.
 pub type ApiService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = ApiResponse>>>>;
 
 /// Starts the clock of the uptime that the status reports.

@@ -1,6 +1,8 @@
 //! The commands that a person can type: one file for each family, and their work on a data directory.
 //!
-//! Every command opens stores through [`crate::startup`] and `carom-store`, never through a running node.
+//! Import, export, verify and restore open stores through [`crate::startup`] and `carom-store`, without a running node.
+//! `status`, `top` and `health` ask the admin listener of a node. `backup` asks the control socket of a running node,
+//! or opens the store itself. `app` changes the file of API keys, with or without a node.
 
 pub mod app;
 pub mod backup;

@@ -1,8 +1,8 @@
 //! Services: threads that may block, so that cores need not.
 //!
 //! Each folder or file is one long-running thread, or a few of one kind, with what it decides. Cores reach a service
-//! through its queue in [`crate::bridge`], and a service reaches a core through that core's mailbox; nothing here knows
-//! of sockets of clients or of HTTP. Long work in the background runs at a lower priority than the cores
+//! through its queue in [`crate::bridge`], and a service reaches a core through that core's mailbox. Nothing here knows
+//! of client connections or of the HTTP server. Long work in the background runs at a lower priority than the cores
 //! ([`threads::priority`]).
 
 pub mod access_log;

@@ -56,8 +56,7 @@ pub struct LinkMap {
 }
 
 impl LinkMap {
-    /// Returns an empty map for codes that are hashed by `hasher`; every [`CodeHash`] that it is given must come from
-    /// it.
+    /// Returns an empty map. Every [`CodeHash`] that its functions get must come from `hasher`.
     ///
     /// # Panics
     /// If the kernel does not give the memory of an empty index, 256 KiB.
@@ -185,7 +184,8 @@ impl LinkMap {
                 return left.map(|(code, _)| code).collect();
             }
         };
-        // Holes are made at the end: a page goes with its last record, and the walk is in it.
+        // Unwanted records are removed only after the walk. Removing the last record frees the page that is being
+        // walked.
         let (mut unwanted, mut left) = (Vec::new(), Vec::new());
         while let Some((reference, record)) = self.pages.next_record(&mut walk) {
             let (code, link_bytes, is_damaged) = (record.code(), record.link_bytes(), record.is_damaged());

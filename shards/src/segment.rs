@@ -128,8 +128,8 @@ fn below(bound: u64, random: &mut Pcg64) -> u64 {
     }
 }
 
-/// The rule for the length of segments: long enough to last a quarter of an hour, short enough that a lost one is no
-/// loss.
+/// The rule for the length of segments: long enough to last a quarter of an hour, short enough that losing one wastes
+/// few codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentSizer {
     len: u64,

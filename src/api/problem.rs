@@ -36,7 +36,7 @@ pub(super) struct Invalid {
     pub(super) reason: String,
 }
 
-/// Longer values, in JSON, are not repeated in a reason.
+/// Longest invalid value that a reason repeats, in bytes of its JSON.
 const VALUE_LEN_MAX: usize = 64;
 
 impl Problem {

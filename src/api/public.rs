@@ -179,8 +179,8 @@ impl Context {
         }
     }
 
-    /// True if a client on this machine asks, and the admin listener would answer it without a key. Its name for the
-    /// node does not matter.
+    /// True if a client on this machine asks, and the admin listener would answer it without a key. The `Host` field is
+    /// ignored.
     fn is_from_this_machine<B>(&self, request: &Request<B>) -> bool {
         let origin = request.extensions().get::<RequestOrigin>();
         origin.is_some_and(|origin| origin.address.to_canonical().is_loopback()) && self.is_trusted(request)
@@ -289,7 +289,7 @@ impl Context {
         self.answer_with_response(request, &decision.response)
     }
 
-    /// A response as hyper sends it.
+    /// Returns the answer that hyper sends for the response that was decided on.
     pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> ApiResponse {
         match *response {
             Response::Redirect(Destination { policy, target }) => {

@@ -1,4 +1,4 @@
-//! The knowledge of this node about the fleet that decides between 404 and 503 for a code that it does not have.
+//! The view that a node has of its fleet. It decides whether a code that the node does not have gets 404 or 503.
 //!
 //! Threads of the fleet write it, cores and the look-up thread read it, all without locks.
 //! [`carom_model::replication::absence`] has the rules.

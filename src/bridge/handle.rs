@@ -64,7 +64,7 @@ use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoCode;
 
-/// A source of fresh codes that never blocks: the reading end of the core's segment. It requests more by itself.
+/// A source of fresh codes that never blocks: the reading end of the core's queue. It requests more by itself.
 pub trait FreshCodes {
     /// Returns a fresh code, if one is available.
     fn take(&mut self) -> Option<Code>;
@@ -193,7 +193,7 @@ pub struct ServiceHandle {
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
-    /// The core to borrow codes from next, if this one has no segment of its own.
+    /// The core to borrow codes from next, if this one has no queue of its own.
     next_lender: Cell<usize>,
     /// True if tasks have left something for the loop since it last looked.
     called: Cell<bool>,
@@ -218,8 +218,8 @@ fn refusal<T>(error: &TrySendError<T>) -> &'static str {
     }
 }
 
-/// Returns the code of a link if it came from a core's segment, so that it may go to another link if this one is not
-/// created.
+/// Returns the code of a link if it came from a core's queue of fresh codes, so that it may go to another link if this
+/// one is not created.
 fn fresh_code_of(link: &Link) -> Option<Code> {
     (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
 }
@@ -364,7 +364,7 @@ impl ServiceHandle {
         looked
     }
 
-    /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.
+    /// Takes a fresh code from the core's queue. Waits a bounded time for the replenisher if the queue is empty.
     ///
     /// # Errors
     /// [`NoCode`] if no code came in time.

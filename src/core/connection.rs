@@ -118,7 +118,7 @@ pub(super) struct SendProgress {
     unread_since: Option<u32>,
 }
 
-/// The address of a client, each part of it from when it is first needed.
+/// The address of a client. Each part is determined when it is first needed.
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientAddress {
     /// The client, where a proxy has named another address than its own.

@@ -1,6 +1,6 @@
 //! The driver of a core: listeners, sockets, and every operation on them, over the ring of the core's thread.
 //!
-//! This is the only part of a core that knows how bytes travel. It hands [`Event`]s to the loop, and takes what a
+//! Only this part and `bypass` know how bytes travel. The driver hands [`Event`]s to the loop, and takes what a
 //! connection has to send. The connections know their [`Transport`] and nothing below it: a socket of the kernel, or a
 //! connection of the core's own TCP/IP stack (`bypass`).
 

@@ -13,13 +13,13 @@ use super::turn::TICKS_PER_SECOND;
 /// come in that time.
 pub(super) const GATHER_TIME: Duration = Duration::from_micros(100);
 
-/// Requests per second on a core from which gathering is tried: one in [`GATHER_TIME`].
+/// Lowest rate of requests at which a core tries to gather, per second: one request in each [`GATHER_TIME`].
 const REQUESTS_PER_SECOND_MIN: u32 = 10_000;
 
-/// Least requests that pay for their delay.
+/// Fewest requests that a wait must gather to be worth the delay.
 const GATHERED_MIN: u32 = 2;
 
-/// Most requests, as one part in so many of the open connections.
+/// Open connections that a core must have for each gathered request. With fewer, all clients may be waiting for it.
 const CONNECTIONS_PER_REQUEST: u32 = 4;
 
 /// Waits in a row that did not pay, after which no more are tried until the next tick.

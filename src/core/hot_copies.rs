@@ -1,9 +1,10 @@
 //! Copies of frequently requested links of other cores. A copy saves a round trip to the owner.
 //!
-//! The table has a fixed number of slots, and twelve bits of the hash choose the slot of a link. A link becomes a
-//! candidate when it is requested twice with no request for another link of the same slot of [`RecentRequests`] in
-//! between. Evenly spread traffic therefore leaves the table alone. A candidate replaces the copy in its slot only if
-//! that copy was not requested since the previous candidate.
+//! The table has a fixed number of slots; twelve bits of a link's hash choose its slot. A second table,
+//! [`RecentRequests`], has more slots, and remembers the last requested link of each. A link becomes a candidate for a
+//! copy when it is requested while it is still remembered there. Evenly spread traffic makes almost no candidates, and
+//! so leaves the copies alone. A candidate replaces the copy in its slot only if nobody has requested that copy since
+//! the previous candidate.
 //!
 //! An owner recalls every copy before it acknowledges a change of its link ([`super::recalls`]). A copy expires
 //! with its link. The table keeps no unknown codes and no links with a visit limit.

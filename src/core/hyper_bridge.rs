@@ -40,7 +40,8 @@ use carom_model::clients::forwarded::{Field, Trust};
 /// The body of an answer: complete, or produced while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
-/// Answers the requests of a core, except redirects. Its futures run as tasks of the core.
+/// Answers the requests of a core, except redirects. Its futures run as tasks of the core. The API returns one as
+/// `ApiService` (`src/api.rs`, the same type), and `src/node/cores.rs` passes it to the core.
 pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Parameters of hyper for one client.

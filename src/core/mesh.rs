@@ -270,9 +270,9 @@ impl Mesh {
         peer.for_owner.push_back(question);
     }
 
-    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `find` passes on a
-    /// result, or returns the link if it has redirect rules. `prefetch` sees each
-    /// group of questions first, so that it can prefetch. Both receive `links`. Returns the number of questions
+    /// Answers the questions of all peers, as far as there is room for the answers. `find` looks up the code of a
+    /// question. It passes the result to the function that it gets, or returns the link if that has redirect rules.
+    /// `prefetch` gets each group of questions before `find` does. Both get `links`. Returns the number of questions
     /// answered.
     pub(super) fn answer_questions<L>(
         &mut self,

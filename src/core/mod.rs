@@ -2,8 +2,8 @@
 //!
 //! The modules, by topic:
 //!
-//! - `run_loop`: the loop of a core; `mail`: its messages; `settle`: what touched connections need at the end of a
-//!   turn.
+//! - `run_loop`: the loop of a core; `turn`: the time of a turn; `mail`: the messages of a core; `settle`: what touched
+//!   connections need at the end of a turn; `gathering`: waits for several requests before a core wakes up.
 //! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
 //! - `bypass`: the datapath past the kernel's TCP: AF_XDP (crate `carom-xdp`) and the stack (crate `carom-net`).
 //! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
@@ -14,14 +14,16 @@
 //!   `hyper_bridge`: connections that hyper drives.
 //! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
 //!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
+//!   `ruled_links` has the links with redirect rules.
 //! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
 //!   cores' links; `recalls`: how an owner has those copies dropped.
 //! - `answers`: prebuilt responses to redirects, and their error pages.
 //! - `vhosts`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
 //! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
 //!
-//! Cores share nothing but the rings of the mesh and the counters in `stats`. A core never waits for a disk, a lock, a
-//! log or a service.
+//! For redirects, cores share only memory without locks: the rings of the mesh, its `Presence` (which cores sleep), the
+//! filter `RuledCodes`, the rate limits of addresses (`MissLimiter`, which compares and swaps), the knowledge about the
+//! fleet (`FleetView`), and the counters in `stats`. A core never waits for a disk, a lock, a log or a service.
 
 mod access;
 mod admission;

@@ -122,8 +122,8 @@ impl Redirects {
         self.data.is_some()
     }
 
-    /// Answers a request for a short code, or lets it wait for an answer. `is_last`: no input is left behind its head.
-    /// Returns whether the connection goes on with its input.
+    /// Answers a request for a short code, or lets it wait for an answer. `is_last` is true if no input follows its
+    /// head. Returns true if the connection may handle further input now.
     #[inline]
     pub(super) fn redirect(
         &mut self,
@@ -361,6 +361,13 @@ impl Redirects {
         }
     }
 
+    /// Remembers for a moment that a code had its only link.
+    pub(super) fn remember_over(&mut self, code: &Code, tick: u32) {
+        if let Some(lookup_queues) = &mut self.lookup_queues {
+            lookup_queues.remember_over(code, tick);
+        }
+    }
+
     /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its
     /// allowance was asked.
     pub(super) fn looked_up<'a>(
@@ -373,7 +380,6 @@ impl Redirects {
         let found_now = found.at(now.unix_ms);
         let Some(lookup_queues) = &mut self.lookup_queues else { return Poll::Ready(found_now) };
         match found {
-            Lookup::Missing => lookup_queues.not_found(code, now.tick),
             Lookup::Live(_) if !is_allowance => {
                 return block_or_continue(
                     &self.services,
@@ -387,6 +393,7 @@ impl Redirects {
             Lookup::Live(_)
             | Lookup::NotYetValid
             | Lookup::Expired
+            | Lookup::Missing
             | Lookup::Ruled
             | Lookup::Damaged
             | Lookup::NotResident

@@ -39,7 +39,7 @@ const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// Time that tasks of closed connections have to end, since their clients are gone.
 const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Requests of a turn from which their links are prefetched.
+/// Least number of events in a turn, or of frames in a batch, with which the links of their requests are prefetched.
 pub(super) const REQUESTS_PREFETCHED_MIN: usize = 2;
 
 /// The parts of a core, besides its place in the mesh. They are sent to its thread.
@@ -68,7 +68,7 @@ pub struct CoreParts {
     pub identity: Option<TlsIdentity>,
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
-    /// The core's segment of fresh codes.
+    /// The core's queue of fresh codes.
     pub codes: Box<dyn FreshCodes + Send>,
     /// Recorders of visits and of the access log.
     pub recorders: Recorders,
@@ -321,6 +321,7 @@ impl Core {
             }
         }
         let slot = self.work.open(transport, layers);
+        // Nothing receives from the connection yet. The touch leads to `settle` in this turn, which arms the receive.
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
         }
@@ -344,7 +345,7 @@ impl Core {
         let is_there = self.work.conns.of(tag).is_some();
         match received {
             Received::Bytes(chunk) => {
-                self.count_requests(1);
+                self.count_arrivals(1);
                 if is_there {
                     self.work.receive(tag.slot, self.driver.bytes(&chunk));
                 }
@@ -356,10 +357,10 @@ impl Core {
         }
     }
 
-    /// Counts what has arrived from clients in this turn.
-    pub(super) fn count_requests(&mut self, requests: u32) {
+    /// Counts the reads or frames that have arrived from clients in this turn, each as one request.
+    pub(super) fn count_arrivals(&mut self, arrivals: u32) {
         if let Some(gathering) = &mut self.gathering {
-            gathering.count(requests);
+            gathering.count(arrivals);
         }
     }
 

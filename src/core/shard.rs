@@ -90,6 +90,8 @@ impl Shard {
         match self.links.get(code, hash) {
             Lookup::Live(destination) => destination.at(now_ms),
             Lookup::Missing if self.damaged.iter().any(|range| range.may_hold(code)) => Lookup::Damaged,
+            // For a link with rules, the map has a marker that reads as damaged ([`MARKER`]). A map that keeps only the
+            // links in use may have evicted the marker, while the link itself is still here.
             Lookup::Damaged | Lookup::NotResident if self.ruled.get(code).is_some() => Lookup::Ruled,
             other => other,
         }
@@ -238,7 +240,8 @@ impl Shard {
         self.count();
     }
 
-    /// Sets the key ranges that could not be read. A code in them without a link may still have one.
+    /// Sets the key ranges of the store that could not be read. A code in them may have a link that the map lacks, so
+    /// it is found [`Lookup::Damaged`] instead of missing.
     pub(super) fn set_unreadable_ranges(&mut self, ranges: Arc<[DamagedRange]>) {
         self.damaged = ranges;
     }

@@ -1,4 +1,4 @@
-//! Virtual hosts: the domain that a request's host names, and the responses that depend on it.
+//! Virtual hosts: the domain that a request's host names, and the code within it.
 
 use std::sync::Arc;
 

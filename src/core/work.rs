@@ -96,7 +96,8 @@ impl Work {
         }
     }
 
-    /// Opens a new connection. Returns its slot.
+    /// Opens a new connection. Returns its slot. The caller must touch the connection: it receives only once it is
+    /// settled.
     pub(super) fn open(&mut self, transport: Transport, layers: Layers) -> u32 {
         let is_for_hyper = !self.redirects.is_served();
         let machine = match (is_for_hyper, layers.proxied) {

@@ -134,7 +134,7 @@ pub(super) fn make_mailboxes(cores: CoreCount) -> Result<Mail, Exit> {
     Ok((Mailboxes::new(boxes), bells, mail))
 }
 
-/// A core's segment of fresh codes; the admin listener has none.
+/// A core's queue of fresh codes; the admin listener has none.
 struct Segment(Option<CodeSource>);
 
 impl FreshCodes for Segment {

@@ -86,9 +86,9 @@ pub fn start(
     let intake = aggregator.intake();
     let visits = VisitReader { aggregator: Arc::new(Mutex::new(aggregator)) };
     let (stop, stop_exchange) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (checked, is_checked) = channel();
+    let (checked_sender, checked_receiver) = channel();
     let exchange = fleet.map(|fleet| {
-        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange), checked)?;
+        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange), checked_sender)?;
         Ok::<_, io::Error>((stop_exchange, thread))
     });
     let exchange = exchange.transpose()?;
@@ -97,7 +97,7 @@ pub fn start(
     let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
     let writing = spawn("visits-log").spawn(move || {
         // The channel ends once the identity of the node is checked, at once without a fleet.
-        let _ = is_checked.recv();
+        let _ = checked_receiver.recv();
         of_thread.write(&until, sender.as_ref());
     })?;
     let until = Arc::clone(&stop);

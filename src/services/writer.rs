@@ -66,7 +66,7 @@ pub struct WriterSetup {
     pub stats: Arc<NodeStats>,
     /// The data directory, whose free disk space is watched.
     pub data_dir: PathBuf,
-    /// Time since its last use for which an existing link answers a create of the same kind; `None` turns that off.
+    /// How long after its last use an equivalent link still answers a create; `None` turns that off.
     pub dedupe: Option<Duration>,
     /// The queue of changes to deliver to Redis; `None` for a single node.
     pub deliveries: Option<Sender<Delivery>>,

@@ -1,8 +1,9 @@
 //! Checks of the machine before a node starts, so that a missing permission gives a message with a remedy rather than a
 //! failure while serving.
 //!
-//! The functions that judge numbers are pure; those that query the kernel are thin. `config` checks the settings,
-//! `space_key` the code secret, and the store the lock of the data directory.
+//! The functions that judge numbers are pure; those that query the kernel are thin. Other checks are elsewhere: of the
+//! settings in `carom-settings`, of the code secret in [`super::code_secret`], and of the data directory's lock in
+//! [`super::data_dir`].
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};

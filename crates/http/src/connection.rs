@@ -77,7 +77,7 @@ pub struct Bounds {
     pub body: u32,
     /// Requests on a connection; 0 means no limit.
     pub requests: u32,
-    /// The one path that accepts a body of any length, for as long as it makes progress. Empty if none does.
+    /// The paths that accept a body of any length, for as long as it makes progress. Empty if none does.
     pub stream_paths: &'static [&'static str],
     /// A query parameter with which a request is no visit, so that it leaves the fast path. Empty for none.
     pub nostat: &'static str,
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_the_end_is_told_apart() {
+    fn a_close_that_the_client_asked_for_differs_from_one_by_the_server() {
         let asked = |connection: &mut Connection, fields: &str| {
             let head = format!("GET /abc HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
             let Action::Lookup(ask) = connection.step(head.as_bytes()).action else { panic!("{head}") };

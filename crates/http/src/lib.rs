@@ -2,7 +2,7 @@
 //!
 //! Nothing here does I/O, reads a clock or starts a thread, so every part is tested and fuzzed by itself. The crate
 //! knows neither routes nor templates nor problem details: the caller brings the texts of error pages, and says which
-//! path accepts bodies of any length. Of links it knows their codes and how they redirect (`carom-shards`), because the
+//! paths accept bodies of any length. Of links it knows their codes and how they redirect (`carom-shards`), because the
 //! fast path parses codes and writes redirects directly.
 //!
 //! The modules, in reading order:

@@ -63,8 +63,9 @@ impl ConnectionLimits {
 pub const CONNECTIONS_MAX: usize = 100_000;
 
 /// Maximum number of connections of a public address on a core, unless set otherwise. A browser keeps up to six, so
-/// this allows 170 browsers at once behind one address of a carrier's NAT. One address can make a core and the kernel
-/// use less than 256 MB. Addresses of loopback and of private networks may be a load balancer, and are not counted.
+/// this allows 170 browsers at once behind one address of a carrier's NAT. All connections of one address on a core
+/// take less than 256 MB, in the core and the kernel together. Addresses of loopback and of private networks may be a
+/// load balancer, and are not counted.
 pub const CONNECTIONS_PER_ADDRESS: usize = 1_024;
 
 /// Bytes of responses that the kernel accepts before they can be sent, because the window of the client or of the

@@ -7,33 +7,38 @@ use crate::connections::ANSWER_TIME_MAX;
 /// Requests to Redis in one batch. A millisecond of a server's time.
 pub const GATEWAY_BATCH: usize = 512;
 
-/// Time for which a node of a fleet remembers the creates that it has sent to its writer: as long as a client waits for
-/// one.
+/// Time for which the reuse thread of a node remembers a create that it has sent to its writer, and that the store may
+/// not have yet: as long as the client waits for the response.
 pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 
 /// Time for which a request for an unknown code waits for Redis to report whether another node has created it.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 
-/// Time for which a request for a code that may be leased waits until the other nodes have vouched that Redis has all their
-/// links. Longer than the second until their next heartbeats, and shorter than [`crate::FETCH_TIME_MAX`].
+/// Time for which a request for a code in doubt waits until the other nodes have vouched that Redis has all their
+/// links. A node may have generated such a code, but Redis does not have it. Longer than the second until their next
+/// heartbeats, and shorter than [`crate::FETCH_TIME_MAX`].
 pub const DOUBT_TIME: Duration = Duration::from_millis(1_500);
 
-/// Maximum number of requests that wait for that. Further ones get 503 at once.
+/// Maximum number of requests for codes in doubt that wait on a node until the other nodes vouch ([`DOUBT_TIME`]).
+/// Further ones get 503 at once.
 pub const DOUBTS_MAX: usize = 64;
 
-/// Time for which the other nodes must have vouched before a request waits for them: with one heartbeat a second, the
-/// last time is at most three heartbeats old.
+/// Greatest age of the last instant that all other nodes have vouched for, at which a request for a code in doubt still
+/// waits for them. They send one heartbeat a second, so it is at most three heartbeats old while all of them vouch. If
+/// it is older, such requests get 503 at once.
 pub const VOUCHED_KEPT: Duration = Duration::from_secs(4);
 
-/// Time for which a node relies on the highest counter value that it has heard of: three heartbeats.
+/// Time for which a node relies on the answer to its last heartbeat, which brings the highest counter value of the
+/// fleet: three heartbeats. After that, the node answers 503 instead of 404 for codes that it does not have.
 pub const MARK_KEPT: Duration = Duration::from_secs(3);
 
 /// Time for which a node that has read all streams to their ends relies on having every slug that looks like a
-/// generated code: two reads of quiet streams.
+/// generated code: two reads of quiet streams. Meanwhile, a core answers 404 for a generated code beyond all leases
+/// without asking Redis.
 pub const FOLLOWED_KEPT: Duration = Duration::from_millis(100);
 
-/// Time for which a node holds back the acknowledgement of a slug that looks like a generated code, once Redis has it:
-/// longer than any node relies on an older reading of the streams.
+/// Time for which the client of a create waits for its response after Redis has accepted a slug that looks like a
+/// generated code. It is longer than any node relies on an earlier reading of the streams ([`FOLLOWED_KEPT`]).
 pub const SLUG_HELD: Duration = Duration::from_millis(125);
 
 /// Time after a lost connection or a new master in which Redis may lack changes that other nodes are about to bring

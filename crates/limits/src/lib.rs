@@ -1,7 +1,8 @@
-//! All limits of the server, each with the reason for its number.
+//! Limits of the server, each with the reason for its number.
 //!
 //! The files group them by what they bound. Import all of them from the crate root:
-//! `carom_limits::HEAD_LEN_MAX`.
+//! `carom_limits::HEAD_LEN_MAX`. A limit that concerns one crate or module is beside its code: the lengths of codes and
+//! segments in `carom-shards`, the defaults of the TCP/IP stack in `carom-net`, and the `RING_LEN`s of the rings.
 
 mod codes;
 mod connections;

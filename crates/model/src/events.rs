@@ -12,7 +12,8 @@ use crate::link::Link;
 use crate::link::record::{self, RecordRef, encode_link};
 use crate::visits::record::VisitRecord;
 
-/// The type of an event.
+/// The type of an event. Its number is stored with each event, and is its place in [`EventType::ALL`]. So new variants
+/// go to the end of both, and no variant moves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EventType {
     /// A link was created.
@@ -26,7 +27,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// All types.
+    /// All types, in the order of their numbers.
     pub const ALL: [EventType; 4] =
         [EventType::LinkCreated, EventType::LinkChanged, EventType::LinkDeleted, EventType::Visit];
 
@@ -41,7 +42,8 @@ impl EventType {
     }
 }
 
-/// The reason for which a link changed.
+/// The reason for which a link changed. Its number is stored with each event of a link. So new variants go to the end,
+/// and no variant moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventCause {
     /// A request of a client.
@@ -53,6 +55,7 @@ pub enum EventCause {
 }
 
 impl EventCause {
+    /// All causes, in the order of their numbers.
     const ALL: [EventCause; 3] = [EventCause::Request, EventCause::Expiry, EventCause::Schedule];
 
     /// Returns the name in the API.

@@ -4,9 +4,10 @@
 //! is tested by itself, and the fleet simulator drives the same code as the server does. Time and randomness are passed
 //! in, with two exceptions that ask the operating system for random bytes: private codes and new API keys.
 //!
-//! It knows nothing of HTTP, of the store, of Redis or of cores. Byte formats are defined where they are used,
-//! except two that are shared: the stored record of a link ([`link::record`]) and the state of a code in Redis
-//! ([`replication::State`]).
+//! It depends on no HTTP library, and on neither the store, nor Redis, nor the cores. Of HTTP it has the values that
+//! its rules need, such as the status of a response and the header fields that describe a client. Byte formats are
+//! defined where they are used, except two that are shared: the stored record of a link ([`link::record`]) and the
+//! state of a code in Redis ([`replication::State`]).
 //!
 //! Read first:
 //!
@@ -16,12 +17,13 @@
 //! 4. [`access`], apps, API keys and what a key allows;
 //! 5. [`destination::long_url`], the one form of a destination;
 //! 6. [`domains`], which domain a host means;
-//! 7. [`query`], lists and their cursors;
-//! 8. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
-//! 9. [`visits::allowance`], how many visits of a limited link are left;
-//! 10. [`redirect`], the response that follows from a look-up;
-//! 11. [`replication`], what the nodes of a fleet agree on;
-//! 12. [`events`], what happened to links, for other programs.
+//! 7. [`query`], lists and their cursors, and [`dates`], the form of dates in the API;
+//! 8. [`clients`], the addresses of clients behind proxies, and what their requests tell of them;
+//! 9. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
+//! 10. [`visits::allowance`], how many visits of a limited link are left;
+//! 11. [`redirect`], the response that follows from a look-up;
+//! 12. [`replication`], what the nodes of a fleet agree on;
+//! 13. [`events`], what happened to links, for other programs.
 
 pub mod access;
 pub mod clients;

@@ -84,7 +84,8 @@ impl Link {
     }
 
     /// True if a create may return the other link instead of this one. Both have the same destination, policy, tags,
-    /// redirect rules, app and domain, and neither is private: a private link is never given to another client.
+    /// redirect rules, `crawlable`, app and domain, and neither is private: a private link is never given to another
+    /// client.
     pub fn is_like(&self, other: &Link) -> bool {
         let is_same = self.target == other.target && self.requested_policy() == other.requested_policy();
         let (mine, theirs) = (&self.labels, &other.labels);
@@ -122,8 +123,9 @@ impl Link {
     }
 }
 
-/// A hash of an app, a domain, a long URL and the redirect policy, the same in every process and on every node. Two
-/// that differ share a hash with a probability of one in 10^19, so a look-up by it compares the rest.
+/// A hash of the long URL, policy, redirect rules, tags, `crawlable`, app and domain of a link, the same in every
+/// process and on every node. Two links that differ share a hash with a probability of one in 10^19, so a look-up by it
+/// compares the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlKey(pub u64);
 

@@ -255,14 +255,14 @@ impl<'p> Policies<'p> {
 }
 
 /// Decides on the response to a request for a short code, once the look-up has its final result. `domain` is the domain
-/// that the request means; without one `lookup` is [`Lookup::Missing`]. `is_head` is true for requests that are not
-/// visits.
+/// that the request means; without one `lookup` is [`Lookup::Missing`]. `is_head` is true for HEAD, and for every other
+/// method that counts as no visit.
 ///
 /// The order of the rules:
 ///
 /// 1. A client over the miss limit gets 429, whatever there is: it learns nothing about links.
 /// 2. A request for a link that does not exist, as far as the client may know, counts as a miss; one too many gets 429.
-/// 3. A link to a blocked host gets the notice of that, and counts as no visit.
+/// 3. A request for a link to a blocked host gets 410 with [`Notice::Blocked`], and counts as no visit.
 /// 4. A redirect is a visit of the link, and 404 a visit without a link. HEAD is no visit.
 /// 5. For 404 and 410 the fallback of the domain takes the place of the page.
 /// 6. If expired links are hidden, each is a missing one to these rules.
@@ -276,7 +276,7 @@ pub fn decide<'a>(
 ) -> Decision<'a> {
     debug_assert!(lookup != Lookup::Ruled, "nobody has read the rules of the link");
     debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
-    // The client may have asked before its address came over the limit, so that many guesses were in flight at once.
+    // A client may have many guesses in flight. Those that it sent before it reached the limit get 429, too.
     if client.is_limited() {
         return Decision::limited();
     }

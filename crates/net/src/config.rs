@@ -23,11 +23,11 @@ pub struct StackConfig {
     pub mtu: u16,
     /// Segments of the initial congestion window.
     pub initial_window_segments: u32,
-    /// Shortest retransmission time-out.
+    /// Shortest retransmission timeout.
     pub rto_min_ms: u32,
-    /// Longest retransmission time-out, backoff included.
+    /// Longest retransmission timeout, backoff included.
     pub rto_max_ms: u32,
-    /// Time-outs in a row after which a connection ends.
+    /// Timeouts in a row after which a connection ends.
     pub retransmissions_max: u8,
     /// Longest time for which an acknowledgement waits for an answer to carry it.
     pub delayed_ack_ms: u32,

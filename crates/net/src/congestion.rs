@@ -51,7 +51,7 @@ impl Congestion {
         self.counted = 0;
     }
 
-    /// Reacts to a time-out: one segment. Only the first of a row halves the threshold (RFC 5681, 3.1).
+    /// Reacts to a timeout: one segment. Only the first of a row halves the threshold (RFC 5681, 3.1).
     pub(crate) fn timed_out(&mut self, flight: u32, mss: u32, is_first: bool) {
         if is_first {
             self.threshold = (flight / 2).max(2 * mss);
@@ -60,7 +60,7 @@ impl Congestion {
         self.counted = 0;
     }
 
-    /// Begins again after a pause of at least a retransmission time-out (RFC 5681, 4.1).
+    /// Begins again after a pause of at least a retransmission timeout (RFC 5681, 4.1).
     pub(crate) fn restart(&mut self, mss: u32, segments: u32) {
         self.window = self.window.min(initial_window(mss, segments));
     }

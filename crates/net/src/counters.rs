@@ -140,11 +140,11 @@ pub struct StackCounters {
     pub fast_retransmissions: u64,
     /// Tail-loss probes.
     pub tail_probes: u64,
-    /// Retransmission time-outs.
+    /// Retransmission timeouts.
     pub timeouts: u64,
     /// Probes of a window that is zero.
     pub window_probes: u64,
-    /// Connections given up after too many time-outs or probes.
+    /// Connections given up after too many timeouts or probes.
     pub timed_out: u64,
     /// Connections reset because they held a frame for long while frames were short; `timed_out` counts them, too.
     pub shed: u64,

@@ -1,4 +1,4 @@
-//! The retransmission time-out (RFC 6298).
+//! The retransmission timeout (RFC 6298).
 
 /// Smoothed round-trip time and its deviation, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ impl RoundTrip {
         (self.smoothed_us > 0).then_some(self.smoothed_us)
     }
 
-    /// Returns the time-out before any backoff, between the bounds; a second without a sample (RFC 6298, 2.1).
+    /// Returns the timeout before any backoff, between the bounds; a second without a sample (RFC 6298, 2.1).
     pub(crate) fn timeout_ms(&self, min_ms: u32, max_ms: u32) -> u32 {
         let Some(smoothed_us) = self.smoothed_us() else { return 1000_u32.clamp(min_ms, max_ms) };
         // The clock granularity is a millisecond.

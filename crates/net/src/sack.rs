@@ -70,7 +70,7 @@ pub(crate) fn mark_first_lost(held: &mut HeldFrames, queue: &HeldQueue, again: b
     is_new
 }
 
-/// Marks all frames as lost after a time-out, those received as well: the peer may have dropped them (RFC 2018, 8).
+/// Marks all frames as lost after a timeout, those received as well: the peer may have dropped them (RFC 2018, 8).
 pub(crate) fn mark_all_lost(held: &mut HeldFrames, queue: &HeldQueue) {
     held.visit(queue, |record| {
         record.marks = (record.marks & !SACKED) | LOST;

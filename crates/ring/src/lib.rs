@@ -34,7 +34,7 @@ pub use tag::Tag;
 /// Submissions that fit one turn before the ring must be entered early.
 const SUBMISSIONS: u32 = 1_024;
 
-/// Completions that the kernel keeps for us. Above the submissions because receives and accepts give many each.
+/// Completions that the kernel keeps for us. Larger than [`SUBMISSIONS`]: one receive or accept yields many.
 const COMPLETIONS: u32 = 8_192;
 
 /// Buffers of the ring: twice the completions of a turn, so that receives seldom run dry. A power of two.
@@ -345,7 +345,7 @@ impl Ring {
         // SAFETY: no argument is passed.
         match unsafe { self.uring.0.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) } {
             Ok(_) => Ok(()),
-            Err(error) => passing(error),
+            Err(error) => ignore_transient(error),
         }
     }
 
@@ -355,7 +355,7 @@ impl Ring {
     /// If the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn sleep(&mut self) -> io::Result<()> {
         self.buffers.publish();
-        self.uring.0.submit_and_wait(1).map(drop).or_else(passing)
+        self.uring.0.submit_and_wait(1).map(drop).or_else(ignore_transient)
     }
 
     /// Submits what was pushed and waits for a completion, for at most `at_most`.
@@ -390,7 +390,7 @@ impl Ring {
 
     fn enter_for(&mut self, completions: usize, args: &SubmitArgs<'_, '_>) -> io::Result<()> {
         self.buffers.publish();
-        self.uring.0.submitter().submit_with_args(completions, args).map(drop).or_else(passing)
+        self.uring.0.submitter().submit_with_args(completions, args).map(drop).or_else(ignore_transient)
     }
 
     /// True if a completion waits, or the kernel has deferred work for us.
@@ -495,8 +495,8 @@ impl Drop for Ring {
     }
 }
 
-/// Accepts errors of an enter that are transient: a timeout, a signal, or a short lack of memory in the kernel.
-fn passing(error: io::Error) -> io::Result<()> {
+/// Ignores transient errors of an enter: a timeout, a signal, or a short lack of memory in the kernel. Returns others.
+fn ignore_transient(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
         _ => Err(error),

@@ -251,7 +251,8 @@ pub struct FleetSettings {
     pub prefix: String,
     /// Timeout of Redis requests.
     pub answer_time: Duration,
-    /// True to accept changes while Redis is unavailable.
+    /// True to create links with generated codes and to delete links while Redis is unavailable. Custom slugs and
+    /// changes of links always need Redis.
     pub accept_without_redis: bool,
     /// Time without a heartbeat after which other nodes take over a node's unused codes.
     pub reclaim_after: Duration,
@@ -276,7 +277,7 @@ pub struct Limits {
     pub connections: carom_limits::ConnectionLimits,
     /// Creates per second of an app; 0 for no limit.
     pub creates_per_second: u32,
-    /// Requests for codes that do not exist, per second and address on one core; 0 for no limit.
+    /// Requests for codes that do not exist, per second and address, on all cores together; 0 for no limit.
     pub misses_per_second: u32,
 }
 

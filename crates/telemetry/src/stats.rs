@@ -35,7 +35,8 @@ pub struct CoreStats {
     pub wants_codes: Counter,
     /// Codes whose links were removed during loading, and which are remembered until it ends.
     pub removed_while_loading: Counter,
-    /// Requests for links that could not be read, or not in time. They count neither as redirects nor as misses.
+    /// Requests for links that are damaged or could not be looked up in time. They count neither as redirects nor as
+    /// misses.
     pub unavailable: Counter,
     /// Durations of requests for a code without link, for which the store or Redis was asked, or that came through hyper.
     /// The latencies of the core leave them out.

@@ -20,7 +20,7 @@ use carom_model::link::private_code::DrawnSlug;
 /// 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
-/// Characters that a client may ask for with `shortCodeLength`. The least is Shlink's.
+/// Lengths that a client may ask for with `shortCodeLength`, in characters. Shlink has the same minimum.
 const DRAWN_LEN: RangeInclusive<usize> = 4..=32;
 
 /// Fields of Shlink's API that this version does not support. A request may send them with the value that asks for

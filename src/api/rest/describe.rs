@@ -1,4 +1,4 @@
-//! The JSON form of a link: Shlink's fields, with fixed values for those that carom does not support.
+//! The JSON form of a link: Shlink's fields, and those that only carom has.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(in crate::api) struct ShortUrl<'a> {
     title: Option<&'a str>,
     crawlable: bool,
     forward_query: bool,
-    /// False: carom has no redirect rules.
+    /// True if some visitors get another destination.
     has_redirect_rules: bool,
     redirect_status: u16,
     cache_seconds: Option<u32>,

@@ -141,7 +141,8 @@ impl ServiceHandle {
         Gathered { services: Rc::clone(self), number, answers: PhantomData }
     }
 
-    /// Puts a change into the queue of the writer.
+    /// Puts a change into the queue of the writer. In a fleet, this is the queue of the gateway, which replaces
+    /// [`FleetDecision::Alone`] with its own decision.
     pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
         if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
             return Err(super::LOADING);

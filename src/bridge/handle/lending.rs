@@ -1,4 +1,4 @@
-//! Codes for the admin listener, which has no segment of its own: it borrows some from the cores at a time.
+//! Codes for the admin listener, which has no queue of fresh codes: it borrows some from the cores at a time.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ mod tests {
     use crate::bridge::handle::gather::tests::handle_of;
     use crate::bridge::{Mailbox, Mailboxes, Reply};
 
-    /// A segment with this many codes.
+    /// A queue with this many codes.
     struct Few(usize);
 
     impl FreshCodes for Few {
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(lender(10 * CODES_LENT), CODES_LENT);
     }
 
-    /// A core may be short of codes until its next segment comes. The borrower gets one as soon as the core has it.
+    /// A core may be short of codes until its queue is filled again. The borrower gets one as soon as the core has it.
     #[test]
     fn a_core_that_has_none_to_lend_is_asked_again() {
         let bell = tempfile::tempfile().unwrap();

@@ -123,7 +123,8 @@ pub(super) enum Found {
 /// A parsed chunk.
 pub(super) struct Parsed {
     pub(super) number: u64,
-    /// Number of generations in the store before the codes were looked up.
+    /// Number of generations in the store before the codes were looked up. A generation is a batch of records that the
+    /// import writes to the store at once.
     pub(super) generation: u64,
     pub(super) records: Vec<u8>,
     pub(super) items: Vec<Item>,

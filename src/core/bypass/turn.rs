@@ -40,7 +40,7 @@ impl Core {
                 break;
             }
         }
-        self.count_requests(frames);
+        self.count_arrivals(frames);
         worked |= frames > 0;
         datapath.borrow_mut().run_timers(&mut bypass.inbox);
         worked |= !bypass.inbox.reports.is_empty();

@@ -41,7 +41,7 @@ fn rule_visitor<'h>(
 
 impl Redirects {
     /// Answers a request for a link of this core that has redirect rules, or lets it wait for the grant of a visit.
-    /// Returns whether the connection goes on with its input.
+    /// Returns true if the connection may handle further input now.
     #[cold]
     pub(super) fn redirect_by_rules(
         &mut self,
@@ -79,7 +79,8 @@ impl Redirects {
         !end_or_wait(conn, &request, is_last)
     }
 
-    /// Continues the look-up of a connection with a link that has redirect rules, like `answer_late`.
+    /// Continues the look-up of a connection once the owner has brought its link, which has redirect rules. Applies the
+    /// rules, and passes their result to [`Redirects::answer_late`].
     pub(in crate::core) fn answer_by_rules(
         &mut self,
         conn: &mut Conn,

@@ -20,9 +20,10 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 pub struct FleetCounter {
     fleet: FleetContext,
     redis: Redis,
-    /// True if this node was part of the fleet when it started. If not, a counter below its own values is no surprise,
-    /// until it has leased values of that length once.
+    /// True if this node was part of the fleet when it started. The counter of a fleet that it joins may be below the
+    /// values of its own links. So its first lease of each length may raise the counter without an alarm.
     was_here: bool,
+    /// The lengths of which this process has leased values.
     leased: HashSet<CodeLength>,
     made: Instant,
 }
@@ -86,8 +87,8 @@ impl FleetCounter {
         Ok(Run { length, start: CounterValue(start), len: want })
     }
 
-    /// Waits for the first heartbeat, which is in flight when the node starts. Another node that has missed an earlier
-    /// process for long enough would at once take over a lease from before that heartbeat.
+    /// Waits for the answer to the first heartbeat, which is in flight when the node starts. Until Redis has it, other
+    /// nodes may consider this node gone, if it was away for long. They would take over a new lease at once.
     fn wait_for_a_heartbeat(&self) -> Result<(), String> {
         while !self.fleet.lease().has_begun() {
             if self.made.elapsed() >= LEASE_TIME {

@@ -189,7 +189,9 @@ fn text_of<'t>(field: OrderField, link: &LinkRef<'t>, small: &'t mut String) -> 
 /// Returns the number by which an order by visits sorts a link.
 fn number_of(field: OrderField, counts: VisitCounts) -> u64 {
     match field {
+        OrderField::Visits => counts.total,
         OrderField::NonBotVisits => counts.total.saturating_sub(counts.bots),
-        _ => counts.total,
+        // No order by visits: an index has the order of the first two, and [`text_of`] sorts by the others.
+        OrderField::DateCreated | OrderField::ShortCode | OrderField::LongUrl | OrderField::Title => counts.total,
     }
 }

@@ -8,7 +8,7 @@ use crate::support::redis::{Reply, Server, Setup, value_of};
 /// A manual failover gives up by itself after five seconds; then it is asked for once more.
 const FAILOVER_AGAIN: Duration = Duration::from_secs(6);
 
-/// How long a server counts the votes of an election: twice the node time-out, and at least this.
+/// How long a server counts the votes of an election: twice the node timeout, and at least this.
 const VOTES_HOLD: Duration = Duration::from_millis(2_200);
 
 /// A node of a cluster as another one sees it: a line of `CLUSTER NODES`.

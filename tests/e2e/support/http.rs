@@ -277,7 +277,7 @@ impl Wire {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
-        // A read with a time-out ends with EINTR when the process was frozen and thawed, though nobody handles a
+        // A read with a timeout ends with EINTR when the process was frozen and thawed, though nobody handles a
         // signal.
         let len = loop {
             match self.stream.read(&mut piece) {

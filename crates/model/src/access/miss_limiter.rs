@@ -64,8 +64,8 @@ impl ClientKey {
 
 /// A slot of the table: a hash, and the theoretical arrival time of the next request, in microseconds.
 ///
-/// The two are written one after the other. If two cores meet in a slot, an address may get one miss more, or one that
-/// another address of the set has left.
+/// The two are written one after the other. If two cores meet in a slot, an address may get one miss too many, or lose
+/// one to an address that shared the slot for that moment.
 #[derive(Debug, Default)]
 struct Slot {
     hash: AtomicU64,
@@ -88,7 +88,7 @@ impl Limiter {
         Limiter { rate, slots: std::iter::repeat_with(<[Slot; WAYS]>::default).take(sets).collect() }
     }
 
-    /// Returns the slot of an address, which may be that of another one until now.
+    /// Returns the slot of an address. An address without one takes over the slot of its set that was idle longest.
     fn slot(&self, hash: u64) -> &Slot {
         let set = &self.slots[hash as usize % SETS];
         loop {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
+    fn a_guesser_gets_429_for_everything_unless_its_address_is_private() {
         let limiter = MissLimiter::new(1, 42, || 1);
         let (guesser, balancer) = (limiter.client_key(address(1)), limiter.client_key("10.0.0.1".parse().unwrap()));
         assert!(!limiter.is_throttling() && limiter.retry_after(guesser).is_none());
@@ -314,7 +314,6 @@ mod tests {
         assert!(limiter.is_throttling() && limiter.retry_after(guesser).is_some());
         assert_eq!((limiter.retry_after(balancer), limiter.retry_after(limiter.client_key(address(2)))), (None, None));
         limiter.alert.until.store(0, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(2));
         assert!(limiter.retry_after(guesser).is_none() && !limiter.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_what_people_have() {
+    fn an_ipv6_prefix_counts_as_one_address_and_private_addresses_are_known() {
         let limiter = MissLimiter::new(1, 42, || 1);
         let client_key = |text: &str| limiter.client_key(text.parse().unwrap());
         assert_eq!(client_key("2001:db8::1"), client_key("2001:db8::ffff:1"));

@@ -251,7 +251,7 @@ fn slow_acknowledgements_keep_frames_for_a_second() {
         bench.sent();
         first.push((port, bench.server_seq));
     }
-    // One byte every 150 ms, so that no time-out expires.
+    // One byte every 150 ms, so that no timeout expires.
     for acked in 1..=20 {
         bench.wait_ms(150);
         for (port, server_seq) in &first {

@@ -53,7 +53,7 @@ fn lost_answer_is_sent_again() {
     let mut bench = Bench::connected();
     let first = bench.send(b"answer").1;
     let again = bench.wait_ms(10_000);
-    assert!(again.len() >= 4, "a probe, and time-outs with backoff: {}", again.len());
+    assert!(again.len() >= 4, "a probe, and timeouts with backoff: {}", again.len());
     assert!(again.iter().all(|answer| answer.payload == b"answer" && answer.seq == first[0].seq));
     assert!(bench.stack.counters().tail_probes == 1 && bench.stack.counters().timeouts >= 3);
     bench.give(&bench.client_segment(0, 6, b""));

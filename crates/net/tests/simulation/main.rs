@@ -63,7 +63,7 @@ fn every_byte_arrives_or_the_connection_ends() {
         ("retransmissions", sum(|report| report.counters.retransmissions)),
         ("fast retransmissions", sum(|report| report.counters.fast_retransmissions)),
         ("tail probes", sum(|report| report.counters.tail_probes)),
-        ("time-outs", sum(|report| report.counters.timeouts)),
+        ("timeouts", sum(|report| report.counters.timeouts)),
         ("out of order", sum(|report| report.counters.out_of_order)),
         ("no frame", sum(|report| report.counters.no_frame)),
         ("cookies", sum(|report| report.counters.cookies_accepted)),

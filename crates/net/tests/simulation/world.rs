@@ -219,7 +219,7 @@ impl World {
         }
         arrivals.into_iter().for_each(|(after, client, packet)| self.at(after, Event::ToClient(client, packet)));
         for frame in completed {
-            // Some frames stay with the NIC for longer than a time-out.
+            // Some frames stay with the NIC for longer than a timeout.
             let after = if chance(&mut self.random, 2) {
                 below(&mut self.random, 1_000_000)
             } else {

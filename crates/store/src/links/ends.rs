@@ -1,6 +1,9 @@
 //! The index of ends: the expiry of links, scheduled deletions, and the quarantine of the codes of expired links. The
 //! threads that remove links and release codes read it from its beginning.
 //!
+//! An entry has the instant at which the life of a link ends. For a quarantine that is the removal of the link, with
+//! which the quarantine begins: its own end follows from `links.recycle_after`, which may change.
+//!
 //! The commit that changes a code also writes and removes its entry, so entries and links agree. The exceptions are
 //! entries left by a damaged record or an interrupted import. A reader of an entry therefore checks the code itself.
 

@@ -33,9 +33,11 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_misses_total", "Requests for links that do not exist or have expired.", |core| {
         core.misses.get() as f64
     }),
-    counter("carom_unavailable_total", "Requests answered 503, because the link could not be read in time.", |core| {
-        core.unavailable.get() as f64
-    }),
+    counter(
+        "carom_unavailable_total",
+        "Requests answered 500 or 503, because the link is damaged or could not be looked up in time.",
+        |core| core.unavailable.get() as f64,
+    ),
     counter(
         "carom_throttled_total",
         "Requests answered 429, because the address requested too many unknown links.",
