@@ -166,7 +166,9 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let polled = Arc::clone(&state);
     let run = move || {
         while !until.load(Ordering::Acquire) {
-            let wait = schedule.wait(polled.changes(), polled.is_reliable(), Instant::now());
+            // A block list is read as often as without notifications: a lost one must not keep a host unblocked.
+            let is_notified = reader.kind == ListKind::Allow && polled.is_reliable();
+            let wait = schedule.wait(polled.changes(), is_notified, Instant::now());
             if wait > Duration::ZERO {
                 std::thread::park_timeout(wait);
                 continue;

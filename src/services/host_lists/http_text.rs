@@ -41,8 +41,8 @@ pub struct HttpText {
 }
 
 impl HttpText {
-    /// Creates a reader of an `http://` or `https://` address. `time_max` bounds a request including redirects; texts
-    /// of more than `len_max` bytes are refused.
+    /// Creates a reader of an `http://` or `https://` address. `time_max` bounds a request including redirects; texts of
+    /// `len_max` bytes or more are refused.
     pub fn new(url: &str, time_max: Duration, len_max: u64) -> HttpText {
         let agent = config().timeout_global(Some(time_max)).build();
         HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, signer: None, last: None }

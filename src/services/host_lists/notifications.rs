@@ -49,7 +49,7 @@ const RETRY_MIN: Duration = Duration::from_secs(2);
 /// Longest pause after a failure.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes that stay unescaped in the value of a parameter: the unreserved ones of RFC 3986.
+/// Bytes that are escaped in the value of a parameter: all but the unreserved ones of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The state of a poll, which its thread shares with the thread of the list.
@@ -138,16 +138,16 @@ impl NotificationPoll {
     /// would report nothing until it exceeds ours.
     fn apply(&mut self, result: Result<PollAnswer, String>, list: &str, state: &PollState) -> bool {
         match result {
-            Ok(PollAnswer::Changed(id)) => {
-                self.id = id;
+            Ok(answer @ (PollAnswer::Changed(_) | PollAnswer::Repeated)) => {
+                if let PollAnswer::Changed(id) = answer {
+                    self.id = id;
+                }
                 state.changes.fetch_add(1, Ordering::Release);
                 true
             }
             Ok(PollAnswer::Unchanged) => {
                 if !state.is_held.swap(true, Ordering::AcqRel) {
-                    tracing::info!(
-                        "Apollo notifies carom of changes of the {list}; besides, carom reads it once a minute"
-                    );
+                    tracing::info!("Apollo notifies carom of changes of the {list}");
                 }
                 false
             }
@@ -155,7 +155,9 @@ impl NotificationPoll {
                 self.id = UNKNOWN_ID;
                 let was_held = state.is_held.swap(false, Ordering::AcqRel);
                 if was_held {
-                    tracing::info!("Apollo sends no notifications ({why}); carom reads the {list} every two seconds");
+                    tracing::info!(
+                        "Apollo sends no notifications of the {list} ({why}); carom reads it every two seconds"
+                    );
                 } else {
                     tracing::debug!("Apollo sends no notifications of the {list} ({why}); carom retries");
                 }
@@ -178,10 +180,14 @@ fn pause_after(failures: u32, elapsed: Duration) -> Duration {
 /// # Errors
 /// If the response came too early: it shows that the server, or a cache in front of it, holds no request.
 fn held(answer: PollAnswer, elapsed: Duration) -> Result<PollAnswer, String> {
-    if answer == PollAnswer::Unchanged && elapsed < HOLD_MIN {
-        return Err("the server answered 304 at once".to_owned());
+    if elapsed >= HOLD_MIN {
+        return Ok(answer);
     }
-    Ok(answer)
+    match answer {
+        PollAnswer::Changed(_) => Ok(answer),
+        PollAnswer::Unchanged => Err("the server answered 304 at once".to_owned()),
+        PollAnswer::Repeated => Err("the server answered at once with the same notification ID".to_owned()),
+    }
 }
 
 /// The valid response to a poll.
@@ -191,6 +197,8 @@ enum PollAnswer {
     Changed(i64),
     /// The namespace did not change while the server held the request.
     Unchanged,
+    /// The server has reported the notification ID of the request.
+    Repeated,
 }
 
 /// An element of a response.
@@ -256,7 +264,8 @@ impl WatchedNamespace {
         let own = all.iter().filter(|one| one.namespace_name.eq_ignore_ascii_case(&self.name));
         match own.map(|one| one.notification_id).max() {
             None => Err("the response does not name the namespace".to_owned()),
-            Some(id) if id == sent => Err(format!("the response repeats the notification ID {id}")),
+            // Another instance of Apollo may notice a release later, and report its ID once more.
+            Some(id) if id == sent => Ok(PollAnswer::Repeated),
             Some(id) => Ok(PollAnswer::Changed(id)),
         }
     }
@@ -319,7 +328,7 @@ mod tests {
         assert_eq!(namespace.answer(102, 304, b""), Ok(PollAnswer::Unchanged));
         // A lower ID, after a restore of the server.
         assert_eq!(namespace.answer(103, 200, format!("[{own}]").as_bytes()), Ok(PollAnswer::Changed(102)));
-        assert!(namespace.answer(102, 200, format!("[{own}]").as_bytes()).unwrap_err().contains("repeats"));
+        assert_eq!(namespace.answer(102, 200, format!("[{own}]").as_bytes()), Ok(PollAnswer::Repeated));
         assert!(answer(&format!("[{other}]")).unwrap_err().contains("does not name"));
     }
 
@@ -359,15 +368,19 @@ mod tests {
         assert_eq!(apply(Ok(PollAnswer::Changed(101))), (true, 101, 1, false));
         assert_eq!(apply(Ok(PollAnswer::Unchanged)), (false, 101, 1, true));
         assert_eq!(apply(Ok(PollAnswer::Changed(102))), (true, 102, 2, true));
-        assert_eq!(apply(Err("away")), (true, -1, 2, false));
-        assert_eq!(apply(Err("away")), (false, -1, 2, false));
+        assert_eq!(apply(Ok(PollAnswer::Repeated)), (true, 102, 3, true));
+        assert_eq!(apply(Err("away")), (true, -1, 3, false));
+        assert_eq!(apply(Err("away")), (false, -1, 3, false));
     }
 
     #[test]
     fn server_must_hold_a_poll_without_a_change() {
         assert_eq!(held(PollAnswer::Changed(1), Duration::ZERO), Ok(PollAnswer::Changed(1)));
         assert_eq!(held(PollAnswer::Unchanged, HOLD_MIN), Ok(PollAnswer::Unchanged));
-        assert!(held(PollAnswer::Unchanged, Duration::ZERO).is_err());
+        assert_eq!(held(PollAnswer::Repeated, HOLD_MIN), Ok(PollAnswer::Repeated));
+        for early in [PollAnswer::Unchanged, PollAnswer::Repeated] {
+            assert!(held(early, Duration::ZERO).is_err());
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// seconds.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// Interval between two reads with notifications. These reads repair a lost notification. Apollo's own clients read
-/// every five minutes, which is too late for a block list.
+/// Interval between two reads with notifications. These reads repair a lost notification; Apollo's own clients read
+/// every five minutes.
 const READ_EVERY_NOTIFIED: Duration = Duration::from_secs(60);
 
 /// Time after a notification for which the reads are as frequent as without notifications. Each instance of Apollo
