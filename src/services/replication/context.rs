@@ -108,8 +108,8 @@ impl FleetContext {
         Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
     }
 
-    /// True if this node has marked a code, and Redis has lost the marked state: its state, `theirs`, is earlier, or it has
-    /// none. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
+    /// True if this node has marked a code, and Redis has lost the marked state: `theirs`, the state in Redis, is earlier
+    /// or absent. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
     /// date.
     pub(super) fn has_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> bool {
         has_lost_marked(&self.links, code, theirs)
@@ -127,11 +127,12 @@ fn has_lost_marked(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -
         // The code may be marked.
         Err(_) => return true,
     };
+    // No version can decode a damaged text, and its head may be damaged, too. Such a mark would keep the code for ever.
+    if matches!(State::from_text(*code, &text), Err(NoState::Damaged)) {
+        return false;
+    }
     let Some(ReceivedState::Known(theirs)) = theirs else { return true };
-    // If the text is damaged, its head may be, too.
-    let is_damaged = matches!(State::from_text(*code, &text), Err(NoState::Damaged));
-    let marked = StateHead::of(&text).filter(|_| !is_damaged);
-    !rules::follows(marked.as_ref(), theirs)
+    !rules::follows(StateHead::of(&text).as_ref(), theirs)
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
@@ -178,10 +179,10 @@ mod tests {
             assert!(!has_lost_marked(&links, &code, Some(&theirs)), "{theirs:?}");
         }
         assert!(!has_lost_marked(&links, &code, Some(&ReceivedState::Unread(newer(&code, 1).into()))));
-        // The damaged text of a stream entry says nothing about the state in Redis.
+        // A damaged text of a stream entry says nothing.
         let mut damaged = newer(&code, 9);
         *damaged.last_mut().unwrap() ^= 1;
         mark(&damaged);
-        assert!(!has_lost_marked(&links, &code, Some(&known(1))) && has_lost_marked(&links, &code, None));
+        assert!(!has_lost_marked(&links, &code, Some(&known(1))) && !has_lost_marked(&links, &code, None));
     }
 }

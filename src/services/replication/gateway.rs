@@ -107,7 +107,7 @@ impl Gateway {
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
                 self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
-            } else if self.is_of_marked(&request) {
+            } else if self.has_marked_code(&request) {
                 self.send_to_writer(request, UNKNOWN)?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
@@ -158,9 +158,9 @@ impl Gateway {
 
     /// True for a create with the code of a state that only a later version can decode: if Redis has lost that state, it
     /// would give the code to another link.
-    fn is_of_marked(&self, request: &StoreRequest) -> bool {
+    fn has_marked_code(&self, request: &StoreRequest) -> bool {
         let StoreRequest::Create { link, .. } = request else { return false };
-        !matches!(self.fleet.links.unread(&link.code), Ok(None))
+        self.fleet.has_lost_marked(&link.code, None)
     }
 
     /// Hands a request that an existing link may answer to the thread that looks for one. If its queue is full, a new

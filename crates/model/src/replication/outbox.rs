@@ -186,7 +186,7 @@ impl Outbox {
         !self.passed_over.is_empty()
     }
 
-    /// Records that Redis refused the state of a code, although its own comes before.
+    /// Records that Redis refused the state of a code, although the state in Redis is earlier.
     pub fn note_refused(&mut self, code: Code) {
         self.refused.insert(code);
     }

@@ -284,7 +284,7 @@ impl CommitPlanner<'_> {
             let before = self.stored(&code, &look_up);
             let is_sent = before.state() == Some(&sent);
             match (verdict, echo) {
-                // Redis has lost the state of this node, and cannot tell that its own comes before.
+                // Redis has lost the state of this node, and cannot tell that the state that it has is earlier.
                 (Verdict::HeldUnread(text), _) if is_sent && is_later_than(&sent, &text) => {
                     self.outbox.forget(&code);
                     self.keep_refused(code);
