@@ -365,6 +365,17 @@ impl LinkChange {
     }
 }
 
+/// How long a code stays missing after a look-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absence {
+    /// The look-up does not tell. Another place is asked.
+    Unknown,
+    /// The fleet had no link a moment ago, and may have one now.
+    Recent,
+    /// The code had its only link: a generated code is used once.
+    Final,
+}
+
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {
@@ -420,8 +431,8 @@ pub enum ToCore {
         /// True for the answer to a [`VisitRequest`]: a link that was found may be visited once more, which is counted
         /// already.
         is_allowance: bool,
-        /// True if the code had its only link, so that a missing code can get none later.
-        is_final: bool,
+        /// How long a missing code stays missing.
+        absence: Absence,
     },
     /// A link of the core that was read from the store, for its memory.
     Fetched {

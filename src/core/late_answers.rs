@@ -17,14 +17,17 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 use super::turn::{Now, TICKS_PER_SECOND};
 use crate::bridge::fleet_view::{FleetView, FollowedMark};
 use crate::bridge::handle::NodeContext;
-use crate::bridge::{AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
+use crate::bridge::{Absence, AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-/// Size of the table of unknown codes. Each code has one slot, which its hash gives it.
-const UNKNOWN_SLOTS: usize = 8_192;
+/// Size of the table of missing codes. Each code has one slot, which its hash gives it.
+const MISSING_SLOTS: usize = 8_192;
 
-/// Ticks for which an unknown code is remembered.
+/// The bit of a tag that is set if the code can get no further link.
+const FINAL: u32 = 1;
+
+/// Ticks for which a missing code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
 /// The time of a look-up.
@@ -56,8 +59,9 @@ pub(super) struct LookupQueues {
     allowances: AllowanceQueue,
     /// The knowledge about the fleet; `None` if the node is not in one.
     view: Option<Arc<FleetView>>,
-    /// For each slot, part of the hash of the code that last proved to be over, and the tick until which it is remembered.
-    unknown: Box<[(u32, u32)]>,
+    /// For each slot, the tag of the code that was last missing, with [`FINAL`], and the tick until which it is
+    /// remembered.
+    missing: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
@@ -73,7 +77,7 @@ impl LookupQueues {
             redis,
             allowances: context.allowances.clone(),
             view: context.fleet_view.clone(),
-            unknown: vec![(0, 0); if remembers { UNKNOWN_SLOTS } else { 0 }].into(),
+            missing: vec![(0, 0); if remembers { MISSING_SLOTS } else { 0 }].into(),
             stats: Arc::clone(&context.cores[me.index()]),
             node: Arc::clone(&context.node),
         }
@@ -113,6 +117,9 @@ impl LookupQueues {
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
             Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
             Lookup::Missing if self.view.as_ref().is_some_and(|view| view.is_absent(&code, followed)) => false,
+            Lookup::Missing if self.was_missing(&code, tick) == Some(Absence::Recent) => {
+                return Poll::Ready(Lookup::Unconfirmed);
+            }
             Lookup::Missing => match self.ask_redis(self.question(code, token), tick) {
                 Some(false) => return Poll::Ready(Lookup::Unconfirmed),
                 asked => asked.is_some(),
@@ -137,7 +144,8 @@ impl LookupQueues {
     }
 
     fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
-        let question = LookupRequest { was_unknown: self.was_unknown(&code, tick), ..self.question(code, token) };
+        let was_unknown = self.was_missing(&code, tick) == Some(Absence::Final);
+        let question = LookupRequest { was_unknown, ..self.question(code, token) };
         let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
         if asked {
             self.stats.fetches.add(1);
@@ -155,7 +163,7 @@ impl LookupQueues {
     /// is not in a fleet, or the code was found to be gone for good a moment ago.
     fn ask_redis(&self, question: LookupRequest, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
-        if self.was_unknown(&question.code, tick) {
+        if self.was_missing(&question.code, tick) == Some(Absence::Final) {
             return None;
         }
         let asked = queue.try_send(question).is_ok();
@@ -167,27 +175,34 @@ impl LookupQueues {
         Some(asked)
     }
 
-    fn was_unknown(&self, code: &Code, tick: u32) -> bool {
+    /// Returns how long a code stays missing that was missing a moment ago; `None` if that is not known.
+    fn was_missing(&self, code: &Code, tick: u32) -> Option<Absence> {
         let (slot, tag) = slot_of(self.hasher.hash(code));
-        self.unknown.get(slot).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
+        let &(missing, until) = self.missing.get(slot)?;
+        let is_same = missing & !FINAL == tag && tick < until;
+        is_same.then_some(if missing & FINAL == 0 { Absence::Recent } else { Absence::Final })
     }
 
-    /// Remembers that a code had its only link: a generated code is used once. A code that merely has no link yet may get
-    /// one at any moment, also a generated one, from the node that has leased it.
-    pub(super) fn remember_over(&mut self, code: &Code, tick: u32) {
-        if !self.view.as_ref().is_none_or(|view| view.may_be_generated(code)) {
-            return;
-        }
+    /// Remembers that Redis has no link for a code. A slug may get one at any moment, and so may a generated code from
+    /// the node that leased it, so [`Absence::Recent`] proves nothing: the caller tries the default domain meanwhile.
+    pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
+        let may_be_generated = self.view.as_ref().is_none_or(|view| view.may_be_generated(code));
+        let mark = match absence {
+            Absence::Unknown => return,
+            Absence::Final if !may_be_generated => return,
+            Absence::Recent => 0,
+            Absence::Final => FINAL,
+        };
         let (slot, tag) = slot_of(self.hasher.hash(code));
-        if let Some(unknown) = self.unknown.get_mut(slot) {
-            *unknown = (tag, tick + REMEMBERED_TICKS);
+        if let Some(missing) = self.missing.get_mut(slot) {
+            *missing = (tag | mark, tick + REMEMBERED_TICKS);
         }
     }
 }
 
-/// Returns the slot and the tag of a hash. The tag is never zero.
+/// Returns the slot and the tag of a hash. The tag is never zero, and its bit [`FINAL`] is.
 fn slot_of(hash: CodeHash) -> (usize, u32) {
-    (hash.0 as usize % UNKNOWN_SLOTS, (hash.0 >> 20) as u32 | 1)
+    (hash.0 as usize % MISSING_SLOTS, (hash.0 >> 20) as u32 & !FINAL | 2)
 }
 
 #[cfg(test)]
@@ -206,11 +221,11 @@ mod tests {
         redis: Option<LookupQueue>,
     ) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
-        let unknown = vec![(0, 0); UNKNOWN_SLOTS].into();
+        let missing = vec![(0, 0); MISSING_SLOTS].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
         let view = redis.as_ref().map(|_| Arc::new(FleetView::new(space())));
-        (LookupQueues { me, hasher, store, redis, allowances, view, unknown, stats, node }, asked)
+        (LookupQueues { me, hasher, store, redis, allowances, view, missing, stats, node }, asked)
     }
 
     fn space() -> CodeSpace {
@@ -236,7 +251,7 @@ mod tests {
         };
         assert!(ask(&mut lookup_queues, a, 10));
         assert_eq!(asked.recv().unwrap().code, a);
-        lookup_queues.remember_over(&a, 10);
+        lookup_queues.remember_missing(&a, Absence::Final, 10);
         assert!(!ask(&mut lookup_queues, a, 11));
         assert!(ask(&mut lookup_queues, b, 11), "another code is");
         assert!(ask(&mut lookup_queues, a, 10 + REMEMBERED_TICKS));
@@ -246,7 +261,7 @@ mod tests {
             "the queue is full: another node may have the link"
         );
         assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(11)), Poll::Ready(Lookup::Unconfirmed));
-        lookup_queues.remember_over(&b, 11);
+        lookup_queues.remember_missing(&b, Absence::Final, 11);
         assert_eq!(
             lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(12)),
             Poll::Ready(Lookup::Missing),
@@ -261,8 +276,27 @@ mod tests {
         let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
         for tick in 10..13 {
             assert!(lookup_queues.continue_lookup(Lookup::Missing, code("slug"), 7, at(tick)).is_pending());
-            lookup_queues.remember_over(&code("slug"), tick);
+            lookup_queues.remember_missing(&code("slug"), Absence::Final, tick);
         }
+    }
+
+    #[test]
+    fn a_code_that_was_missing_a_moment_ago_is_neither_asked_for_nor_missing() {
+        let (queue, asked) = sync_channel(2);
+        let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
+        let mut ask = |code: Code, tick: u32| {
+            lookup_queues.remember_missing(&code, Absence::Recent, 10);
+            lookup_queues.remember_missing(&generated(9), Absence::Unknown, 10);
+            lookup_queues.continue_lookup(Lookup::Missing, code, 7, at(tick))
+        };
+        assert_eq!(ask(code("slug"), 11), Poll::Ready(Lookup::Unconfirmed), "it may have a link by now");
+        assert_eq!(ask(generated(1), 11), Poll::Ready(Lookup::Unconfirmed));
+        assert!(asked.try_recv().is_err());
+        assert!(ask(generated(1), 10 + REMEMBERED_TICKS).is_pending(), "it is asked for again");
+        assert!(
+            lookup_queues.continue_lookup(Lookup::Missing, generated(9), 7, at(11)).is_pending(),
+            "nothing is known"
+        );
     }
 
     #[test]

@@ -40,10 +40,8 @@ impl Core {
                 self.acknowledge(done);
             }
             ToCore::Reply { token, reply } => services.deliver(token, reply),
-            ToCore::LookedUp { code, token, found, is_allowance, is_final } => {
-                if is_final {
-                    redirects.remember_over(&code, self.work.now.tick);
-                }
+            ToCore::LookedUp { code, token, found, is_allowance, absence } => {
+                redirects.remember_missing(&code, absence, self.work.now.tick);
                 self.work.take_look_up(&code, token, &found, is_allowance);
             }
             ToCore::LoadBegin { links } => self.with_shard(|shard| shard.begin_load(links)),

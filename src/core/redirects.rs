@@ -22,6 +22,7 @@ use super::mesh::Question;
 use super::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
 use super::turn::Now;
 use super::vhosts::HostRouter;
+use crate::bridge::Absence;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{ServiceHandle, count_response};
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
@@ -362,9 +363,11 @@ impl Redirects {
     }
 
     /// Remembers for a moment that a code had its only link.
-    pub(super) fn remember_over(&mut self, code: &Code, tick: u32) {
-        if let Some(lookup_queues) = &mut self.lookup_queues {
-            lookup_queues.remember_over(code, tick);
+    pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
+        // Where the default domain stands in, its links are served meanwhile, and need not ask each time.
+        let is_of_use = absence == Absence::Final || self.hosts.fallback_of(code).is_some();
+        if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
+            lookup_queues.remember_missing(code, absence, tick);
         }
     }
 

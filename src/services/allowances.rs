@@ -21,7 +21,7 @@ use carom_shards::Code;
 
 use super::readers::record_readers::{self, Read};
 use super::visits::VisitReader;
-use crate::bridge::{AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
+use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
@@ -317,8 +317,8 @@ impl Allowances {
 
     fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
-        let (is_allowance, is_final) = (true, false);
-        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, is_final });
+        let (is_allowance, absence) = (true, Absence::Unknown);
+        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

@@ -13,7 +13,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::record_readers::{self, Read};
-use crate::bridge::{LookupQueue, LookupRequest, Mailboxes, ToCore};
+use crate::bridge::{Absence, LookupQueue, LookupRequest, Mailboxes, ToCore};
 use crate::services::threads::pool;
 use carom_limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
 use carom_model::link::Link;
@@ -98,8 +98,8 @@ impl FetcherSetup {
 
     fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, .. } = *look_up;
-        let (is_allowance, is_final) = (false, false);
-        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, is_final });
+        let (is_allowance, absence) = (false, Absence::Unknown);
+        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
     }
 
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {

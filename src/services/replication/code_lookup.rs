@@ -22,7 +22,7 @@ use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::bridge::{LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
+use crate::bridge::{Absence, LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME, VOUCHED_KEPT};
 use carom_model::link::Link;
@@ -244,7 +244,7 @@ impl CodeLookup {
         }
     }
 
-    /// Answers a look-up. `is_final` if a missing code can get no link later, which its core remembers.
+    /// Answers a look-up. `is_final` is true if the code can get no further link.
     fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_final: bool) {
         let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
@@ -258,8 +258,13 @@ impl CodeLookup {
             };
             return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
-        let (found, is_final) = (found.clone(), is_final && matches!(found, Lookup::Missing));
-        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false, is_final });
+        let absence = match (matches!(found, Lookup::Missing), is_final) {
+            (true, true) => Absence::Final,
+            (true, false) => Absence::Recent,
+            (false, _) => Absence::Unknown,
+        };
+        let (found, is_allowance) = (found.clone(), false);
+        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
     }
 }
 
