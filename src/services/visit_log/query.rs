@@ -54,8 +54,8 @@ impl<'l> LinkVerdicts<'l> {
 
 /// The use of the visits that a search finds.
 pub(super) trait Collect {
-    /// Takes a visit, in its encoded and decoded form. The visits that a core answered for one link come
-    /// in their order, all others in none.
+    /// Takes a visit, in its encoded and decoded form. Visits of one link that one core recorded
+    /// come oldest first; other visits come in no particular order.
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>);
 
     /// Notes that the next visits are older: those of another segment.
@@ -167,7 +167,7 @@ impl Collect for PageCollector<'_> {
     /// Moves the matches of a segment to the page.
     fn end_segment(&mut self) {
         let VisitQuery { skip, take, .. } = *self.query;
-        // The sort is stable, so that of the visits of one millisecond the last comes first too.
+        // The sort is stable. Reversed first, it lists visits of one millisecond newest first.
         self.found.reverse();
         self.found.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
         for (_, bytes) in self.found.drain(..) {
