@@ -89,7 +89,7 @@ deny: rust ## Check licences, second versions and sources of dependencies, with 
 	@if cargo deny --version >/dev/null 2>&1; then \
 		cargo deny --locked --workspace check licenses bans sources; \
 	else \
-		cargo test --locked --workspace --test dependencies; \
+		cargo test --locked --workspace $(SWITCHES) --test dependencies; \
 	fi
 
 # Not in .ci/run: the database of advisories is a Git repository on github.com, which not every machine reaches.
