@@ -157,10 +157,10 @@ fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     println!("without {guard:?}, schedule {seed}: {broken}");
 }
 
-/// Schedules of one test run, if nobody says otherwise: about 30 seconds on two cores.
+/// Schedules of one test run, if nobody says otherwise: about a minute on two cores beside other tests.
 const SCHEDULES: u64 = 60_000;
 
-/// Schedules of the world of members, which take about 5 seconds on two cores.
+/// Schedules of the world of members, which take about 15 seconds on two cores beside other tests.
 const MEMBERS_SCHEDULES: u64 = 30_000;
 
 /// Schedules of the world of counts.
