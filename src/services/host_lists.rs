@@ -1,7 +1,7 @@
 //! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
 //! old or new. Each has a static part from the settings and a dynamic part. A thread polls the dynamic part
 //! from a file, from Redis, or from an HTTP address ([`source`]). Apollo reports changes of the dynamic part
-//! ([`notifications`]), so that the thread needs to read it less often.
+//! ([`notifications`]), so the thread reads an allow list of Apollo less often.
 //!
 //! The dynamic part is a JSON object whose values are hosts, possibly wrapped by Apollo ([`apollo`]). A malformed allow list counts as empty. A malformed block
 //! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If a source cannot be

@@ -6,7 +6,7 @@ use super::query::LinkVerdicts;
 use super::upkeep::Upkeep;
 use super::*;
 use crate::bridge::visit_log::{
-    VisitDeletion, VisitFilter, VisitLogRequest, VisitLogSender, VisitQuery, VisitSelection, ring,
+    VisitDeletion, VisitFilter, VisitLogRequest, VisitLogSender, VisitPage, VisitQuery, VisitSelection, ring,
 };
 use crate::services::testing::TestNode;
 use carom_model::visits::record::LoggedKind;
@@ -50,12 +50,17 @@ fn forever() -> VisitLogTerms {
     VisitLogTerms { addresses: VisitAddresses::None, keep: None, keep_bytes: u64::MAX, are_events: false }
 }
 
-/// The instants of a page of visits, and their number.
-fn asked(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> (Vec<u64>, u64) {
+/// A page of visits.
+fn page(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> VisitPage {
     let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
-    let query = VisitQuery { filter, skip, take };
-    let page = query::run(shared, &shared.contents(), &query);
+    let page = query::run(shared, &shared.contents(), &VisitQuery { filter, skip, take });
     assert!(page.complete);
+    page
+}
+
+/// The instants of a page of visits, and their number.
+fn asked(shared: &Shared, selection: VisitSelection, bounds: (u64, usize)) -> (Vec<u64>, u64) {
+    let page = page(shared, selection, bounds);
     let times = page.records.iter().map(|bytes| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms);
     (times.collect(), page.total)
 }
@@ -115,9 +120,7 @@ fn visits_of_one_millisecond_are_listed_newest_first() {
         shared.drain();
         shared.wants_seal.store(is_sealed, Ordering::Release);
         writer.write();
-        let selection = VisitSelection::Link { code: code(1), since_ms: 0 };
-        let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
-        let page = query::run(&shared, &shared.contents(), &VisitQuery { filter, skip: 0, take: 10 });
+        let page = page(&shared, VisitSelection::Link { code: code(1), since_ms: 0 }, (0, 10));
         let agent_of = |bytes: &[u8]| VisitRecord::take(&mut &bytes[..]).unwrap().request.agent.to_vec();
         let agents: Vec<Vec<u8>> = page.records.iter().map(|bytes| agent_of(bytes)).collect();
         assert_eq!(agents, [&b"third"[..], b"second", b"first"], "sealed: {is_sealed}");
