@@ -37,6 +37,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Interval between two searches for idle links.
 const FIND_IDLE_EVERY: Duration = Duration::from_secs(1);
 
+/// Interval between two attempts to read a link that the writer has not stored yet.
+const RETRY_EVERY: Duration = Duration::from_millis(5);
+
 /// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once all the same.
 const SPENT_FOR: Duration = Duration::from_secs(1);
 
@@ -68,7 +71,8 @@ pub struct AllowanceSetup {
 /// If the operating system cannot start a thread.
 pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()>)> {
     let (queue, receiver) = AllowanceQueue::new();
-    let allowances = Allowances { setup, queue_len: queue.waiting(), limited: HashMap::new(), failed: false };
+    let (limited, early) = (HashMap::new(), HashMap::new());
+    let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, failed: false };
     let thread = std::thread::Builder::new().name("allowances".to_owned()).spawn(move || allowances.run(&receiver))?;
     Ok((queue, thread))
 }
@@ -93,6 +97,9 @@ struct Allowances {
     setup: AllowanceSetup,
     queue_len: Arc<AtomicUsize>,
     limited: HashMap<Code, Limited>,
+    /// Visits of links that the writer has not stored yet. Each waits at most [`FETCH_TIME_MAX`], and still counts in
+    /// `queue_len`.
+    early: HashMap<Code, Vec<VisitRequest>>,
     /// True once a write has failed: from then on it is unknown what is stored.
     failed: bool,
 }
@@ -101,9 +108,10 @@ impl Allowances {
     fn run(mut self, receiver: &Receiver<AllowanceOrder>) {
         let mut looked = Instant::now();
         loop {
-            match receiver.recv_timeout(FIND_IDLE_EVERY) {
+            let wait = if self.early.is_empty() { FIND_IDLE_EVERY } else { RETRY_EVERY };
+            match receiver.recv_timeout(wait) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.take_turn(std::iter::empty()),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if looked.elapsed() >= FIND_IDLE_EVERY {
@@ -120,7 +128,8 @@ impl Allowances {
 
     fn take_turn(&mut self, orders: impl Iterator<Item = AllowanceOrder>) {
         let mut touched = Vec::new();
-        for order in orders {
+        let early = std::mem::take(&mut self.early).into_values().flatten();
+        for order in early.map(AllowanceOrder::Ask).chain(orders) {
             match order {
                 AllowanceOrder::Ask(visit) => {
                     let waiting = self.queue_len.fetch_sub(1, Ordering::Relaxed);
@@ -157,8 +166,14 @@ impl Allowances {
             return None;
         }
         if !self.limited.contains_key(&visit.code) {
-            match self.load(&visit.code) {
-                Ok(limited) => _ = self.limited.insert(visit.code, limited),
+            let was_read = self.early.contains_key(&visit.code);
+            let loaded = if was_read { Ok(None) } else { self.load(&visit.code) };
+            match loaded {
+                Ok(Some(limited)) => _ = self.limited.insert(visit.code, limited),
+                Ok(None) => {
+                    self.wait_for_writer(visit);
+                    return None;
+                }
                 Err(found) => {
                     self.reply(&visit, found);
                     return None;
@@ -177,9 +192,15 @@ impl Allowances {
         Some(code)
     }
 
-    /// Reads a link and its stored share. Returns the answer for the client if the link is missing, unreadable or
-    /// without a maximum.
-    fn load(&self, code: &Code) -> Result<Limited, Lookup<Arc<Link>>> {
+    /// Keeps a visit until the next turn, which reads the link of each code once more.
+    fn wait_for_writer(&mut self, visit: VisitRequest) {
+        self.queue_len.fetch_add(1, Ordering::Relaxed);
+        self.early.entry(visit.code).or_default().push(visit);
+    }
+
+    /// Reads a link and its stored share. Returns `None` if the writer will store the link in a moment, and the answer
+    /// for the client if the link is missing, unreadable or without a maximum.
+    fn load(&self, code: &Code) -> Result<Option<Limited>, Lookup<Arc<Link>>> {
         let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
             stats.store_errors.add_shared(1);
@@ -190,9 +211,9 @@ impl Allowances {
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match record_readers::read(links, stats, code) {
             Read::Link(link) => link,
-            // A look-up has found the link in Redis, and the writer may not have stored it yet.
-            Read::Nothing if shared.is_some() => return Err(Lookup::Unconfirmed),
-            Read::Nothing => return Err(Lookup::Missing),
+            // A look-up has found the link in Redis, and the writer has not stored it yet.
+            Read::Nothing if shared.is_some() => return Ok(None),
+            Read::Nothing | Read::Deleted => return Err(Lookup::Missing),
             Read::Damaged(_) => return Err(Lookup::Damaged),
             Read::Unreadable => return Err(Lookup::NotResident),
             Read::Newer => return Err(Lookup::Unconfirmed),
@@ -206,7 +227,7 @@ impl Allowances {
         // link with this code.
         let followed = visits.own_counts(*code).map_err(unreadable)?.total;
         let share = Share::resume(max, stored, followed, shared.is_some());
-        Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
+        Ok(Some(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None }))
     }
 
     /// Finds more visits for these links until no request waits.

@@ -53,8 +53,10 @@ pub fn start(
 pub(crate) enum Read {
     /// A link.
     Link(Arc<Link>),
-    /// No record, or a tombstone.
+    /// No record. In a fleet, Redis may have a link that the writer has not stored yet.
     Nothing,
+    /// The tombstone of a deleted link.
+    Deleted,
     /// A record that cannot be decoded, or a block that cannot be read; and the reason.
     Damaged(String),
     /// The operating system refused to read. The error was counted and logged.
@@ -73,7 +75,7 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
         },
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
-            Ok(RecordRef::Tombstone(_)) => Read::Nothing,
+            Ok(RecordRef::Tombstone(_)) => Read::Deleted,
             Err(error) => Read::Damaged(error.to_string()),
         },
         Err(StoreError::Damaged(text)) => Read::Damaged(text),
@@ -93,7 +95,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
             Ok(counts) => LinkAnswer::Found(link, counts.first().copied().unwrap_or_default()),
             Err(error) => LinkAnswer::Refused(unreadable(stats, &error)),
         },
-        Read::Nothing => LinkAnswer::NotFound,
+        Read::Nothing | Read::Deleted => LinkAnswer::NotFound,
         Read::Damaged(_) => LinkAnswer::Damaged,
         Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
         Read::Newer => LinkAnswer::Refused(NEWER),
@@ -105,7 +107,7 @@ fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject
     if let Subject::Link(code) = subject {
         match read(links, stats, &code) {
             Read::Link(_) | Read::Damaged(_) => {}
-            Read::Nothing => return Ok(None),
+            Read::Nothing | Read::Deleted => return Ok(None),
             Read::Unreadable => return Err(UNREADABLE),
             Read::Newer => return Err(NEWER),
         }
