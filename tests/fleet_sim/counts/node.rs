@@ -354,7 +354,7 @@ impl Node {
         let disused = self.disk.now.rows.keys().filter(|(_, slot, _)| table.is_disused(*slot)).copied();
         let commit = Commit { removed: disused.collect(), ..Commit::default() };
         self.disk.commit(commit);
-        if process.counts.free_searched() {
+        if process.counts.end_search(true) {
             let table = Some(process.counts.table().encode());
             self.disk.commit(Commit { table, ..Commit::default() });
         }

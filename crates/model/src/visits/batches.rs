@@ -350,12 +350,13 @@ impl FleetCounts {
         }
     }
 
-    /// Frees the slots whose rows a whole search has removed. Returns true if there were any: then the table must be
+    /// Frees the slots whose rows a complete search has removed. An incomplete one frees none: rows that it did not
+    /// reach would count for the next origin of the slot. Returns true if a slot was freed: then the table must be
     /// stored.
-    pub fn free_searched(&mut self) -> bool {
-        let freed: Vec<OriginSlot> = self.table.dropped().filter(|slot| self.searched.contains(slot)).collect();
+    pub fn end_search(&mut self, complete: bool) -> bool {
+        let searched = std::mem::take(&mut self.searched);
+        let freed: Vec<OriginSlot> = self.table.dropped().filter(|slot| complete && searched.contains(slot)).collect();
         freed.iter().for_each(|slot| self.table.free(*slot));
-        self.searched.clear();
         !freed.is_empty()
     }
 }
@@ -389,5 +390,21 @@ mod tests {
         assert_eq!(counts.end_fold(&reached).map(|table| table.applied(0)), Some(1));
         assert_eq!(counts.counts_behind(OriginId(1), 0), OriginCounts::Stored { slot: 0, applied: 1 });
         assert_eq!(counts.counts_behind(OriginId(1), 1), OriginCounts::Nothing);
+    }
+
+    #[test]
+    fn incomplete_search_frees_no_slot() {
+        let mut counts = FleetCounts::new(None);
+        counts.identify(OriginId(1), "a", (false, false));
+        let slot = counts.begin_snapshot(OriginId(2), "b").unwrap();
+        counts.give_up_snapshot(slot, 3);
+        counts.begin_search(3);
+        assert!(!counts.end_search(false), "rows behind the damage would count for another origin");
+        assert!(!counts.end_search(true), "this search did not begin");
+        counts.begin_search(2);
+        assert!(!counts.end_search(true), "a log may still have counts of the slot");
+        counts.begin_search(3);
+        assert!(counts.end_search(true));
+        assert_eq!(counts.begin_snapshot(OriginId(3), "c"), Some(slot));
     }
 }

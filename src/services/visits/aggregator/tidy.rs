@@ -22,20 +22,14 @@ impl VisitAggregator {
             return Ok(());
         }
         let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
-            // The search ends at the damage; rows after it stay as they are.
+            // Rows after the damage stay as they are.
             Err(StoreError::Damaged(what)) => {
                 self.damaged(&what);
-                Vec::new()
+                return self.end_search(false);
             }
             rows => rows?,
         };
-        let Some(last) = rows.last() else {
-            self.leaders.end_search();
-            self.free_slots()?;
-            self.tidied.clear();
-            self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
-            return Ok(());
-        };
+        let Some(last) = rows.last() else { return self.end_search(true) };
         if self.tidied.is_empty() {
             self.fleet.begin_search(self.folded);
         }
@@ -81,13 +75,16 @@ impl VisitAggregator {
         self.links.commit(batch)
     }
 
-    /// Frees slots whose rows the search has removed.
-    fn free_slots(&mut self) -> Result<(), StoreError> {
-        if !self.fleet.free_searched() {
-            return Ok(());
+    /// Ends a search, which read all rows if it is `complete`, and frees the slots whose rows it has removed.
+    fn end_search(&mut self, complete: bool) -> Result<(), StoreError> {
+        self.leaders.end_search();
+        if self.fleet.end_search(complete) {
+            let mut batch = self.links.batch();
+            batch.set_visit_origins(self.fleet.table());
+            self.links.commit(batch)?;
         }
-        let mut batch = self.links.batch();
-        batch.set_visit_origins(self.fleet.table());
-        self.links.commit(batch)
+        self.tidied.clear();
+        self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
+        Ok(())
     }
 }
