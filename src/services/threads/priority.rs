@@ -34,6 +34,20 @@ pub(crate) fn run_in_the_background() {
     set_niceness(if leave_core_cpus() { NICENESS } else { NICENESS_BESIDE_CORES });
 }
 
+/// Runs `work` on a thread that lets cores go first, and waits for it. Threads that `work` starts inherit its CPUs and
+/// its priority: this is for libraries that start threads of their own. Without cores, as in offline commands, `work`
+/// runs on this thread.
+pub fn behind_cores<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if CORE_CPUS.get().is_none() {
+        return work();
+    }
+    let behind = || {
+        let_cores_go_first();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(behind).join().expect("panics abort"))
+}
+
 fn set_niceness(niceness: i32) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), niceness) {
