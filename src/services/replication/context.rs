@@ -14,7 +14,7 @@ use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::state::{NoState, ReceivedState, StateHead};
 use carom_model::replication::{State, rules};
-use carom_store::links::Links;
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -112,27 +112,26 @@ impl FleetContext {
     /// or absent. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
     /// date.
     pub(super) fn has_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> bool {
-        has_lost_marked(&self.links, code, theirs)
+        has_lost_marked(&self.links, code, theirs).unwrap_or_else(|error| {
+            self.stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "the store cannot tell whether a later version has changed this code");
+            true
+        })
     }
 }
 
-fn has_lost_marked(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -> bool {
+fn has_lost_marked(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -> Result<bool, StoreError> {
     // Only a later version can serve a state that this one cannot decode, so its age makes no difference.
     if matches!(theirs, Some(ReceivedState::Unread(_))) {
-        return false;
+        return Ok(false);
     }
-    let text = match links.unread(code) {
-        Ok(Some(text)) => text,
-        Ok(None) => return false,
-        // The code may be marked.
-        Err(_) => return true,
-    };
+    let Some(text) = links.unread(code)? else { return Ok(false) };
     // No version can decode a damaged text, and its head may be damaged, too. Such a mark would keep the code for ever.
     if matches!(State::from_text(*code, &text), Err(NoState::Damaged)) {
-        return false;
+        return Ok(false);
     }
-    let Some(ReceivedState::Known(theirs)) = theirs else { return true };
-    !rules::follows(StateHead::of(&text).as_ref(), theirs)
+    let Some(ReceivedState::Known(theirs)) = theirs else { return Ok(true) };
+    Ok(!rules::follows(StateHead::of(&text).as_ref(), theirs))
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
@@ -160,29 +159,33 @@ mod tests {
         text
     }
 
+    fn lost(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -> bool {
+        has_lost_marked(links, code, theirs).unwrap()
+    }
+
     #[test]
     fn redis_has_lost_a_marked_state_if_its_own_is_earlier_or_missing() {
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
         let code = Code::parse(b"abc").unwrap();
         let known = |edit| ReceivedState::Known(state(edit));
-        assert!(!has_lost_marked(&links, &code, None), "the code is not marked");
+        assert!(!lost(&links, &code, None), "the code is not marked");
         let mark = |text: &[u8]| {
             let mut batch = links.batch();
             batch.mark_unread(&code, text);
             links.commit(batch).unwrap();
         };
         mark(&newer(&code, 2));
-        assert!(has_lost_marked(&links, &code, None), "only this node may have the link");
-        assert!(has_lost_marked(&links, &code, Some(&known(1))));
+        assert!(lost(&links, &code, None), "only this node may have the link");
+        assert!(lost(&links, &code, Some(&known(1))));
         for theirs in [known(2), known(3), ReceivedState::Known(state(2).deleted(9))] {
-            assert!(!has_lost_marked(&links, &code, Some(&theirs)), "{theirs:?}");
+            assert!(!lost(&links, &code, Some(&theirs)), "{theirs:?}");
         }
-        assert!(!has_lost_marked(&links, &code, Some(&ReceivedState::Unread(newer(&code, 1).into()))));
+        assert!(!lost(&links, &code, Some(&ReceivedState::Unread(newer(&code, 1).into()))));
         // A damaged text of a stream entry says nothing.
         let mut damaged = newer(&code, 9);
         *damaged.last_mut().unwrap() ^= 1;
         mark(&damaged);
-        assert!(!has_lost_marked(&links, &code, Some(&known(1))) && !has_lost_marked(&links, &code, None));
+        assert!(!lost(&links, &code, Some(&known(1))) && !lost(&links, &code, None));
     }
 }

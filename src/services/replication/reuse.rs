@@ -433,6 +433,8 @@ impl Turn<'_> {
         let here = self.state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
         match answer {
+            // A later version may have given the link another destination.
+            Ok(there) if self.fleet.has_lost_marked(&code, there.as_ref()) => Judgement::Other,
             Ok(Some(ReceivedState::Known(there))) if is_live_like(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
                 // This node knows of a delete that Redis does not know, or has lost.
