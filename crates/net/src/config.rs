@@ -2,6 +2,10 @@
 
 use crate::encap::Decapsulate;
 
+/// Shortest retransmission timeout by default, and the least that the age of a frame which was sent again counts, in
+/// milliseconds: that of Linux (`TCP_RTO_MIN`).
+pub(crate) const RTO_MIN_MS: u32 = 200;
+
 /// Settings of a stack. Times are in milliseconds, lengths in bytes.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
@@ -91,7 +95,7 @@ impl Default for StackConfig {
             out_of_order_blocks_max: 2_048,
             mtu: 1_500,
             initial_window_segments: 10,
-            rto_min_ms: 200,
+            rto_min_ms: RTO_MIN_MS,
             rto_max_ms: 60_000,
             retransmissions_max: 8,
             delayed_ack_ms: 20,

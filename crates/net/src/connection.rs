@@ -27,7 +27,7 @@ use crate::segment::{self, Head, PAYLOAD_AT};
 const MSS_MIN: u16 = 88;
 
 /// The shortest time-out in microseconds, as far as the age of a frame counts it.
-const TIMEOUT_LEAST_US: u32 = 200_000;
+const TIMEOUT_LEAST_US: u32 = crate::config::RTO_MIN_MS * 1_000;
 
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
