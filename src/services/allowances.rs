@@ -24,7 +24,7 @@ use super::visits::VisitReader;
 use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
-use carom_model::link::Link;
+use carom_model::link::{Link, Origin};
 use carom_model::redirect::Lookup;
 use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
 use carom_store::links::{Links, StoreError};
@@ -39,6 +39,9 @@ const FIND_IDLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Interval between two attempts to read a link that the writer has not stored yet.
 const RETRY_EVERY: Duration = Duration::from_millis(5);
+
+/// Largest number of visits that wait for the writer to store their link. They wait in the first moment of a link.
+const EARLY_MAX: usize = 1_024;
 
 /// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once all the same.
 const SPENT_FOR: Duration = Duration::from_secs(1);
@@ -71,7 +74,7 @@ pub struct AllowanceSetup {
 /// If the operating system cannot start a thread.
 pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()>)> {
     let (queue, receiver) = AllowanceQueue::new();
-    let (limited, early) = (HashMap::new(), HashMap::new());
+    let (limited, early) = (HashMap::new(), Vec::new());
     let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, failed: false };
     let thread = std::thread::Builder::new().name("allowances".to_owned()).spawn(move || allowances.run(&receiver))?;
     Ok((queue, thread))
@@ -93,26 +96,38 @@ impl Limited {
     }
 }
 
+/// The result of loading a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loaded {
+    /// The link and its share are in memory.
+    InMemory,
+    /// Redis has it, and the writer has not stored it yet.
+    NotStored,
+}
+
 struct Allowances {
     setup: AllowanceSetup,
     queue_len: Arc<AtomicUsize>,
     limited: HashMap<Code, Limited>,
-    /// Visits of links that the writer has not stored yet. Each waits at most [`FETCH_TIME_MAX`], and still counts in
-    /// `queue_len`.
-    early: HashMap<Code, Vec<VisitRequest>>,
+    /// Visits of links that the writer has not stored yet. Each waits at most [`FETCH_TIME_MAX`].
+    early: Vec<VisitRequest>,
     /// True once a write has failed: from then on it is unknown what is stored.
     failed: bool,
 }
 
 impl Allowances {
     fn run(mut self, receiver: &Receiver<AllowanceOrder>) {
-        let mut looked = Instant::now();
+        let (mut looked, mut retried) = (Instant::now(), Instant::now());
         loop {
             let wait = if self.early.is_empty() { FIND_IDLE_EVERY } else { RETRY_EVERY };
             match receiver.recv_timeout(wait) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
-                Err(RecvTimeoutError::Timeout) => self.take_turn(std::iter::empty()),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if retried.elapsed() >= RETRY_EVERY {
+                retried = Instant::now();
+                self.retry_early();
             }
             if looked.elapsed() >= FIND_IDLE_EVERY {
                 looked = Instant::now();
@@ -128,8 +143,7 @@ impl Allowances {
 
     fn take_turn(&mut self, orders: impl Iterator<Item = AllowanceOrder>) {
         let mut touched = Vec::new();
-        let early = std::mem::take(&mut self.early).into_values().flatten();
-        for order in early.map(AllowanceOrder::Ask).chain(orders) {
+        for order in orders {
             match order {
                 AllowanceOrder::Ask(visit) => {
                     let waiting = self.queue_len.fetch_sub(1, Ordering::Relaxed);
@@ -158,6 +172,25 @@ impl Allowances {
         assert!(limited.is_none_or(|limited| limited.waiting.is_empty()), "a visit would wait forever");
     }
 
+    /// Asks again for the visits whose links the writer had not stored.
+    fn retry_early(&mut self) {
+        let mut early = std::mem::take(&mut self.early);
+        early.sort_by_key(|visit| visit.code);
+        let mut touched = Vec::new();
+        for of_code in early.chunk_by(|a, b| a.code == b.code) {
+            // One read tells for all.
+            let loaded = self.load(&of_code[0].code);
+            for visit in of_code {
+                if visit.since.elapsed() >= FETCH_TIME_MAX {
+                    self.reply(visit, Lookup::Unconfirmed);
+                } else {
+                    touched.extend(self.ask_loaded(*visit, loaded.clone()));
+                }
+            }
+        }
+        self.give_out(&mut touched);
+    }
+
     /// Answers a visit, or queues it and returns its code.
     fn ask(&mut self, visit: VisitRequest) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
@@ -165,22 +198,29 @@ impl Allowances {
             self.reply(&visit, Lookup::NotResident);
             return None;
         }
-        if !self.limited.contains_key(&visit.code) {
-            let was_read = self.early.contains_key(&visit.code);
-            let loaded = if was_read { Ok(None) } else { self.load(&visit.code) };
-            match loaded {
-                Ok(Some(limited)) => _ = self.limited.insert(visit.code, limited),
-                Ok(None) => {
-                    self.wait_for_writer(visit);
-                    return None;
-                }
-                Err(found) => {
-                    self.reply(&visit, found);
-                    return None;
-                }
+        let loaded = self.load(&visit.code);
+        self.ask_loaded(visit, loaded)
+    }
+
+    /// Answers a visit, or queues it and returns its code. `loaded` is the result of [`Allowances::load`].
+    fn ask_loaded(&mut self, visit: VisitRequest, loaded: Result<Loaded, Lookup<Arc<Link>>>) -> Option<Code> {
+        match loaded {
+            Err(found) => {
+                self.reply(&visit, found);
+                return None;
             }
+            Ok(Loaded::NotStored) => {
+                let may_come = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
+                if may_come && self.early.len() < EARLY_MAX {
+                    self.early.push(visit);
+                } else {
+                    self.reply(&visit, Lookup::Unconfirmed);
+                }
+                return None;
+            }
+            Ok(Loaded::InMemory) => {}
         }
-        let limited = self.limited.get_mut(&visit.code).expect("it was inserted above");
+        let limited = self.limited.get_mut(&visit.code).expect("it was loaded");
         limited.used = Instant::now();
         if limited.waiting.is_empty() && limited.share.take_one() {
             let found = Lookup::Live(Arc::clone(&limited.link));
@@ -192,15 +232,20 @@ impl Allowances {
         Some(code)
     }
 
-    /// Keeps a visit until the next turn, which reads the link of each code once more.
-    fn wait_for_writer(&mut self, visit: VisitRequest) {
-        self.queue_len.fetch_add(1, Ordering::Relaxed);
-        self.early.entry(visit.code).or_default().push(visit);
+    /// Loads a link with its share, unless it is in memory.
+    ///
+    /// # Errors
+    /// The answer for the client, if the link is missing, unreadable or without a maximum.
+    fn load(&mut self, code: &Code) -> Result<Loaded, Lookup<Arc<Link>>> {
+        if !self.limited.contains_key(code) {
+            let Some(limited) = self.read(code)? else { return Ok(Loaded::NotStored) };
+            self.limited.insert(*code, limited);
+        }
+        Ok(Loaded::InMemory)
     }
 
-    /// Reads a link and its stored share. Returns `None` if the writer will store the link in a moment, and the answer
-    /// for the client if the link is missing, unreadable or without a maximum.
-    fn load(&self, code: &Code) -> Result<Option<Limited>, Lookup<Arc<Link>>> {
+    /// Reads a link and its stored share. Returns `None` if only Redis may have the link so far.
+    fn read(&self, code: &Code) -> Result<Option<Limited>, Lookup<Arc<Link>>> {
         let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
             stats.store_errors.add_shared(1);
@@ -211,9 +256,9 @@ impl Allowances {
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match record_readers::read(links, stats, code) {
             Read::Link(link) => link,
-            // A look-up has found the link in Redis, and the writer has not stored it yet.
-            Read::Nothing if shared.is_some() => return Ok(None),
-            Read::Nothing | Read::Deleted => return Err(Lookup::Missing),
+            // A look-up has found a link in Redis, and the writer has not stored it yet.
+            Read::Nothing | Read::Deleted(Origin::Custom) if shared.is_some() => return Ok(None),
+            Read::Nothing | Read::Deleted(_) => return Err(Lookup::Missing),
             Read::Damaged(_) => return Err(Lookup::Damaged),
             Read::Unreadable => return Err(Lookup::NotResident),
             Read::Newer => return Err(Lookup::Unconfirmed),
@@ -383,3 +428,6 @@ impl Allowances {
 fn identity(link: &Link) -> LinkIdentity {
     LinkIdentity { created_ms: link.created_ms, claim: link.version.claim }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ impl FetcherSetup {
             self.mailboxes.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
         match (found, &self.redis) {
-            (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.is_final => {
+            (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.absence_is_final => {
                 let in_doubt = found == Lookup::NotResident;
                 let question = LookupRequest { since: Instant::now(), in_doubt, ..look_up };
                 if redis.try_send(question).is_err() {
@@ -105,7 +105,7 @@ impl FetcherSetup {
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {
         match record_readers::read(&self.links, &self.stats, code) {
             Read::Link(link) => Lookup::Live(link),
-            Read::Nothing | Read::Deleted => Lookup::Missing,
+            Read::Nothing | Read::Deleted(_) => Lookup::Missing,
             Read::Damaged(why) => {
                 self.stats.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
                 Lookup::Damaged

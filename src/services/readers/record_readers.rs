@@ -12,7 +12,7 @@ use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswe
 use crate::services::threads::pool;
 use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
-use carom_model::link::Link;
+use carom_model::link::{Link, Origin};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::tally::Subject;
 use carom_store::links::{Links, StoreError};
@@ -55,8 +55,8 @@ pub(crate) enum Read {
     Link(Arc<Link>),
     /// No record. In a fleet, Redis may have a link that the writer has not stored yet.
     Nothing,
-    /// The tombstone of a deleted link.
-    Deleted,
+    /// The tombstone of a deleted link whose code has this origin. Only a custom code gets another link.
+    Deleted(Origin),
     /// A record that cannot be decoded, or a block that cannot be read; and the reason.
     Damaged(String),
     /// The operating system refused to read. The error was counted and logged.
@@ -75,7 +75,7 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
         },
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
-            Ok(RecordRef::Tombstone(_)) => Read::Deleted,
+            Ok(RecordRef::Tombstone(tombstone)) => Read::Deleted(tombstone.origin),
             Err(error) => Read::Damaged(error.to_string()),
         },
         Err(StoreError::Damaged(text)) => Read::Damaged(text),
@@ -95,7 +95,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
             Ok(counts) => LinkAnswer::Found(link, counts.first().copied().unwrap_or_default()),
             Err(error) => LinkAnswer::Refused(unreadable(stats, &error)),
         },
-        Read::Nothing | Read::Deleted => LinkAnswer::NotFound,
+        Read::Nothing | Read::Deleted(_) => LinkAnswer::NotFound,
         Read::Damaged(_) => LinkAnswer::Damaged,
         Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
         Read::Newer => LinkAnswer::Refused(NEWER),
@@ -107,7 +107,7 @@ fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject
     if let Subject::Link(code) = subject {
         match read(links, stats, &code) {
             Read::Link(_) | Read::Damaged(_) => {}
-            Read::Nothing | Read::Deleted => return Ok(None),
+            Read::Nothing | Read::Deleted(_) => return Ok(None),
             Read::Unreadable => return Err(UNREADABLE),
             Read::Newer => return Err(NEWER),
         }
