@@ -42,7 +42,7 @@ use self::aggregator::VisitAggregator;
 pub use self::exchange::FleetVisits;
 use self::intake::{BUSY, COLLECT_BUSY, COLLECT_EVERY, Intake, locked};
 pub use self::reader::VisitReader;
-use super::threads::priority::let_cores_go_first;
+use super::threads::priority::let_cores_go_first_with_locks;
 use carom_model::visits::VisitReceiver;
 use carom_store::links::{Ended, Links};
 use carom_telemetry::clock::unix_ms;
@@ -97,7 +97,7 @@ pub fn start(
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
     let writing = spawn("visits-log").spawn(move || {
-        let_cores_go_first();
+        let_cores_go_first_with_locks();
         // The channel ends once the identity of the node is checked, at once without a fleet.
         let _ = checked_receiver.recv();
         of_thread.write(&until, sender.as_ref());

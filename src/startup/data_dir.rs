@@ -14,7 +14,6 @@ use super::{code_secret, logging};
 use crate::services::api_keys::file::{self, FILE_NAME, FileError};
 use crate::services::domain_redirects::file::{self as domains_file, DomainsFileError};
 use crate::services::maintenance::index_builder;
-use crate::services::threads::priority::behind_cores;
 
 /// Reads all API keys of a data directory.
 ///
@@ -94,8 +93,7 @@ pub struct OpenStore {
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
     let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
-    // The store's own threads flush and compact, which clients wait for less than for redirects.
-    let open = || behind_cores(|| Links::open(&folder, &key.fingerprint()));
+    let open = || Links::open(&folder, &key.fingerprint());
     let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
     for repair in &repairs {
         tracing::warn!("{repair}");

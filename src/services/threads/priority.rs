@@ -10,6 +10,9 @@ static CORE_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
 /// The niceness of a background thread on a CPU without a core (nice(2)): other threads of the node go first.
 const NICENESS: i32 = 10;
 
+/// The niceness of a background thread that holds locks which clients wait for: on a busy CPU it gets a quarter.
+const NICENESS_WITH_LOCKS: i32 = 5;
+
 /// The niceness of a background thread that shares its CPU with a core. This is the lowest priority that still gets a
 /// seventieth of a busy CPU. A thread that gets nothing (SCHED_IDLE) could hold a lock of the store for as long as
 /// redirects keep the CPU busy.
@@ -28,24 +31,17 @@ pub(crate) fn let_cores_go_first() {
     set_niceness(NICENESS);
 }
 
+/// Does the same for a thread that holds locks which clients wait for. It gets more of a busy CPU, so that it releases
+/// them soon.
+pub(crate) fn let_cores_go_first_with_locks() {
+    leave_core_cpus();
+    set_niceness(NICENESS_WITH_LOCKS);
+}
+
 /// Moves this thread, which no client waits for, to the CPUs without a core. If every CPU has a core, it gets the
 /// lowest priority instead. If seccomp forbids that, the thread stays as it is.
 pub(crate) fn run_in_the_background() {
     set_niceness(if leave_core_cpus() { NICENESS } else { NICENESS_BESIDE_CORES });
-}
-
-/// Runs `work` on a thread that lets cores go first, and waits for it. Threads that `work` starts inherit its CPUs and
-/// its priority: this is for libraries that start threads of their own. Without cores, as in offline commands, `work`
-/// runs on this thread.
-pub fn behind_cores<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    if CORE_CPUS.get().is_none() {
-        return work();
-    }
-    let behind = || {
-        let_cores_go_first();
-        work()
-    };
-    std::thread::scope(|scope| scope.spawn(behind).join().expect("panics abort"))
 }
 
 fn set_niceness(niceness: i32) {
