@@ -110,12 +110,19 @@ impl FleetContext {
 
     /// True if this node has marked a code, and Redis has lost the marked state: `theirs`, the state in Redis, is earlier
     /// or absent. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
-    /// date.
+    /// date. Also true if the store cannot tell.
     pub(super) fn has_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> bool {
-        has_lost_marked(&self.links, code, theirs).unwrap_or_else(|error| {
+        self.knows_lost_marked(code, theirs).unwrap_or(true)
+    }
+
+    /// Like [`FleetContext::has_lost_marked`], for callers to whom an answer that is not known matters.
+    ///
+    /// # Errors
+    /// If the store cannot tell. The error was counted and logged.
+    pub(super) fn knows_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> Result<bool, StoreError> {
+        has_lost_marked(&self.links, code, theirs).inspect_err(|error| {
             self.stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "the store cannot tell whether a later version has changed this code");
-            true
         })
     }
 }

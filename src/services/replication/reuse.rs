@@ -432,9 +432,15 @@ impl Turn<'_> {
     fn judge(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> Judgement {
         let here = self.state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
+        if let Ok(there) = &answer {
+            match self.fleet.knows_lost_marked(&code, there.as_ref()) {
+                Ok(false) => {}
+                // A later version may have given the link another destination.
+                Ok(true) => return Judgement::Other,
+                Err(_) => return Judgement::NoReply,
+            }
+        }
         match answer {
-            // A later version may have given the link another destination.
-            Ok(there) if self.fleet.has_lost_marked(&code, there.as_ref()) => Judgement::Other,
             Ok(Some(ReceivedState::Known(there))) if is_live_like(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
                 // This node knows of a delete that Redis does not know, or has lost.
@@ -462,6 +468,6 @@ enum Judgement {
     Nothing,
     /// Another link, or a tombstone.
     Other,
-    /// Redis did not answer.
+    /// Redis did not answer, or the store cannot tell.
     NoReply,
 }
