@@ -262,8 +262,8 @@ pub struct LookupRequest {
     pub since: Instant,
     /// True if the store could not tell whether it has the code. Then no answer may be "missing".
     pub in_doubt: bool,
-    /// True if the code had no link a moment ago, and can get none.
-    pub is_final: bool,
+    /// True if the code had no link a moment ago and will never get one.
+    pub absence_is_final: bool,
     /// True if a task waits for the record: the answer is a [`LinkAnswer`].
     pub is_for_record: bool,
 }
@@ -271,7 +271,7 @@ pub struct LookupRequest {
 impl LookupRequest {
     /// Returns a look-up for a client of a core that waits since that instant.
     pub fn new(code: Code, core: CoreId, token: u64, since: Instant) -> LookupRequest {
-        LookupRequest { code, core, token, since, in_doubt: false, is_final: false, is_for_record: false }
+        LookupRequest { code, core, token, since, in_doubt: false, absence_is_final: false, is_for_record: false }
     }
 }
 

@@ -144,8 +144,8 @@ impl LookupQueues {
     }
 
     fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
-        let is_final = self.was_missing(&code, tick) == Some(Absence::Final);
-        let question = LookupRequest { is_final, ..self.question(code, token) };
+        let absence_is_final = self.was_missing(&code, tick) == Some(Absence::Final);
+        let question = LookupRequest { absence_is_final, ..self.question(code, token) };
         let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
         if asked {
             self.stats.fetches.add(1);

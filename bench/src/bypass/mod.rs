@@ -40,9 +40,8 @@ const SCENARIOS: [Scenario; 5] = [
     Scenario { name: WITH_TLS, connections: 64, pipeline: 1, renew: None, rate: None, zipf: None },
 ];
 
-/// Links that the client requests, evenly spread over all links of a server. So few that the counts of their visits fit
-/// in memory: a fold of them would fall into one run or another, and `growth` requests all
-/// links.
+/// Links that the client requests, evenly spread over all links of a server. With more, the counts of their visits would
+/// be folded into the store during one run or another. The runs of `growth` request all links, and include folds.
 const REQUESTED_MAX: u64 = 100_000;
 
 /// Seconds of load on a server before its first run, so that none pays for its start. carom reads the stored visits of a

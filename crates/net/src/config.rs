@@ -2,8 +2,8 @@
 
 use crate::encap::Decapsulate;
 
-/// Shortest retransmission timeout by default, and the least that the age of a frame which was sent again counts, in
-/// milliseconds: that of Linux (`TCP_RTO_MIN`).
+/// Shortest retransmission timeout by default, in milliseconds: that of Linux (`TCP_RTO_MIN`). A frame that was sent
+/// again has waited at least that long.
 pub(crate) const RTO_MIN_MS: u32 = 200;
 
 /// Settings of a stack. Times are in milliseconds, lengths in bytes.

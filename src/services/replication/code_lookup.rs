@@ -130,8 +130,8 @@ impl CodeLookup {
 
     fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
         self.fleet.stats.fleet.look_ups.add(1);
-        let request = self.redis.put_state(&code, deadline);
-        let others = self.asked.insert(request, Asked { look_ups, is_vouched });
+        let request_id = self.redis.put_state(&code, deadline);
+        let others = self.asked.insert(request_id, Asked { look_ups, is_vouched });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
@@ -203,8 +203,8 @@ impl CodeLookup {
         if let Some(at) = self.redis.disturbed() {
             self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
         }
-        for (request, answer) in answers {
-            let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&request) else { continue };
+        for (request_id, answer) in answers {
+            let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&request_id) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let answered = answer.state(code);
             let is_over = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_final(gone));

@@ -22,7 +22,7 @@ impl VisitAggregator {
             return Ok(());
         }
         let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
-            // Rows after the damage stay as they are.
+            // The rows of this step, and those after the damage, stay as they are.
             Err(StoreError::Damaged(what)) => {
                 self.damaged(&what);
                 return self.end_search(false);
