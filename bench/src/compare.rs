@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 
 use crate::client::{self, Scenario};
+use crate::cpus::Cpus;
 use crate::peers::{BenchDirs, NAMES, Peer, Running};
 use crate::results::{Results, Run, Sample, Subject};
-use crate::{Cpus, say};
+use crate::terminal::say;
 
 /// Scenarios of the comparison, in the order of reports.
 pub(crate) const SCENARIOS: [Scenario; 5] = [

@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::client;
+use crate::cpus::Cpus;
 use crate::peers::{self, BenchDirs};
 use crate::process::{Server, free_port};
 use crate::results::{FleetResults, FleetRun, RedisLoad};
-use crate::{Cpus, client, say};
+use crate::terminal::say;
 
 /// Redis, as Debian installs it.
 const REDIS: &str = "/usr/bin/redis-server";

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::client::{self, Scenario};
+use crate::cpus::Cpus;
+use crate::data;
 use crate::peers::{self, BenchDirs, Peer, Running};
 use crate::process::{Cpu, Server, free_port};
 use crate::results::{Budget, Figure, Results, Sample, median};
-use crate::{Cpus, data, say};
+use crate::terminal::say;
 
 /// Idle connections whose memory is measured.
 const IDLE: usize = 10_000;

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::micro;
+use crate::terminal::say;
 
 /// Repetitions of the longer of two runs; the shorter does half of them. The difference excludes the preparation.
 const REPETITIONS: u64 = 2_000;
@@ -27,15 +28,15 @@ pub(crate) fn run(file: &Path, save: bool) -> Result<()> {
     };
     let mut counted = BTreeMap::new();
     for name in micro::NAMES {
-        crate::say(name);
+        say(name);
         let each = (count(name, REPETITIONS)? - count(name, REPETITIONS / 2)?) / (REPETITIONS / 2);
         counted.insert(name.to_owned(), each);
     }
     let (table, grown) = compare(&counted, &known);
-    crate::say(&table);
+    say(&table);
     if save {
         std::fs::write(file, serde_json::to_string_pretty(&counted)? + "\n")?;
-        crate::say(&format!("written to {}", file.display()));
+        say(&format!("written to {}", file.display()));
     } else if !grown.is_empty() {
         bail!("more instructions than before: {}; if that is meant, use --save", grown.join(", "));
     }

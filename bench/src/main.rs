@@ -4,6 +4,7 @@
 mod bypass;
 mod client;
 mod compare;
+mod cpus;
 mod data;
 mod fleet;
 mod floors;
@@ -16,6 +17,7 @@ mod peers;
 mod process;
 mod report;
 mod results;
+mod terminal;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -27,8 +29,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
+use crate::cpus::Cpus;
 use crate::peers::BenchDirs;
 use crate::results::{Machine, Results};
+use crate::terminal::say;
 
 /// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.
 #[derive(Parser, Debug)]
@@ -121,20 +125,6 @@ struct CompareArguments {
     /// Scenarios, by a part of their names; several times for several.
     #[arg(long)]
     scenario: Vec<String>,
-}
-
-/// Assignment of CPUs.
-#[derive(Clone, Copy, Debug)]
-struct Cpus {
-    /// CPU of the servers.
-    server: usize,
-    /// CPU of the client.
-    client: usize,
-}
-
-/// Writes one line to standard error. Ignores a closed stream.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn main() -> ExitCode {
@@ -254,7 +244,7 @@ fn measure(
     std::fs::create_dir_all(&common.data)?;
     let scratch = tempfile::tempdir()?;
     let place = BenchDirs { programs, data: common.data.canonicalize()?, scratch: scratch.path().to_owned() };
-    let cpus = choose_cpus()?;
+    let cpus = Cpus::choose()?;
     let mut results: Results =
         std::fs::read(&common.json).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     if let Err(error) = run(&place, &cpus, &stop, &mut results, machine::here(rounds, seconds)) {
@@ -292,18 +282,6 @@ fn raise_open_files() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(())
-}
-
-/// Chooses the first CPU for servers and the last for the client.
-fn choose_cpus() -> Result<Cpus> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let server = cpus.next().context("a process runs on some CPU")?;
-    let client = cpus.next_back().unwrap_or(server);
-    if client == server {
-        say("there is one CPU only: server and client disturb each other, and latencies say little");
-    }
-    Ok(Cpus { server, client })
 }
 
 fn write_json(results: &Results, file: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The figures of kernel bypass with their budgets. Pure.
 
+use super::scenarios::{MANY, RENEWED, SATURATED, STEADY, WITH_TLS};
 use super::servers::{OVER_BYPASS, OVER_KERNEL, REFERENCE};
-use super::{MANY, RENEWED, SATURATED, STEADY, WITH_TLS};
 use crate::results::{Budget, BypassResults, ComparedFigure, Figure, Sample, median, median_of, ratio_of, rounds_of};
 
 /// Figures that are ratios to nginx: name, scenario, figure of a run, and the highest ratio.

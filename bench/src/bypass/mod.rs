@@ -4,6 +4,7 @@
 //! idle server.
 
 mod figures;
+mod scenarios;
 mod servers;
 
 use std::io::{Read, Write};
@@ -16,29 +17,16 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use self::scenarios::{SATURATED, SCENARIOS, WITH_TLS};
 use self::servers::{ADMIN, Candidate, OVER_BYPASS, OVER_KERNEL, PLAIN, REFERENCE, SECURE, carom, nginx};
 use crate::client::{self, Load, Scenario};
+use crate::cpus::Cpus;
 use crate::namespaces::VethPair;
 use crate::peers::{self, BenchDirs};
 use crate::process::{Cpu, Server, softirq_thread};
 use crate::results::{BypassResults, Run, Sample, Subject, median};
-use crate::{Cpus, data, growth, say};
-
-/// Names of the scenarios that figures refer to.
-const SATURATED: &str = "64 connections";
-const MANY: &str = "1,024 connections";
-const STEADY: &str = "open loop, 40,000/s";
-const RENEWED: &str = "a connection for each request";
-const WITH_TLS: &str = "64 connections with TLS";
-
-/// Scenarios of the comparison, in the order of reports.
-const SCENARIOS: [Scenario; 5] = [
-    Scenario { name: SATURATED, connections: 64, pipeline: 1, renew: None, rate: None, zipf: None },
-    Scenario { name: MANY, connections: 1_024, pipeline: 1, renew: None, rate: None, zipf: None },
-    Scenario { name: STEADY, connections: 64, pipeline: 1, renew: None, rate: Some(40_000.0), zipf: None },
-    Scenario { name: RENEWED, connections: 64, pipeline: 1, renew: Some(1), rate: None, zipf: None },
-    Scenario { name: WITH_TLS, connections: 64, pipeline: 1, renew: None, rate: None, zipf: None },
-];
+use crate::terminal::say;
+use crate::{data, growth};
 
 /// Links that the client requests, evenly spread over all links of a server. With more, the counts of their visits would
 /// be folded into the store during one run or another. The runs of `growth` request all links, and include folds.

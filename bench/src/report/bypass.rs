@@ -1,6 +1,6 @@
 //! The comparison of kernel bypass, as a table for the terminal and as a section of the page. Pure.
 
-use super::{number, verdict, write_machine};
+use super::format::{number, verdict, write_machine};
 use crate::results::{BypassResults, ComparedFigure, Sample, median_of, rounds_of};
 
 /// A column: its heading, its value in a run, and its decimal places.

@@ -1,6 +1,6 @@
 //! The measurements of a fleet, as a table for the terminal and as a section of the page. Pure.
 
-use super::write_machine;
+use super::format::write_machine;
 use crate::results::{FleetResults, FleetRun, median};
 
 /// A column: its heading, its value in a run, and its decimal places.

@@ -3,13 +3,15 @@
 mod bars;
 mod bypass;
 mod fleet;
+mod format;
 
 use std::fmt::Write as _;
 
 use crate::peers::REFERENCE;
-use crate::results::{Budget, Figure, Machine, Results, Sample};
+use crate::results::{Budget, Figure, Results, Sample};
 
 use self::bars::{Bar, bars};
+use self::format::{number, verdict, write_machine};
 
 /// Scenario that represents saturation; the next one represents a steady load.
 const SATURATED: &str = "64 connections";
@@ -65,24 +67,6 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
     }
     results.bypass.iter().try_for_each(|results| bypass::write_table(out, results))?;
     results.fleet.iter().try_for_each(|results| fleet::write_table(out, results))
-}
-
-/// Formats a figure with as many decimal places as are meaningful.
-fn number(value: f64) -> String {
-    match value {
-        value if value >= 1_000.0 => format!("{value:.0}"),
-        value if value >= 20.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
-fn verdict(figure: &Figure) -> String {
-    let Some(budget) = figure.budget else { return String::new() };
-    let bound = match budget {
-        Budget::AtMost(bound) => format!("at most {}", number(bound)),
-        Budget::AtLeast(bound) => format!("at least {}", number(bound)),
-    };
-    format!("{bound}: {}", if budget.is_kept(figure.value) { "reached" } else { "not reached" })
 }
 
 /// Returns the budgets of the comparison, then all figures of growth.
@@ -179,16 +163,6 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
         )?;
     }
     Ok(())
-}
-
-fn write_machine(out: &mut String, what: &str, machine: &Machine) -> std::fmt::Result {
-    let kind = if machine.is_virtual { "a virtual machine" } else { "bare metal" };
-    let memory = machine.memory as f64 / f64::from(1u32 << 30);
-    writeln!(
-        out,
-        "{what}: {} CPUs of {} ({kind}), {memory:.0} GiB, Linux {}; commit {}, {}; {} runs of {} s each.\n",
-        machine.cpus, machine.cpu, machine.kernel, machine.commit, machine.date, machine.rounds, machine.seconds
-    )
 }
 
 fn write_scenario(out: &mut String, results: &Results, scenario: &str) -> std::fmt::Result {
