@@ -9,13 +9,15 @@ use std::sync::atomic::AtomicBool;
 
 use crate::check::Fault;
 use crate::cli::{RATE_MAX, RunOptions};
+use crate::console::{Console, say};
+use crate::failure::Failure;
 use crate::links::Links;
+use crate::measurement::{finish, measure};
 use crate::plan::Loop;
 use crate::report::{Report, Step};
 use crate::run::RunOutcome;
 use crate::units;
 use crate::verdict::{self, Verdict};
-use crate::{Console, Failure, finish, measure, say};
 
 /// Share of the rate that the gap may have at the end of the search.
 const GAP_SHARE: f64 = 0.05;

@@ -3,13 +3,16 @@
 //! The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
 //! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
-//! workers; `report` shows the results.
+//! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
 
 mod check;
 mod cli;
+mod console;
 mod crew;
+mod failure;
 mod find_rate;
 mod links;
+mod measurement;
 mod plan;
 mod popularity;
 mod random;
@@ -26,7 +29,6 @@ mod verdict;
 mod worker;
 
 use std::collections::HashSet;
-use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,36 +38,17 @@ use clap::Parser;
 
 use crate::check::Fault;
 use crate::cli::{Arguments, LinkSource, RunOptions};
+use crate::console::{Console, say};
+use crate::failure::{Failure, INTERRUPTED};
 use crate::links::Links;
+use crate::measurement::{finish, measure};
 use crate::plan::{Loop, Plan};
-use crate::record::{Interval, Summary};
+use crate::record::Summary;
 use crate::report::Report;
-use crate::run::{RunError, RunOutcome};
 use crate::traffic::RequestKind;
 
 /// Lines of an export between two progress messages: a multiple of the reader's interval.
 const PROGRESS_LINES: usize = 1 << 20;
-
-/// Exit code for invalid options or files.
-const USAGE: u8 = 2;
-
-/// Exit code for an unreachable target.
-const UNREACHABLE: u8 = 4;
-
-/// Exit code for a signal before there was a result.
-const INTERRUPTED: u8 = 130;
-
-/// A reason to end, with its exit code.
-struct Failure {
-    code: u8,
-    text: String,
-}
-
-impl Failure {
-    fn usage(text: impl Into<String>) -> Failure {
-        Failure { code: USAGE, text: text.into() }
-    }
-}
 
 fn main() -> ExitCode {
     // clap itself ends with 2 for unknown options.
@@ -83,11 +66,6 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Writes one line to standard error. Ignores a closed stream.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
-
 fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -96,7 +74,7 @@ fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(error.to_string()))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let console = Console { quiet: order.quiet, is_terminal: io::stderr().is_terminal(), making: None };
+    let console = Console::new(order.quiet);
     let links = Arc::new(prepare_links(order, &stop, &console)?);
     if order.find_rate {
         return find_rate::search(order, &links, &stop, &console);
@@ -104,31 +82,6 @@ fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
     let outcome = measure(&order.plan, &links, &stop, &console)?;
     let report = Report::new(&order.plan, &outcome, &order.objectives, links.len());
     finish(order, &report, &outcome)
-}
-
-/// Writes the requested reports, and returns the exit code of the verdict.
-fn finish(order: &RunOptions, report: &Report, outcome: &RunOutcome) -> Result<u8, Failure> {
-    if !order.quiet {
-        // The reader may have closed the pipe.
-        let _ = io::stdout().write_all(report.table().as_bytes());
-    }
-    report.write_files(&order.files, outcome).map_err(Failure::usage)?;
-    Ok(report.verdict.exit_code())
-}
-
-/// Runs a plan and shows its progress.
-fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Console) -> Result<RunOutcome, Failure> {
-    let seconds = plan.duration.as_secs_f64();
-    let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
-    console.end_line();
-    outcome.map_err(|error| match error {
-        RunError::Unreachable(reason) => {
-            let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
-            Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", targets.join(", ")) }
-        }
-        RunError::Interrupted => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
-        RunError::Failed(error) => Failure::usage(format!("the generator failed: {error}")),
-    })
 }
 
 /// Reads the links, or creates them.
@@ -166,7 +119,7 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
         create_only: Some(count),
         ..order.plan.clone()
     };
-    let console = Console { making: Some(count), ..*console };
+    let console = console.while_creating(count);
     let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
     if outcome.interrupted {
         return Err(Failure { code: INTERRUPTED, text: "interrupted while creating links".to_owned() });
@@ -206,47 +159,4 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
         say(&format!("created {}, {rate}/s, p99 {p99}", units::show_noun(count, "link")));
     }
     Ok(links)
-}
-
-/// Display of the progress, on standard error.
-#[derive(Clone, Copy, Debug)]
-struct Console {
-    quiet: bool,
-    is_terminal: bool,
-    /// Number of links to create, while links are created.
-    making: Option<u64>,
-}
-
-impl Console {
-    fn show_second(self, interval: &Interval, of: f64) {
-        if self.quiet {
-            return;
-        }
-        let summary = Summary::of(&interval.latency);
-        let end = match self.making {
-            Some(count) => format!(", creating {}", units::show_noun(count, "link")),
-            None => format!(" of {of:.0}"),
-        };
-        let text = format!(
-            "{:>4} s{end}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
-            interval.second + 1,
-            units::show_count(interval.completed),
-            units::show_micros(summary.quantiles[0]),
-            units::show_micros(summary.quantiles[3]),
-            units::show_micros(summary.max),
-            interval.errors,
-        );
-        if self.is_terminal {
-            let mut out = io::stderr().lock();
-            let _ = write!(out, "\r\x1b[2K{text}").and_then(|()| out.flush());
-        } else {
-            say(&text);
-        }
-    }
-
-    fn end_line(self) {
-        if self.is_terminal && !self.quiet {
-            let _ = write!(io::stderr(), "\r\x1b[2K");
-        }
-    }
 }

@@ -1,0 +1,43 @@
+//! A measurement as the user sees it: a run with its progress, then its reports.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::cli::RunOptions;
+use crate::console::Console;
+use crate::failure::{Failure, INTERRUPTED, UNREACHABLE};
+use crate::links::Links;
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::run::{self, RunError, RunOutcome};
+
+/// Runs a plan and shows its progress.
+pub(crate) fn measure(
+    plan: &Plan,
+    links: &Arc<Links>,
+    stop: &Arc<AtomicBool>,
+    console: &Console,
+) -> Result<RunOutcome, Failure> {
+    let seconds = plan.duration.as_secs_f64();
+    let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
+    console.end_line();
+    outcome.map_err(|error| match error {
+        RunError::Unreachable(reason) => {
+            let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+            Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", targets.join(", ")) }
+        }
+        RunError::Interrupted => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
+        RunError::Failed(error) => Failure::usage(format!("the generator failed: {error}")),
+    })
+}
+
+/// Writes the requested reports, and returns the exit code of the verdict.
+pub(crate) fn finish(order: &RunOptions, report: &Report, outcome: &RunOutcome) -> Result<u8, Failure> {
+    if !order.quiet {
+        // The reader may have closed the pipe.
+        let _ = io::stdout().write_all(report.table().as_bytes());
+    }
+    report.write_files(&order.files, outcome).map_err(Failure::usage)?;
+    Ok(report.verdict.exit_code())
+}
