@@ -2,15 +2,22 @@
 //!
 //! [`Checker`] parses values and collects mistakes. The files of this folder check settings that belong together.
 
+mod access_log;
+mod api;
+mod bypass;
+mod events;
 mod hosts;
 mod limits;
 mod links;
 mod listeners;
+mod pages;
+mod visits;
 
 use std::time::Duration;
 
-pub use listeners::on_loopback;
+pub use self::listeners::on_loopback;
 
+use self::visits::parameter;
 use super::api::Api;
 use super::cpus::{self, Cores};
 use super::events::EventSettings;
@@ -20,7 +27,7 @@ use super::raw::Raw;
 use super::redis_url;
 use super::value::hosts::host_name;
 use super::value::{self, Written, domains, logs, quantities};
-use super::visits::{VisitSettings, parameter};
+use super::visits::VisitSettings;
 use super::{FleetSettings, Settings};
 
 /// Parses the raw settings and collects their mistakes.

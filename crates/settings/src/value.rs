@@ -136,6 +136,18 @@ pub(super) fn space_key(written: &Written) -> Result<CodeSecret, InvalidValue> {
     CodeSecret::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
+/// Reads the name of one of several values.
+pub(super) fn one_of<T: Copy>(
+    written: &Written,
+    right: &'static str,
+    all: &[T],
+    name_of: impl Fn(T) -> &'static str,
+) -> Result<T, InvalidValue> {
+    let name = text(written)?.trim();
+    let known = all.iter().copied().find(|known| name_of(*known).eq_ignore_ascii_case(name));
+    known.ok_or_else(|| InvalidValue::new(format!("{} is not a valid value", quoted(name)), format!("write {right}")))
+}
+
 /// Splits a list into its texts: the elements of an array or of a repeated flag, and the parts between commas in a
 /// text.
 pub(super) fn items(found: &Found) -> Vec<Result<(String, ValueSource), (InvalidValue, ValueSource)>> {

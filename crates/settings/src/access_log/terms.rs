@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// The name that stands for standard output.
+pub(crate) const STANDARD_OUTPUT: &str = "-";
+
 /// The settings of the access log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessLog {

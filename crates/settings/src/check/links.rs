@@ -5,11 +5,10 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use super::Checker;
-use crate::access_log::one_of;
 use crate::cpus::Cores;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
-use crate::value::{self, quantities};
+use crate::value::{self, one_of, quantities};
 use crate::{ExpirySettings, KeySource, LinkPaths, Residency};
 use carom_model::destination::extra_path::ExtraPath;
 use carom_telemetry::readable;

@@ -1,7 +1,6 @@
 //! The tables `admin`, `drain`, `log` and `access_log`, for the people who run a node.
 
-use crate::access_log::STANDARD_OUTPUT;
-use crate::access_log::terms::LogPlace;
+use crate::access_log::terms::{LogPlace, STANDARD_OUTPUT};
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 

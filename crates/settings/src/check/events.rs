@@ -1,0 +1,133 @@
+//! The checks of events and of the sinks that deliver them.
+
+use super::Checker;
+use crate::Secret;
+use crate::events::{EventSettings, MercureSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings};
+use crate::keys::Key;
+use crate::problem::{InvalidValue, Problem, Warning};
+use crate::redis_url;
+use crate::registry::EVENTS;
+use crate::value::{self, Written, one_of, quantities, urls};
+
+/// Smallest size of the log of events, in bytes: old events leave the disk by a few megabytes at a time.
+const KEEP_BYTES_MIN: u64 = 32 << 20;
+
+impl Checker<'_> {
+    /// Returns the settings of events; `None` if one of them is invalid.
+    pub(super) fn events(&mut self) -> Option<EventSettings> {
+        let on_or_off =
+            |written: &Written| one_of(written, "on or off", &[true, false], |is_on| if is_on { "on" } else { "off" });
+        let is_on = self.one(Key::EventsLog, on_or_off);
+        let visits = self.one(Key::EventsVisits, on_or_off);
+        let keep = self.one(Key::EventsKeep, quantities::time_or_forever);
+        let keep_bytes = self.one(Key::EventsKeepBytes, |written| quantities::size(written, KEEP_BYTES_MIN));
+        let sinks = SinkSettings { webhook: self.webhook(), redis: self.redis_sink(), mercure: self.mercure() };
+        self.warn_of_events(is_on);
+        Some(EventSettings { is_on: is_on?, visits: visits?, keep: keep?, keep_bytes: keep_bytes?, sinks })
+    }
+
+    /// Warns of settings that have no effect: without the log, and of sinks without an address.
+    fn warn_of_events(&mut self, is_on: Option<bool>) {
+        for row in EVENTS {
+            let sink = SINKS.iter().find(|(prefix, _)| row.name.starts_with(prefix));
+            let missing = match sink {
+                _ if row.key == Key::EventsLog || !self.is_set(row.key) => continue,
+                _ if is_on == Some(false) => "events.log is off".to_owned(),
+                Some((_, url)) if !self.is_set(*url) => format!("{} is not set", url.setting().name),
+                _ => continue,
+            };
+            self.warnings.push(Warning(format!("{} has no effect, because {missing}", row.name)));
+        }
+    }
+
+    /// Checks that visits are logged if they are events.
+    pub(super) fn events_of_visits(&mut self, events: Option<&EventSettings>, logs_visits: Option<bool>) {
+        if events.is_some_and(|events| events.is_on && events.visits) && logs_visits == Some(false) {
+            let right = "set visits.log to on, or remove this setting";
+            self.wrong(Key::EventsVisits, InvalidValue::new("needs visits.log, which is off", right));
+        }
+    }
+
+    fn webhook(&mut self) -> Option<WebhookSettings> {
+        let url = self.one(Key::EventsWebhookUrl, urls::http_url);
+        let private = self.one(Key::EventsWebhookPrivate, value::boolean);
+        let keys = (Key::EventsWebhookUrl, Key::EventsWebhookSecret, Key::EventsWebhookSecretFile);
+        let secret = self.sink_secret(keys);
+        Some(WebhookSettings { url: url?, secret: secret?, private: private? })
+    }
+
+    fn redis_sink(&mut self) -> Option<RedisSinkSettings> {
+        let url = self.one(Key::EventsRedisUrl, redis_url::url);
+        let password = self.secret(Key::EventsRedisPassword);
+        if url.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
+            let wrong = InvalidValue::new("is set, but the Redis URL also contains a password", "keep one of the two");
+            self.wrong(Key::EventsRedisPassword, wrong);
+        }
+        let stream = self.one(Key::EventsRedisStream, stream_name);
+        let entries = self.one(Key::EventsRedisEntries, |written| value::integer(written, 100, 1_000_000_000));
+        Some(RedisSinkSettings { url: url?, password, stream: stream?, entries: entries? })
+    }
+
+    fn mercure(&mut self) -> Option<MercureSettings> {
+        let url = self.one(Key::EventsMercureUrl, urls::http_url);
+        let public_url = self.one(Key::EventsMercurePublicUrl, urls::http_url);
+        let keys = (Key::EventsMercureUrl, Key::EventsMercureSecret, Key::EventsMercureSecretFile);
+        let secret = self.sink_secret(keys);
+        let url = url?;
+        Some(MercureSettings { public_url: public_url.unwrap_or_else(|| url.clone()), url, secret: secret? })
+    }
+
+    /// Returns the secret of a sink, which must have exactly one source if the sink has an address.
+    fn sink_secret(&mut self, (url, given, file): (Key, Key, Key)) -> Option<SecretSource> {
+        let secret = self.secret(given);
+        let path = self.one(file, value::path);
+        let (given, file) = (given.setting(), file.setting());
+        match (secret, path) {
+            (Some(_), Some(_)) => {
+                let what = format!("is set, but {} is set, too", given.env);
+                self.wrong(file.key, InvalidValue::new(what, "keep one of the two"));
+                None
+            }
+            (Some(secret), None) => Some(SecretSource::Given(secret)),
+            (None, Some(path)) => Some(SecretSource::File(path)),
+            (None, None) => {
+                if self.is_set(url) && !self.is_set(given.key) {
+                    let right = format!("set {}, or {} to a file with the secret", given.env, file.name);
+                    self.wrong(url, InvalidValue::new("needs a secret", right));
+                }
+                None
+            }
+        }
+    }
+
+    fn secret(&mut self, key: Key) -> Option<Secret> {
+        self.one(key, |written| match value::text(written) {
+            Ok(text) if text.trim().len() >= SECRET_LEN_MIN => Ok(Secret(text.trim().to_owned())),
+            _ => Err(InvalidValue::new("is too short", format!("write at least {SECRET_LEN_MIN} characters"))),
+        })
+    }
+
+    fn wrong(&mut self, key: Key, wrong: InvalidValue) {
+        self.problems.push(Problem::of(self.source_of(key), key, wrong));
+    }
+}
+
+/// The beginning of the names of each sink's settings, and the setting of its address.
+const SINKS: [(&str, Key); 3] = [
+    ("events.webhook_", Key::EventsWebhookUrl),
+    ("events.redis_", Key::EventsRedisUrl),
+    ("events.mercure_", Key::EventsMercureUrl),
+];
+
+/// Shortest secret, in bytes.
+const SECRET_LEN_MIN: usize = 8;
+
+/// Reads the key of a Redis stream.
+fn stream_name(written: &Written) -> Result<String, InvalidValue> {
+    let name = value::text(written)?.trim();
+    let is_fit = |byte: u8| byte.is_ascii_graphic();
+    if (1..=200).contains(&name.len()) && name.bytes().all(is_fit) {
+        return Ok(name.to_owned());
+    }
+    Err(InvalidValue::new("is not the name of a stream", "write 1 to 200 printable characters without spaces"))
+}
