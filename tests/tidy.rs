@@ -72,7 +72,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("maxminddb", &["src/bridge/geo.rs"]),
     ("sled", &["crates/store/src/ids.rs"]),
     ("httparse", &["crates/http/src/head.rs", "loadgen/"]),
-    ("toml", &["crates/settings/src/file.rs", "crates/settings/src/describe.rs"]),
+    ("toml", &["crates/settings/src/file.rs", "crates/settings/src/registry/shown.rs"]),
     ("clap", &["src/commands/cli.rs", "loadgen/", "bench/"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value/", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),

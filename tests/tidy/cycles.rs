@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::rust::{first, paths, product};
 use crate::{ROOMS, rust_files};
 
-/// Crates with modules that import each other in circles today. The list may only shrink.
-const CYCLIC_CRATES: &[&str] = &["crates/settings"];
-
 /// The modules of a room or crate: their paths from the root of the crate, each with its text. The root itself has an
 /// empty path.
 type Modules<'f> = BTreeMap<String, &'f str>;
@@ -26,15 +23,9 @@ fn modules_of_a_crate_import_in_one_direction() {
     let files = rust_files();
     let crates = crates(&files);
     assert!(crates.contains("shards") && crates.contains("crates/model"), "crates are missing: {crates:?}");
-    let unknown = CYCLIC_CRATES.iter().find(|name| !crates.contains(**name));
-    assert!(unknown.is_none(), "{unknown:?} is no crate of the workspace");
     for name in crates {
         let circle = circle(&modules_of_crate(name, &files));
-        if CYCLIC_CRATES.contains(&name) {
-            assert!(!circle.is_empty(), "{name} has no circle any more: remove its entry");
-        } else {
-            assert!(circle.is_empty(), "modules of {name} that import each other in circles: {circle:?}");
-        }
+        assert!(circle.is_empty(), "modules of {name} that import each other in circles: {circle:?}");
     }
 }
 

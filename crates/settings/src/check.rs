@@ -1,10 +1,11 @@
 //! The check of raw settings: each value is parsed, then related values are compared.
 //!
-//! [`Checker`] parses values and collects mistakes. The files of this folder check settings that belong together.
+//! [`Checker`] parses values and collects mistakes. The other files of this folder check settings that belong together.
 
 mod access_log;
 mod api;
 mod bypass;
+pub(super) mod checker;
 mod events;
 mod hosts;
 mod limits;
@@ -17,32 +18,21 @@ use std::time::Duration;
 
 pub use self::listeners::on_loopback;
 
+use self::checker::Checker;
 use self::visits::parameter;
 use super::api::Api;
 use super::cpus::{self, Cores};
 use super::events::EventSettings;
-use super::keys::{Key, SETTINGS};
-use super::problem::{InvalidValue, Problem, ValueSource, Warning};
-use super::raw::Raw;
+use super::keys::Key;
+use super::problem::{InvalidValue, Problem};
 use super::redis_url;
+use super::secret::Secret;
+use super::settings::{FleetSettings, Settings};
 use super::value::hosts::host_name;
-use super::value::{self, Written, domains, logs, quantities};
+use super::value::{self, domains, logs, quantities};
 use super::visits::VisitSettings;
-use super::{FleetSettings, Settings};
 
-/// Parses the raw settings and collects their mistakes.
-pub(super) struct Checker<'a> {
-    pub(super) raw: &'a Raw,
-    pub(super) problems: Vec<Problem>,
-    pub(super) warnings: Vec<Warning>,
-    sources: [ValueSource; SETTINGS.len()],
-}
-
-impl<'a> Checker<'a> {
-    pub(super) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
-        Checker { raw, problems, warnings, sources: [const { ValueSource::Default }; SETTINGS.len()] }
-    }
-
+impl Checker<'_> {
     /// Returns the checked settings; `None` if there are mistakes.
     pub(super) fn settings(&mut self, allowed: &[usize]) -> Option<Settings> {
         let data_dir = self.one(Key::DataDir, value::path);
@@ -139,70 +129,6 @@ impl<'a> Checker<'a> {
         api.shlink_strict && !self.is_set(Key::LinksDefaultTtl)
     }
 
-    /// Returns the source of the value that was read last.
-    pub(super) fn source_of(&self, key: Key) -> ValueSource {
-        self.sources[key as usize].clone()
-    }
-
-    /// True if any source sets the value.
-    pub(super) fn is_set(&self, key: Key) -> bool {
-        !self.raw.of(key).is_empty()
-    }
-
-    /// Returns the value of the strongest source, or the default. Values of weaker sources are parsed, too, so that
-    /// their mistakes are reported although they have no effect today.
-    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, InvalidValue>) -> Option<T> {
-        let mut best = None;
-        for found in self.raw.of(key) {
-            match read(&found.written) {
-                Ok(value) if best.is_none() => best = Some((value, found.source.clone())),
-                Ok(_) => {}
-                Err(wrong) => self.problems.push(Problem::of(found.source.clone(), key, wrong)),
-            }
-        }
-        if let Some((value, source)) = best {
-            self.sources[key as usize] = source;
-            return Some(value);
-        }
-        let default = Written::Word(key.setting().default?.to_owned());
-        read(&default).ok()
-    }
-
-    /// Returns the items of a list from the strongest source, each with its source; `None` if no source sets it.
-    /// `right` says what to write instead of an empty list.
-    pub(super) fn list<T>(
-        &mut self,
-        key: Key,
-        right: &str,
-        read: impl Fn(&str) -> Result<T, InvalidValue>,
-    ) -> Option<Vec<(T, ValueSource)>> {
-        let mut best = None;
-        for found in self.raw.of(key) {
-            let items = value::items(found);
-            if items.is_empty() {
-                self.problems.push(Problem::of(
-                    found.source.clone(),
-                    key,
-                    InvalidValue::new("is an empty list", right),
-                ));
-            }
-            let mut values = Vec::new();
-            for item in items {
-                match item.and_then(|(text, source)| {
-                    read(&text).map_err(|wrong| (wrong, source.clone())).map(|value| (value, source))
-                }) {
-                    Ok(value) => values.push(value),
-                    Err((wrong, source)) => self.problems.push(Problem::of(source, key, wrong)),
-                }
-            }
-            if best.is_none() {
-                self.sources[key as usize] = found.source.clone();
-                best = Some(values);
-            }
-        }
-        best
-    }
-
     fn cores(&mut self, allowed: &[usize]) -> Option<Cores> {
         let choice = self.one(Key::Cores, cpus::parse)?;
         match cpus::resolve(choice, allowed) {
@@ -221,7 +147,7 @@ impl<'a> Checker<'a> {
     fn fleet(&mut self) -> Option<FleetSettings> {
         let redis = self.one(Key::Redis, redis_url::url);
         let password = self.one(Key::FleetPassword, |written| {
-            let wrong = |_| super::problem::InvalidValue::new("is not text", "write the Redis password as text");
+            let wrong = |_| InvalidValue::new("is not text", "write the Redis password as text");
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
@@ -238,7 +164,7 @@ impl<'a> Checker<'a> {
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
         Some(FleetSettings {
             redis,
-            password: password.map(super::Secret),
+            password: password.map(Secret),
             node,
             ca_file,
             prefix: prefix?,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Secret;
 use super::redis_url::RedisUrl;
+use super::secret::Secret;
 
 /// The settings of events. Without the log, no sink runs.
 #[derive(Clone, PartialEq, Eq, Debug)]

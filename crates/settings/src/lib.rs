@@ -1,8 +1,9 @@
 //! Settings, read from flags, environment and file, and checked all at once.
 //!
 //! [`Flags`], the environment and the file provide raw settings (`raw`, `file`). `check` turns them into checked
-//! [`Settings`], or reports every mistake with its source. The registry in [`keys`] defines each setting once. This
-//! module prints nothing, opens no socket, and does not read the code secret: it only returns what was configured.
+//! [`Settings`], or reports every mistake with its source. The registry defines each setting once, and [`keys`] looks
+//! settings up in it. This module prints nothing, opens no socket, and does not read the code secret: it only returns
+//! what was configured.
 
 pub mod access_log;
 mod api;
@@ -22,18 +23,15 @@ mod problem;
 mod raw;
 mod redis_url;
 mod registry;
+mod secret;
+mod settings;
 mod suggest;
 #[cfg(test)]
 mod tests;
 mod value;
 pub mod visits;
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use carom_shards::{CodeLength, CodeSecret};
+use std::path::Path;
 
 pub use api::Api;
 pub use bypass::{BypassMode, BypassSettings, BypassTunnel};
@@ -43,243 +41,16 @@ pub use pages::PageSettings;
 pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
 pub use raw::Flags;
 pub use redis_url::{RedisUrl, SentinelService, is_name};
+pub use secret::Secret;
+pub use settings::{
+    DomainSettings, ExpirySettings, FleetSettings, HostListSettings, KeySource, Limits, LinkPaths, ListSource,
+    Residency, Settings, Tls,
+};
 pub use value::domains::BaseUrl;
 pub use value::logs::{LogFormat, LogLevel};
 
-use check::Checker;
-use keys::{Key, SETTINGS};
+use check::checker::Checker;
 use raw::Raw;
-
-use crate::access_log::terms::AccessLog;
-use crate::events::EventSettings;
-use crate::visits::VisitSettings;
-use carom_model::clients::forwarded::Trust;
-use carom_model::destination::extra_path::ExtraPath;
-use carom_model::destination::hosts::HostPattern;
-use carom_model::domains::{Domain, UnknownHost};
-
-/// The treatment of requests with more than a code in their path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LinkPaths {
-    /// True if links redirect with a slash behind their code.
-    pub trailing_slash: bool,
-    /// The treatment of a path behind a code.
-    pub extra_path: ExtraPath,
-}
-
-/// The settings of a node, valid and consistent.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
-    /// The directory for links, code secret and all other data. It may not exist yet.
-    pub data_dir: PathBuf,
-    /// Public addresses, at least one, without duplicates. Port 0 is any free port.
-    pub listen: Vec<SocketAddr>,
-    /// True for each public address that requires a PROXY header, in the same order.
-    pub proxied: Vec<bool>,
-    /// The trusted proxies.
-    pub trust: Trust,
-    /// The address of the admin listener.
-    pub admin_listen: SocketAddr,
-    /// The cores and their CPUs.
-    pub cores: Cores,
-    /// The settings of a node that shares its code space with others.
-    pub fleet: FleetSettings,
-    /// The beginning of short URLs; `None` for `http://` and the first public address as it was bound.
-    pub base_url: Option<BaseUrl>,
-    /// True if other machines may reach the listeners even if no API key exists.
-    pub open: bool,
-    /// The source of the code secret.
-    pub space_key: KeySource,
-    /// Length of new codes, 6 to 10 characters.
-    pub code_length: CodeLength,
-    /// The links that are kept in memory.
-    pub residency: Residency,
-    /// Memory for search signatures, in bytes; 0 for none.
-    pub search_memory: u64,
-    /// Time for which the same long URL gets the same code; `None` to create a new code each time.
-    pub dedupe: Option<Duration>,
-    /// Default lifetime of a link without an explicit expiry; `None` for no expiry.
-    pub default_ttl: Option<Duration>,
-    /// The treatment of requests with more than a code in their path.
-    pub paths: LinkPaths,
-    /// The treatment of expired links.
-    pub expiry: ExpirySettings,
-    /// The allow list of destination hosts, for new links.
-    pub allow: HostListSettings,
-    /// The block list of destination hosts, for all links.
-    pub block: HostListSettings,
-    /// The domains besides the default one.
-    pub domains: DomainSettings,
-    /// The TLS settings of the public listeners.
-    pub tls: Tls,
-    /// The configurable limits.
-    pub limits: Limits,
-    /// Time for which a draining node still accepts new connections.
-    pub drain_delay: Duration,
-    /// Host names of the admin listener, in lower case.
-    pub admin_hosts: Vec<String>,
-    /// True if the admin listener requires a key on loopback, too.
-    pub admin_requires_key: bool,
-    /// The log level.
-    pub log_level: LogLevel,
-    /// The format of log lines.
-    pub log_format: LogFormat,
-    /// The branding of the pages.
-    pub pages: PageSettings,
-    /// The settings of the access log.
-    pub access_log: AccessLog,
-    /// The served APIs.
-    pub api: Api,
-    /// The settings of kernel bypass.
-    pub bypass: BypassSettings,
-    /// The settings of the log of visits.
-    pub visits: VisitSettings,
-    /// The settings of events.
-    pub events: EventSettings,
-    /// The file with locations of addresses.
-    pub geo_file: Option<PathBuf>,
-    /// The query parameter of requests that are no visits; empty for none.
-    pub nostat: String,
-    /// Mistakes to report if no API key exists: listeners that other machines can reach.
-    exposed: Vec<Problem>,
-    sources: [ValueSource; SETTINGS.len()],
-}
-
-/// The links that are kept in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Residency {
-    /// All links.
-    All,
-    /// Links in use.
-    Hot {
-        /// Upper limit of their memory, in bytes, on all cores together.
-        memory_limit: u64,
-    },
-}
-
-/// The treatment of expired links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExpirySettings {
-    /// Time for which an expired link is kept; `None` to keep it forever.
-    pub keep: Option<Duration>,
-    /// Maximum number of links that are removed in a second.
-    pub per_second: u32,
-    /// Time after the removal until another link may get a generated code; `None` for never.
-    pub recycle_after: Option<Duration>,
-}
-
-/// A list of hosts. Both parts are optional.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct HostListSettings {
-    /// The static part.
-    pub hosts: Vec<HostPattern>,
-    /// The source of the dynamic part.
-    pub source: Option<ListSource>,
-    /// The key with which requests to Apollo are signed.
-    pub access_key: Option<Secret>,
-}
-
-/// The domains of a service. Without any, the host of a request is ignored.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct DomainSettings {
-    /// Domains with their redirect targets. The domain of the base URL may be among them.
-    pub serve: Vec<Domain>,
-    /// True if links of the default domain also answer on the others.
-    pub fallback: bool,
-    /// The response to a request for another host.
-    pub unknown_host: UnknownHost,
-}
-
-/// The TLS settings of the public listeners. Without certificates, TLS is disabled.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tls {
-    /// Files with certificate chains, each with the file of its private key.
-    pub pairs: Vec<(PathBuf, PathBuf)>,
-    /// True for each public address that uses TLS, in the same order.
-    pub secure: Vec<bool>,
-    /// True to offer HTTP/2.
-    pub http2: bool,
-    /// Time for which browsers must use TLS only (HSTS); `None` to send no such header.
-    pub hsts: Option<Duration>,
-}
-
-/// The source of the dynamic part of a list of hosts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ListSource {
-    /// A file.
-    File(PathBuf),
-    /// A key of the fleet's Redis.
-    Redis,
-    /// An HTTP address.
-    Http(String),
-}
-
-impl fmt::Display for ListSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListSource::File(path) => write!(f, "{}", path.display()),
-            ListSource::Redis => f.write_str("redis"),
-            ListSource::Http(url) => f.write_str(url),
-        }
-    }
-}
-
-/// The source of the code secret.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum KeySource {
-    /// `space.key` in the data directory, created on the first start.
-    DataDir,
-    /// This file, which must exist.
-    File(PathBuf),
-    /// The environment, with this secret.
-    Given(CodeSecret),
-}
-
-/// The settings of a node that shares its code space with others. Without `redis` the node is alone, and the rest has
-/// no effect.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FleetSettings {
-    /// The Redis servers.
-    pub redis: Option<RedisUrl>,
-    /// The Redis password, if the URL contains none.
-    pub password: Option<Secret>,
-    /// The name of this node; `None` for the one in the data directory.
-    pub node: Option<String>,
-    /// A PEM file with trusted certificates; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The prefix of all keys in Redis.
-    pub prefix: String,
-    /// Timeout of Redis requests.
-    pub answer_time: Duration,
-    /// True to create links with generated codes and to delete links while Redis is unavailable. Custom slugs and
-    /// changes of links always need Redis.
-    pub accept_without_redis: bool,
-    /// Time without a heartbeat after which other nodes take over a node's unused codes.
-    pub reclaim_after: Duration,
-    /// Approximate number of changes that the streams keep, in total.
-    pub stream_entries: u64,
-}
-
-/// A secret text, which its `Debug` form hides.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-/// The limits that an operator may set. All others are fixed, in [`carom_limits`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Limits on the connections of one core.
-    pub connections: carom_limits::ConnectionLimits,
-    /// Creates per second of an app; 0 for no limit.
-    pub creates_per_second: u32,
-    /// Requests for codes that do not exist, per second and address, on all cores together; 0 for no limit.
-    pub misses_per_second: u32,
-}
 
 impl Settings {
     /// Loads the settings of a node. Flags override the environment, which overrides the file, which overrides the
@@ -294,19 +65,6 @@ impl Settings {
         flags: Flags,
     ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
         load(file, env, flags, &cpus::allowed())
-    }
-
-    /// Checks that a node without API keys is reachable from this machine only, or is open on purpose.
-    ///
-    /// # Errors
-    /// Every listener that other machines can reach.
-    pub fn may_go_without_keys(&self) -> Result<(), ConfigErrors> {
-        if self.open || self.exposed.is_empty() { Ok(()) } else { Err(ConfigErrors::new(self.exposed.clone())) }
-    }
-
-    /// Returns the source of the value of a setting.
-    pub fn source(&self, key: Key) -> &ValueSource {
-        &self.sources[key as usize]
     }
 
     /// Returns the settings for people, each with its source, without secrets.

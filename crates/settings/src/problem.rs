@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::keys::Key;
 use crate::exit::{Exit, Reason};
 
 /// The source of a value.
@@ -62,13 +61,6 @@ pub struct Problem {
     pub right: String,
     /// The exit code for this mistake.
     pub exit: Reason,
-}
-
-impl Problem {
-    pub(super) fn of(source: ValueSource, key: Key, wrong: InvalidValue) -> Problem {
-        let key = Some(key.setting().name.to_owned());
-        Problem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
-    }
 }
 
 impl fmt::Display for Problem {

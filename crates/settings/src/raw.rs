@@ -30,7 +30,7 @@ pub struct Flags {
 /// The values of all sources, for each setting.
 #[derive(Debug)]
 pub(super) struct Raw {
-    found: [Vec<Found>; SETTINGS.len()],
+    found: [Vec<Found>; Key::COUNT],
 }
 
 impl Raw {
@@ -43,7 +43,7 @@ impl Raw {
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Warning>,
     ) -> Raw {
-        let mut raw = Raw { found: [const { Vec::new() }; SETTINGS.len()] };
+        let mut raw = Raw { found: [const { Vec::new() }; Key::COUNT] };
         raw.take_flags(flags);
         let named = raw.take_environment(env, warnings);
         if let Some(path) = file.map(Path::to_owned).or(named) {

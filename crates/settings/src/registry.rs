@@ -1,7 +1,7 @@
 //! The registry of settings: each with its names, default and description.
 //!
 //! Each table of the settings file is an array in a file of this folder. [`SETTINGS`] is all of them, in the order of
-//! [`Key`](super::keys::Key).
+//! [`Key`].
 
 mod api;
 mod bypass;
@@ -9,16 +9,20 @@ mod events;
 mod fleet;
 mod geo;
 mod hosts;
+pub(super) mod key;
 mod limits;
 mod links;
 mod operation;
 mod pages;
+pub(super) mod setting;
+pub(super) mod shown;
 mod tls;
 mod top_level;
 mod visits;
 
 pub(super) use self::events::EVENTS;
-use super::keys::Setting;
+use self::key::Key;
+use self::setting::Setting;
 
 /// All tables, in the order of the settings file.
 const TABLES: &[&[Setting]] = &[
@@ -43,7 +47,7 @@ const TABLES: &[&[Setting]] = &[
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 105] = joined();
+pub static SETTINGS: [Setting; Key::COUNT] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -1,13 +1,17 @@
 //! Tests of the settings as a whole: precedence, collected mistakes, and arbitrary texts.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carom_model::access::origins::CorsOrigins;
+use carom_model::destination::extra_path::ExtraPath;
 use carom_model::domains::redirects::TargetKind;
 use proptest::prelude::*;
 
 use super::*;
 use crate::exit::Reason;
+use crate::keys::{Key, SETTINGS};
 
 const CPUS: [usize; 2] = [0, 1];
 

@@ -1,6 +1,6 @@
 //! The checks of the access log.
 
-use super::Checker;
+use super::checker::Checker;
 use crate::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace, STANDARD_OUTPUT};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Warning, quoted};

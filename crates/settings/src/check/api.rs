@@ -1,6 +1,6 @@
 //! The checks of the APIs that the public listeners serve.
 
-use super::Checker;
+use super::checker::Checker;
 use crate::api::Api;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, quoted};

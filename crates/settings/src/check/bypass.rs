@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Checker;
+use super::checker::Checker;
 use crate::bypass::{BypassMode, BypassSettings, BypassTunnel, GUE_PORT};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, quoted};

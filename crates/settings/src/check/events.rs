@@ -1,12 +1,12 @@
 //! The checks of events and of the sinks that deliver them.
 
-use super::Checker;
-use crate::Secret;
+use super::checker::Checker;
 use crate::events::{EventSettings, MercureSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, Warning};
 use crate::redis_url;
 use crate::registry::EVENTS;
+use crate::secret::Secret;
 use crate::value::{self, Written, one_of, quantities, urls};
 
 /// Smallest size of the log of events, in bytes: old events leave the disk by a few megabytes at a time.

@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Checker;
+use super::checker::Checker;
 use crate::apollo::app_of;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
+use crate::secret::Secret;
+use crate::settings::{DomainSettings, HostListSettings, ListSource};
+use crate::value::domains::BaseUrl;
 use crate::value::{self, domains, hosts};
-use crate::{BaseUrl, DomainSettings, HostListSettings, ListSource, Secret};
 use carom_model::destination::hosts::host_of;
 use carom_model::domains::{DOMAINS_MAX, UnknownHost};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Checker;
-use crate::Limits;
+use super::checker::Checker;
 use crate::keys::Key;
 use crate::problem::InvalidValue;
+use crate::settings::Limits;
 use crate::value::{self, Written, quantities};
 use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use super::Checker;
+use super::checker::Checker;
 use crate::cpus::Cores;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
+use crate::settings::{ExpirySettings, KeySource, LinkPaths, Residency};
 use crate::value::{self, one_of, quantities};
-use crate::{ExpirySettings, KeySource, LinkPaths, Residency};
 use carom_model::destination::extra_path::ExtraPath;
 use carom_telemetry::readable;
 

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::Checker;
-use crate::Tls;
+use super::checker::Checker;
 use crate::exit::Reason;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
+use crate::settings::Tls;
 use crate::value::addresses::Chosen;
 use crate::value::{self, addresses, quantities};
 use carom_model::clients::forwarded::{Field, Trust};

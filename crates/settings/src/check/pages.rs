@@ -1,6 +1,6 @@
 //! The checks of the settings for pages.
 
-use super::Checker;
+use super::checker::Checker;
 use crate::colour::Colour;
 use crate::keys::Key;
 use crate::pages::PageSettings;

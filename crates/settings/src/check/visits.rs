@@ -1,6 +1,6 @@
 //! The checks of the log of visits, and of the parameter of requests that are no visits.
 
-use super::Checker;
+use super::checker::Checker;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Warning, quoted};
 use crate::value::{self, Written, one_of, quantities};

@@ -1,7 +1,8 @@
 //! The table `api`: the APIs of the public listeners.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const API: [Setting; 4] = [
     Setting {

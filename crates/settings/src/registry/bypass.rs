@@ -1,7 +1,8 @@
 //! The table `bypass`: the datapath past the kernel's TCP.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const BYPASS: [Setting; 7] = [
     Setting {

@@ -1,9 +1,11 @@
 //! The table `events`: the log of events, and the sinks that deliver it.
 
-use crate::describe::Shown;
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 use crate::events::{MercureSettings, RedisSinkSettings, SecretSource, WebhookSettings};
-use crate::keys::{Key, Setting};
-use crate::{RedisUrl, Settings};
+use crate::redis_url::RedisUrl;
+use crate::settings::Settings;
 
 pub(crate) const EVENTS: [Setting; 16] = [
     Setting {

@@ -1,7 +1,8 @@
 //! The table `fleet`: Redis, and the node among others.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const FLEET: [Setting; 8] = [
     Setting {

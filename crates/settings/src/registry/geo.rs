@@ -1,7 +1,8 @@
 //! The table `geo`: the locations of addresses.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const GEO: [Setting; 1] = [Setting {
     key: Key::GeoFile,

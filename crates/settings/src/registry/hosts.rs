@@ -1,7 +1,8 @@
 //! The tables `allow` and `block`, of hosts that links may point to, and `domains`, of hosts that carom serves.
 
-use crate::describe::{Shown, source};
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::{Shown, source};
 use crate::value::domains::domain_text;
 use carom_model::domains::UnknownHost;
 

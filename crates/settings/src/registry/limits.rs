@@ -1,7 +1,8 @@
 //! The table `limits`: connections, timeouts, sizes and rates.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const LIMITS: [Setting; 13] = [
     Setting {

@@ -1,8 +1,9 @@
 //! The table `links`: codes, memory, expiry and reuse.
 
-use crate::Residency;
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
+use crate::settings::Residency;
 
 pub(super) const LINKS: [Setting; 11] = [
     Setting {

@@ -1,8 +1,9 @@
 //! The tables `admin`, `drain`, `log` and `access_log`, for the people who run a node.
 
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 use crate::access_log::terms::{LogPlace, STANDARD_OUTPUT};
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
 
 pub(super) const ADMIN: [Setting; 2] = [
     Setting {

@@ -1,7 +1,8 @@
 //! The table `pages`: the look of public pages.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const PAGES: [Setting; 5] = [
     Setting {

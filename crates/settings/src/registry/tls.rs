@@ -1,7 +1,8 @@
 //! The table `tls`: certificates, and the listeners that use them.
 
-use crate::describe::{Shown, tls_listen};
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::{Shown, tls_listen};
 
 pub(super) const TLS: [Setting; 5] = [
     Setting {

@@ -1,8 +1,9 @@
 //! The settings at the top of the file: data directory, listeners, cores, base URL, secrets.
 
-use crate::KeySource;
-use crate::describe::{Shown, cores, proxy_protocol, redis};
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::{Shown, cores, proxy_protocol, redis};
+use crate::settings::KeySource;
 
 pub(super) const TOP_LEVEL: [Setting; 12] = [
     Setting {

@@ -1,7 +1,8 @@
 //! The table `visits`: the log of visits.
 
-use crate::describe::Shown;
-use crate::keys::{Key, Setting};
+use super::key::Key;
+use super::setting::Setting;
+use super::shown::Shown;
 
 pub(super) const VISITS: [Setting; 5] = [
     Setting {

@@ -1,8 +1,8 @@
 //! Parsers of host names, of patterns of hosts, and of the sources of host lists.
 
 use super::{Written, path, text};
-use crate::ListSource;
 use crate::problem::{InvalidValue, quoted};
+use crate::settings::ListSource;
 use carom_model::destination::hosts::HostPattern;
 
 /// Reads a host name, and converts it to lower case.

@@ -1,0 +1,94 @@
+//! The parsing of settings one by one: each value from its strongest source, and the mistakes of all sources.
+
+use crate::exit::Reason;
+use crate::keys::Key;
+use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
+use crate::raw::Raw;
+use crate::value::{self, Written};
+
+/// Parses the raw settings and collects their mistakes.
+pub(crate) struct Checker<'a> {
+    pub(super) raw: &'a Raw,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Warning>,
+    pub(super) sources: [ValueSource; Key::COUNT],
+}
+
+impl<'a> Checker<'a> {
+    pub(crate) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
+        Checker { raw, problems, warnings, sources: [const { ValueSource::Default }; Key::COUNT] }
+    }
+
+    /// Returns the source of the value that was read last.
+    pub(super) fn source_of(&self, key: Key) -> ValueSource {
+        self.sources[key as usize].clone()
+    }
+
+    /// True if any source sets the value.
+    pub(super) fn is_set(&self, key: Key) -> bool {
+        !self.raw.of(key).is_empty()
+    }
+
+    /// Returns the value of the strongest source, or the default. Values of weaker sources are parsed, too, so that
+    /// their mistakes are reported although they have no effect today.
+    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, InvalidValue>) -> Option<T> {
+        let mut best = None;
+        for found in self.raw.of(key) {
+            match read(&found.written) {
+                Ok(value) if best.is_none() => best = Some((value, found.source.clone())),
+                Ok(_) => {}
+                Err(wrong) => self.problems.push(Problem::of(found.source.clone(), key, wrong)),
+            }
+        }
+        if let Some((value, source)) = best {
+            self.sources[key as usize] = source;
+            return Some(value);
+        }
+        let default = Written::Word(key.setting().default?.to_owned());
+        read(&default).ok()
+    }
+
+    /// Returns the items of a list from the strongest source, each with its source; `None` if no source sets it.
+    /// `right` says what to write instead of an empty list.
+    pub(super) fn list<T>(
+        &mut self,
+        key: Key,
+        right: &str,
+        read: impl Fn(&str) -> Result<T, InvalidValue>,
+    ) -> Option<Vec<(T, ValueSource)>> {
+        let mut best = None;
+        for found in self.raw.of(key) {
+            let items = value::items(found);
+            if items.is_empty() {
+                self.problems.push(Problem::of(
+                    found.source.clone(),
+                    key,
+                    InvalidValue::new("is an empty list", right),
+                ));
+            }
+            let mut values = Vec::new();
+            for item in items {
+                match item.and_then(|(text, source)| {
+                    read(&text).map_err(|wrong| (wrong, source.clone())).map(|value| (value, source))
+                }) {
+                    Ok(value) => values.push(value),
+                    Err((wrong, source)) => self.problems.push(Problem::of(source, key, wrong)),
+                }
+            }
+            if best.is_none() {
+                self.sources[key as usize] = found.source.clone();
+                best = Some(values);
+            }
+        }
+        best
+    }
+}
+
+impl Problem {
+    /// Returns the mistake of a setting. It stands here and not in `problem`, because the registry, which has the names
+    /// of keys, depends on that module.
+    pub(super) fn of(source: ValueSource, key: Key, wrong: InvalidValue) -> Problem {
+        let key = Some(key.setting().name.to_owned());
+        Problem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
+    }
+}
