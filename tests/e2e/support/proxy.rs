@@ -85,6 +85,14 @@ impl Proxy {
             self.shared.changed.notify_all();
         }
     }
+
+    /// Closes all connections and changes the mode in one step, so that no client meets a mode in between.
+    pub(crate) fn reconnect_as(&self, mode: Mode) {
+        let mut state = self.shared.state();
+        state.mode = mode;
+        state.close(|_, _| true);
+        self.shared.changed.notify_all();
+    }
 }
 
 impl Drop for Proxy {
