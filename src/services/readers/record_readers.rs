@@ -12,8 +12,8 @@ use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswe
 use crate::services::threads::pool;
 use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
-use carom_model::link::{Link, Origin};
 use carom_model::link::record::{self, RecordRef};
+use carom_model::link::{Link, Origin};
 use carom_model::visits::tally::Subject;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::stats::NodeStats;
