@@ -1,5 +1,5 @@
-//! Tests of visits that come before the writer has stored their link. Redis does not answer here, so that the only
-//! visits to grant are those that the store has.
+//! Tests of visits that come before the writer has stored their link. Redis does not answer in these tests, so
+//! the store has the only visits to grant.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn limited() -> Link {
 fn visit_waits_until_the_link_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let desk = Desk::start(dir.path(), true);
-    // An earlier link of this slug was deleted, which does not say that there is none now.
+    // A node may have deleted the slug's earlier link and not have heard of the new one.
     for is_deleted in [false, true] {
         if is_deleted {
             desk.store_tombstone(Origin::Custom);
