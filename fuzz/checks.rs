@@ -127,7 +127,11 @@ pub(crate) fn check_record(input: &[u8]) {
 pub(crate) fn check_code(input: &[u8]) {
     if let Ok(code) = Code::parse(input) {
         assert_eq!(code.to_string().as_bytes(), input);
-        assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));
+        assert_eq!(Code::from_packed(code.sextets(), code.packed()), Some(code));
+    }
+    if let Ok(code) = Code::from_slug(input) {
+        assert_eq!(code.as_slug().to_string().as_bytes(), input);
+        assert_eq!(Code::from_packed(code.sextets(), code.packed()), Some(code));
     }
     if let Ok(code) = Code::from_key(input) {
         assert_eq!(code.to_string().as_bytes(), input);

@@ -4,6 +4,16 @@
 //! has a namespace of its own, so a code is its characters and a domain. Parsing is total and allocates nothing, so the
 //! hot path may call it on any bytes. Whether a slug may be *issued* (reserved names) is asked of
 //! [`Code::is_reserved`]; whether it exists is the map's business.
+//!
+//! A slug may also have several segments with slashes between them, at most 62 characters together. The alphabet fills
+//! all six bits, so such a slug has a packed form of its own:
+//!
+//! ```text
+//! docs/start    4 d o c s 5 s t a r t       each segment behind its length, six bits each
+//! a/b           1 a 1 b 0                   where this fills whole groups of four, a zero follows
+//! ```
+//! It leaves two to six bits of its last byte over. All of them are ones, and those of other codes are zeros. So maps,
+//! queues and hashes treat both forms alike, and [`Code::parse`], which the fast path calls, knows one segment only.
 
 use std::fmt;
 
@@ -11,6 +21,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The longest code or custom slug, in characters.
 pub const CODE_LEN_MAX: usize = 64;
+
+/// The longest slug with slashes, in characters.
+pub const PATH_SLUG_LEN_MAX: usize = 62;
 
 /// Bytes that the longest code takes when packed: 64 characters of six bits.
 const PACKED_LEN_MAX: usize = CODE_LEN_MAX * 6 / 8;
@@ -20,6 +33,9 @@ pub const CODE_KEY_LEN_MAX: usize = CODE_LEN_MAX + 1 + DOMAIN_CHARS;
 
 /// Bytes of a [`DomainId`].
 pub const DOMAIN_ID_LEN: usize = 6;
+
+/// The separator between the segments of a slug.
+const SLASH: u8 = b'/';
 
 /// Characters of a domain ID in a key: six bits each.
 const DOMAIN_CHARS: usize = DOMAIN_ID_LEN * 8 / 6;
@@ -66,6 +82,12 @@ const RESERVED: &[&str] = &[
     "v4",
 ];
 
+/// The first segment of pages about links. As a slug it is free, but no slug with slashes may begin with it.
+const PAGES_SEGMENT: &[u8] = b"-";
+
+/// Last path segments that stand for something about the link before them: no slug with slashes may end with them.
+const RESERVED_LAST: &[&str] = &["qr-code", "track"];
+
 /// The ID of a domain other than the default one, derived from its name: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DomainId([u8; DOMAIN_ID_LEN]);
@@ -90,9 +112,10 @@ const NO_DOMAIN: [u8; DOMAIN_ID_LEN] = [0; DOMAIN_ID_LEN];
 /// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
-    /// Characters, 1 to 64.
+    /// Units of six bits, 1 to 64: the characters, or what the form of a slug with slashes has in their place.
     len: u8,
-    /// Characters from the most significant bit on; bits behind the last one are zero.
+    /// The units from the most significant bit on. The bits behind the last one, up to the end of its byte, are zeros,
+    /// or ones if the slug has slashes; all further bits are zeros.
     packed: [u8; PACKED_LEN_MAX],
     /// The domain ID; zeros for the default domain.
     domain: [u8; DOMAIN_ID_LEN],
@@ -113,6 +136,16 @@ pub enum CodeError {
         /// Position of the byte, from 0.
         at: usize,
     },
+    /// The text had slashes and more than [`PATH_SLUG_LEN_MAX`] characters.
+    PathTooLong {
+        /// Number of characters.
+        len: usize,
+    },
+    /// Two slashes followed each other, or the text began or ended with one.
+    EmptySegment {
+        /// Position of the segment, from 0.
+        at: usize,
+    },
 }
 
 impl fmt::Display for CodeError {
@@ -122,6 +155,12 @@ impl fmt::Display for CodeError {
             CodeError::TooLong { len } => write!(f, "has {len} characters; at most {CODE_LEN_MAX} are allowed"),
             CodeError::BadByte { at } => {
                 write!(f, "has a character outside A-Za-z0-9_- at byte {at}")
+            }
+            CodeError::PathTooLong { len } => {
+                write!(f, "has {len} characters; with slashes, at most {PATH_SLUG_LEN_MAX} are allowed")
+            }
+            CodeError::EmptySegment { at } => {
+                write!(f, "has an empty segment at byte {at}; expected characters before and behind each slash")
             }
         }
     }
@@ -163,7 +202,57 @@ impl Code {
             out.copy_from_slice(&bits.to_be_bytes()[1..]);
         }
         let code = Code { len: text.len() as u8, packed, domain: NO_DOMAIN };
-        debug_assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code), "bits behind the last character");
+        debug_assert_eq!(
+            Code::from_packed(code.sextets(), code.packed()),
+            Some(code),
+            "bits behind the last character"
+        );
+        Ok(code)
+    }
+
+    /// Parses a code of the default domain from a slug, which may have several segments.
+    ///
+    /// # Errors
+    /// [`CodeError`] for anything that is neither a code nor segments of `0-9A-Za-z-_` with slashes between them, at
+    /// most 62 characters.
+    pub fn from_slug(text: &[u8]) -> Result<Code, CodeError> {
+        if !text.contains(&SLASH) {
+            return Code::parse(text);
+        }
+        if text.len() > PATH_SLUG_LEN_MAX {
+            return Err(CodeError::PathTooLong { len: text.len() });
+        }
+        let mut sextets = [0u8; CODE_LEN_MAX];
+        let (mut len, mut at) = (0, 0);
+        for segment in text.split(|byte| *byte == SLASH) {
+            if segment.is_empty() {
+                return Err(CodeError::EmptySegment { at });
+            }
+            sextets[len] = segment.len() as u8;
+            for (place, &byte) in segment.iter().enumerate() {
+                let sextet = SEXTETS[byte as usize];
+                if sextet == NO_SEXTET {
+                    return Err(CodeError::BadByte { at: at + place });
+                }
+                sextets[len + 1 + place] = sextet;
+            }
+            len += 1 + segment.len();
+            at += segment.len() + 1;
+        }
+        // Without bits that are left over, there would be no place for the ones.
+        len += usize::from(len.is_multiple_of(4));
+        let mut packed = [0u8; PACKED_LEN_MAX];
+        for (group, out) in sextets.chunks_exact(4).zip(packed.chunks_exact_mut(3)) {
+            let bits = group.iter().fold(0u32, |bits, &sextet| bits << 6 | u32::from(sextet));
+            out.copy_from_slice(&bits.to_be_bytes()[1..]);
+        }
+        packed[packed_len(len) - 1] |= unused_bits(len);
+        let code = Code { len: len as u8, packed, domain: NO_DOMAIN };
+        debug_assert_eq!(
+            Code::from_packed(code.sextets(), code.packed()),
+            Some(code),
+            "the form of a slug with slashes"
+        );
         Ok(code)
     }
 
@@ -180,33 +269,58 @@ impl Code {
         DomainId::from_bytes(self.domain)
     }
 
-    /// Returns the number of characters, 1 to 64. The domain does not count.
+    /// Returns the number of characters, 1 to 64, with the slashes. The domain does not count.
     #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
-    #[inline]
     pub fn len(&self) -> usize {
+        if self.has_slashes() { self.unpack(&mut [0; CODE_LEN_MAX]) } else { self.sextets() }
+    }
+
+    /// Returns the number of units of six bits in the packed form, 1 to 64. Without slashes, they are the characters.
+    #[inline]
+    pub fn sextets(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Returns the packed characters, `ceil(6 * len / 8)` bytes. Two codes are equal when these, their lengths and
-    /// their domains are.
+    /// True if the slug has several segments.
     #[inline]
-    pub fn packed(&self) -> &[u8] {
-        &self.packed[..packed_len(self.len())]
+    pub fn has_slashes(&self) -> bool {
+        self.packed[packed_len(self.sextets()) - 1] & unused_bits(self.sextets()) != 0
     }
 
-    /// Returns the code of the default domain of `len` characters whose packed form is `packed`. `None` if the two do
-    /// not fit each other or bits behind the last character are set.
-    pub fn from_packed(len: usize, packed: &[u8]) -> Option<Code> {
-        if !(1..=CODE_LEN_MAX).contains(&len) || packed.len() != packed_len(len) {
+    /// Returns the packed form, `ceil(6 * sextets / 8)` bytes. Two codes are equal when these, their numbers of units
+    /// and their domains are.
+    #[inline]
+    pub fn packed(&self) -> &[u8] {
+        &self.packed[..packed_len(self.sextets())]
+    }
+
+    /// Returns the code of the default domain of `sextets` units whose packed form is `packed`. `None` if the two do
+    /// not fit each other, or bits behind the last unit are set though it is no slug with slashes.
+    pub fn from_packed(sextets: usize, packed: &[u8]) -> Option<Code> {
+        if !(1..=CODE_LEN_MAX).contains(&sextets) || packed.len() != packed_len(sextets) {
             return None;
         }
-        let unused_bits = packed.len() * 8 - len * 6;
-        if packed[packed.len() - 1] & ((1u16 << unused_bits) - 1) as u8 != 0 {
-            return None;
+        let unused = unused_bits(sextets);
+        match packed[packed.len() - 1] & unused {
+            0 => {}
+            ones if ones == unused && is_path(sextets, packed) => {}
+            _ => return None,
         }
-        let mut code = Code { len: len as u8, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
+        let mut code = Code { len: sextets as u8, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
         code.packed[..packed.len()].copy_from_slice(packed);
         Some(code)
+    }
+
+    /// Returns the same code with its letters in lower case; `None` if it has no letter in upper case.
+    pub fn in_lower_case(&self) -> Option<Code> {
+        let mut buffer = [0; CODE_LEN_MAX];
+        let len = self.unpack(&mut buffer);
+        let text = &mut buffer[..len];
+        if !text.iter().any(u8::is_ascii_uppercase) {
+            return None;
+        }
+        text.make_ascii_lowercase();
+        Code::from_slug(text).ok().map(|code| code.within(self.domain()))
     }
 
     /// Returns the characters for display.
@@ -217,15 +331,41 @@ impl Code {
     /// Writes the characters into `buffer` and returns the written part. Codes of several domains may have the same
     /// characters: see [`Code::key`].
     pub fn slug<'b>(&self, buffer: &'b mut [u8; CODE_LEN_MAX]) -> &'b [u8] {
-        unpack(&self.packed, buffer);
-        &buffer[..self.len()]
+        let end = self.unpack(buffer);
+        &buffer[..end]
+    }
+
+    /// Writes the characters to the front of `out`, which has room for the longest slug, and returns their number.
+    /// The bytes behind them are overwritten.
+    fn unpack(&self, out: &mut [u8]) -> usize {
+        if !self.has_slashes() {
+            unpack(&self.packed, out);
+            return self.sextets();
+        }
+        let (mut at, mut end) = (0, 0);
+        while at < self.sextets() {
+            let len = usize::from(sextet(&self.packed, at));
+            // The zero that follows whole groups of four.
+            if len == 0 {
+                break;
+            }
+            if end > 0 {
+                out[end] = SLASH;
+                end += 1;
+            }
+            for place in at + 1..=at + len {
+                out[end] = ALPHABET[usize::from(sextet(&self.packed, place))];
+                end += 1;
+            }
+            at += 1 + len;
+        }
+        end
     }
 
     /// Writes the unique key of the code into `buffer` and returns the written part: the characters and, for a domain
     /// other than the default one, a dot and the domain ID. Stores keep links under it.
     pub fn key<'b>(&self, buffer: &'b mut [u8; CODE_KEY_LEN_MAX]) -> &'b [u8] {
-        unpack(&self.packed, buffer);
-        let mut end = self.len();
+        let mut end = self.unpack(buffer);
         if self.domain != NO_DOMAIN {
             let (mark, chars) = buffer[end..].split_first_mut().expect("there is room behind the longest code");
             *mark = DOMAIN_MARK;
@@ -241,9 +381,9 @@ impl Code {
     /// [`CodeError`] for anything else.
     pub fn from_key(key: &[u8]) -> Result<Code, CodeError> {
         let Some(at) = key.len().checked_sub(1 + DOMAIN_CHARS).filter(|&at| key[at] == DOMAIN_MARK) else {
-            return Code::parse(key);
+            return Code::from_slug(key);
         };
-        let (slug, domain) = (Code::parse(&key[..at])?, Code::parse(&key[at + 1..]));
+        let (slug, domain) = (Code::from_slug(&key[..at])?, Code::parse(&key[at + 1..]));
         let bytes = domain.ok().and_then(|code| code.packed.first_chunk().copied());
         let domain = bytes.and_then(DomainId::from_bytes).ok_or(CodeError::BadByte { at: at + 1 })?;
         let code = slug.within(Some(domain));
@@ -251,11 +391,15 @@ impl Code {
         Ok(code)
     }
 
-    /// True if the service reserves this name, in any case of its letters, so that no link may have it.
+    /// True if the service reserves this name, in any case of its letters, so that no link may have it. Of a slug with
+    /// slashes, it reserves first and last segments.
     ///
     /// Asked of every code of a segment: the length rules out most names, and the first letter most of the rest, before
     /// anything is unpacked.
     pub fn is_reserved(&self) -> bool {
+        if self.has_slashes() {
+            return is_reserved_path(self.slug(&mut [0; CODE_LEN_MAX]));
+        }
         let first = ALPHABET[usize::from(self.packed[0] >> 2)].to_ascii_lowercase();
         let may_be = |name: &&str| name.len() == self.len() && name.as_bytes()[0] == first;
         RESERVED.iter().copied().filter(may_be).any(|name| {
@@ -263,6 +407,36 @@ impl Code {
             name.as_bytes().eq_ignore_ascii_case(self.slug(&mut buffer))
         })
     }
+}
+
+/// True if a slug with slashes would be the path of something else.
+fn is_reserved_path(slug: &[u8]) -> bool {
+    let is_one_of =
+        |segment: &[u8], names: &[&str]| names.iter().any(|name| segment.eq_ignore_ascii_case(name.as_bytes()));
+    let first = slug.split(|byte| *byte == SLASH).next().unwrap_or_default();
+    let last = slug.rsplit(|byte| *byte == SLASH).next().unwrap_or_default();
+    first == PAGES_SEGMENT || is_one_of(first, RESERVED) || is_one_of(last, RESERVED_LAST)
+}
+
+/// Returns the unit at that place.
+fn sextet(packed: &[u8], at: usize) -> u8 {
+    let bit = 6 * at;
+    let next = packed.get(bit / 8 + 1).copied().unwrap_or_default();
+    let front = u16::from_be_bytes([packed[bit / 8], next]);
+    (front >> (10 - bit % 8)) as u8 & 0x3f
+}
+
+/// True if units have the form of a slug with slashes: lengths with as many characters behind them, at least twice.
+fn is_path(sextets: usize, packed: &[u8]) -> bool {
+    let (mut at, mut segments) = (0, 0);
+    while at < sextets {
+        match usize::from(sextet(packed, at)) {
+            0 => return segments > 1 && at + 1 == sextets && at.is_multiple_of(4),
+            len => at += 1 + len,
+        }
+        segments += 1;
+    }
+    segments > 1 && at == sextets
 }
 
 /// Writes as many characters as there is room for.
@@ -279,6 +453,12 @@ fn unpack(packed: &[u8], out: &mut [u8]) {
 #[inline]
 pub(crate) const fn packed_len(len: usize) -> usize {
     (len * 6).div_ceil(8)
+}
+
+/// Returns the bits of the last byte of `sextets` units that belong to none of them.
+#[inline]
+const fn unused_bits(sextets: usize) -> u8 {
+    ((1u16 << (packed_len(sextets) * 8 - sextets * 6)) - 1) as u8
 }
 
 /// The slug alone, as in a URL.
@@ -343,11 +523,14 @@ impl GeneratedCode {
     /// Returns a code in its generated form. `None` for one that no permutation gives, and for one of another domain
     /// than the default one, which the number cannot hold.
     pub fn from_code(code: &Code) -> Option<GeneratedCode> {
-        if code.len() > Self::LEN_MAX || code.domain != NO_DOMAIN {
+        if code.sextets() > Self::LEN_MAX || code.domain != NO_DOMAIN {
             return None;
         }
         let packed = code.packed.first_chunk::<8>().map_or(0, |front| u64::from_be_bytes(*front));
-        let generated = GeneratedCode::from_bits((code.len() as u64) << 60 | packed >> (64 - 6 * code.len()));
+        // The bits behind the characters come to the top. The ones of a slug with slashes make the length one that no
+        // generated code has.
+        let packed = packed.rotate_left(6 * u32::from(code.len));
+        let generated = GeneratedCode::from_bits((code.sextets() as u64) << 60 | packed);
         debug_assert!(generated.is_none_or(|generated| generated.to_code() == *code), "the number is of another code");
         generated
     }
@@ -408,93 +591,4 @@ impl CodeHasher {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn parse_is_total_and_round_trips(text in proptest::collection::vec(any::<u8>(), 0..80)) {
-            if let Ok(code) = Code::parse(&text) {
-                prop_assert_eq!(code.slug(&mut [0; CODE_LEN_MAX]).to_vec(), text.clone());
-                prop_assert_eq!(code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec(), text);
-                prop_assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));
-            }
-        }
-
-        #[test]
-        fn every_slug_round_trips(text in "[0-9A-Za-z_-]{1,64}|[0-9A-Za-z]{1,12}|[0-9A-Za-z_]{1,12}") {
-            let code = Code::parse(text.as_bytes()).expect("a slug of the alphabet");
-            let generated = GeneratedCode::from_code(&code);
-            let could_be = text.len() <= GeneratedCode::LEN_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            prop_assert_eq!(generated.map(GeneratedCode::to_code), could_be.then_some(code));
-            prop_assert_eq!(code.to_string(), text);
-            prop_assert_eq!(code.packed().len(), (code.len() * 6).div_ceil(8));
-        }
-
-        #[test]
-        fn keys_tell_domains_apart(text in "[0-9A-Za-z_-]{1,64}", domain in any::<[u8; DOMAIN_ID_LEN]>()) {
-            let plain = Code::parse(text.as_bytes()).unwrap();
-            let code = plain.within(DomainId::from_bytes(domain));
-            prop_assert_eq!(code.as_slug().to_string(), text);
-            prop_assert_eq!(code.domain().map(DomainId::to_bytes).unwrap_or_default(), domain);
-            prop_assert_eq!(code.within(None), plain);
-            prop_assert!(GeneratedCode::from_code(&code).is_none() || code == plain);
-            let key = code.to_string();
-            prop_assert_eq!(Code::from_key(key.as_bytes()), Ok(code));
-            prop_assert_eq!(key == plain.to_string(), code == plain);
-            let hasher = CodeHasher::new(7);
-            prop_assert_eq!(hasher.hash(&code) == hasher.hash(&plain), code == plain);
-        }
-
-        #[test]
-        fn reading_keys_is_total(key in proptest::collection::vec(any::<u8>(), 0..80), text in "[0-9A-Za-z_.-]{0,76}") {
-            for key in [&key[..], text.as_bytes()] {
-                if let Ok(code) = Code::from_key(key) {
-                    prop_assert_eq!(code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec(), key);
-                }
-            }
-        }
-
-        #[test]
-        fn generated_bits_are_checked(bits in any::<u64>()) {
-            if let Some(code) = GeneratedCode::from_bits(bits) {
-                prop_assert_eq!(code.to_bits(), bits);
-                prop_assert!(code.to_code().len() <= GeneratedCode::LEN_MAX);
-                prop_assert_eq!(GeneratedCode::from_code(&code.to_code()), Some(code));
-            }
-        }
-
-        #[test]
-        fn generated_digits_round_trip(digits in proptest::collection::vec(0u8..62, 1..=10)) {
-            let code = GeneratedCode::from_digits(&digits);
-            prop_assert_eq!(GeneratedCode::from_bits(code.to_bits()), Some(code));
-            let text: Vec<u8> = digits.iter().map(|&d| ALPHABET[usize::from(d)]).collect();
-            prop_assert_eq!(code.to_code(), Code::parse(&text).expect("digits are of the alphabet"));
-        }
-    }
-
-    #[test]
-    fn errors_say_what_is_wrong() {
-        assert_eq!(Code::parse(b""), Err(CodeError::Empty));
-        assert_eq!(Code::parse(&[b'a'; 65]), Err(CodeError::TooLong { len: 65 }));
-        assert_eq!(Code::parse(b"abcde/g"), Err(CodeError::BadByte { at: 5 }));
-        assert_eq!(Code::parse("é".as_bytes()), Err(CodeError::BadByte { at: 0 }));
-    }
-
-    #[test]
-    fn zeros_of_different_lengths_are_different_codes() {
-        let hasher = CodeHasher::new(7);
-        let (three, four) = (Code::parse(b"000").unwrap(), Code::parse(b"0000").unwrap());
-        assert_ne!(three, four);
-        assert_ne!(hasher.hash(&three), hasher.hash(&four));
-    }
-
-    #[test]
-    fn reserved_names_are_refused_in_any_case() {
-        for name in ["rest", "REST", "metrics", "shorturl_status"] {
-            assert!(Code::parse(name.as_bytes()).unwrap().is_reserved(), "{name}");
-        }
-        assert!(!Code::parse(b"restful").unwrap().is_reserved());
-    }
-}
+mod tests;

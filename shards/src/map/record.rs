@@ -1,7 +1,7 @@
 //! A record: one entry of the map as bytes.
 //!
 //! ```text
-//! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
+//! 0   u32  target bytes (12 bits), units of the code - 1 (6), status (3), flags: cache, until, damaged, dead,
 //!          frequency (2; in a cache only), flags: since, forward query, archived, domain
 //! 4   u32  how often it may be visited; zero for any number of times
 //! 8   u32  cache seconds, when flagged
@@ -191,7 +191,7 @@ impl<'a> Record<'a> {
         self.header >> FREQUENCY_SHIFT & FREQUENCY_MAX
     }
 
-    /// Returns the characters of the code and bytes of the target.
+    /// Returns the units of the code and bytes of the target.
     pub(super) fn link_bytes(self) -> u64 {
         (self.code_len() + self.target_len()) as u64
     }
@@ -205,13 +205,13 @@ pub(super) fn units(code: &Code, entry: &MapEntry<'_>) -> u32 {
     units_of(header(code, entry))
 }
 
-/// Returns the characters of the code and bytes of the target.
+/// Returns the units of the code and bytes of the target.
 pub(super) fn link_bytes(code: &Code, entry: &MapEntry<'_>) -> u64 {
     let target_len = match entry {
         MapEntry::Link { target, .. } => target.len(),
         MapEntry::Damaged => 0,
     };
-    (code.len() + target_len) as u64
+    (code.sextets() + target_len) as u64
 }
 
 /// Writes the record of an entry to the start of `bytes`, with a frequency of zero.
@@ -264,7 +264,7 @@ pub(super) fn kill(bytes: &mut [u8]) {
 /// Returns the bits of a header that describe a code.
 #[inline]
 fn code_bits(code: &Code) -> u32 {
-    (code.len() as u32 - 1) << CODE_SHIFT | if code.domain().is_some() { IN_DOMAIN } else { 0 }
+    (code.sextets() as u32 - 1) << CODE_SHIFT | if code.domain().is_some() { IN_DOMAIN } else { 0 }
 }
 
 /// Returns the first word of the record of an entry.

@@ -59,12 +59,12 @@ pub(super) fn ring() -> (Sender, VisitReceiver) {
 /// Encodes a visit as a single word, if possible.
 #[inline]
 fn short(visit: &Visit) -> Option<u64> {
-    let code = visit.code.as_ref().filter(|code| code.len() <= SHORT_LEN_MAX && visit.visitor.host_len == 0)?;
+    let code = visit.code.as_ref().filter(|code| code.sextets() <= SHORT_LEN_MAX && visit.visitor.host_len == 0)?;
     let bits = GeneratedCode::from_code(code)?.to_bits();
     Some(if visit.visitor.is_bot { bits | BOT } else { bits })
 }
 
-/// Returns the lengths in a head, of the code in characters and the host in bytes, and true for a bot.
+/// Returns the lengths in a head, of the code in units and the host in bytes, and true for a bot.
 fn read_head(head: u64) -> (usize, usize, bool) {
     ((head >> 8 & 0xff) as usize, (head >> 16 & 0xff) as usize, head & 1 == 1)
 }
@@ -97,7 +97,7 @@ impl Sender {
 
     fn record_long(&mut self, visit: &Visit) -> bool {
         let Visitor { is_bot, host_len, .. } = visit.visitor;
-        let code_len = visit.code.map_or(0, |code| code.len());
+        let code_len = visit.code.map_or(0, |code| code.sextets());
         let domain = visit.code.and_then(|code| code.domain()).map(DomainId::to_bytes);
         let in_domain = if domain.is_some() { IN_DOMAIN } else { 0 };
         let head = HEAD | u64::from(host_len) << 16 | (code_len as u64) << 8 | in_domain | u64::from(is_bot);
