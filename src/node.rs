@@ -302,6 +302,7 @@ fn site(
         default_ttl: settings.default_ttl,
         trailing_slash: settings.paths.trailing_slash,
         extra_path: settings.paths.extra_path,
+        slugs: settings.slugs,
         app_creates: settings.limits.creates_per_second,
         receipts: CreatorLinks::new(base.key.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),

@@ -30,7 +30,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     Rc::new(move |request| {
         let (context, console) = (context.clone(), Rc::clone(&console));
         Box::pin(async move {
-            let request = routes::at_version_3(request);
+            let request = context.at_route(request);
             let path = request.uri().path().to_owned();
             // Load balancers check health under any host name, and the response reveals nothing.
             if !["/healthz", "/readyz"].contains(&&*path)

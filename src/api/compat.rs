@@ -20,33 +20,67 @@ impl Context {
     /// service.
     pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {
         let domains = self.domains();
-        let Ok(code) = Code::parse(code_in(term).as_bytes()) else { return Vec::new() };
-        match host_in(term).map(|host| domains.of_host(host.as_bytes())) {
-            Some(Some(place)) => vec![code.within(domains.id_at(place))],
-            // The URL has the host of another service.
-            Some(None) => Vec::new(),
-            None => {
-                let places = domains.all().iter().filter_map(|domain| domains.place_of(&domain.name));
-                let mut codes: Vec<Code> = places.map(|place| code.within(domains.id_at(place))).collect();
-                codes.sort_unstable();
-                codes.dedup();
-                codes
+        let mut codes = Vec::new();
+        for Called { host, slug } in called(term) {
+            let Ok(exact) = Code::from_slug(slug.as_bytes()) else { continue };
+            let lower = exact.in_lower_case().filter(|_| domains.ignores_case());
+            for code in [Some(exact), lower].into_iter().flatten() {
+                match host.map(|host| domains.of_host(host.as_bytes())) {
+                    Some(Some(place)) => codes.push(code.within(domains.id_at(place))),
+                    // The URL has the host of another service.
+                    Some(None) => {}
+                    None => {
+                        let places = domains.all().iter().filter_map(|domain| domains.place_of(&domain.name));
+                        codes.extend(places.map(|place| code.within(domains.id_at(place))));
+                    }
+                }
             }
         }
+        codes.sort_unstable();
+        codes.dedup();
+        codes
     }
 
     /// Finds a link by its code or by its short URL, with or without a scheme. A host that the service does not
     /// serve is ignored.
     async fn find_called(&self, name: &str) -> Result<(Arc<Link>, VisitCounts), Problem> {
-        let named = host_in(name).and_then(|host| self.domains().of_host(host.as_bytes()));
-        let domain = match named {
-            Some(place) => self.domains().id_at(place),
-            None => self.caller.domain_meant().map(DomainName::id),
-        };
-        let code = code_in(name);
-        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
-        self.find(parsed.within(domain)).await
+        let mut found = Err(Problem::no_link(code_in(name)));
+        for Called { host, slug } in called(name) {
+            let place = host.and_then(|host| self.domains().of_host(host.as_bytes()));
+            let domain = match place {
+                Some(place) => self.domains().id_at(place),
+                None => self.caller.domain_meant().map(DomainName::id),
+            };
+            if let Ok(code) = Code::from_slug(slug.as_bytes()) {
+                found = self.find(self.exact_or_lower(code.within(domain)).await).await;
+            }
+            if found.is_ok() {
+                break;
+            }
+        }
+        found
     }
+}
+
+/// A meaning of a name: a slug, and the host before it if there is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Called<'n> {
+    host: Option<&'n str>,
+    slug: &'n str,
+}
+
+/// Returns the meanings of a name, in the order in which they are tried: the whole name is a slug; all segments behind
+/// the host are one; the last segment is one.
+fn called(name: &str) -> Vec<Called<'_>> {
+    let host = host_in(name);
+    let end = name.find(['?', '#']).unwrap_or(name.len());
+    let whole = name[..end].trim_matches('/');
+    let behind_scheme = whole.split_once("://").map_or(whole, |(_, rest)| rest);
+    let path = host.and_then(|host| behind_scheme.strip_prefix(host)).map_or(whole, |path| path.trim_matches('/'));
+    let mut all =
+        vec![Called { host: None, slug: whole }, Called { host, slug: path }, Called { host, slug: code_in(name) }];
+    all.dedup();
+    all
 }
 
 /// Returns the host of a short URL, with or without a scheme.
@@ -80,5 +114,16 @@ mod tests {
             assert_eq!(host, Some("go.example").filter(|_| name != "abc"), "{name}");
         }
         assert_eq!((code_in(""), code_in("/"), code_in("?")), ("", "", ""));
+    }
+
+    #[test]
+    fn a_slug_with_slashes_is_called_like_others() {
+        let of = |name: &'static str| called(name).into_iter().map(|one| (one.host, one.slug)).collect::<Vec<_>>();
+        assert_eq!(of("abc"), [(None, "abc")]);
+        assert_eq!(of("/docs/a/"), [(None, "docs/a"), (None, "a")]);
+        assert_eq!(of("docs/a"), [(None, "docs/a"), (Some("docs"), "a")]);
+        let host = Some("go.example:81");
+        let url = "https://go.example:81/docs/a?b=/c";
+        assert_eq!(of(url), [(None, "https://go.example:81/docs/a"), (host, "docs/a"), (host, "a")]);
     }
 }

@@ -12,6 +12,7 @@ use carom_model::access::origins::CorsOrigins;
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::CreatorLinks;
+use carom_model::link::slugs::SlugRules;
 
 /// Facts about the service that handlers need. All cores share them.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct Site {
     pub trailing_slash: bool,
     /// The treatment of requests with a path behind a code.
     pub extra_path: ExtraPath,
+    /// The rules for slugs that clients choose.
+    pub slugs: SlugRules,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
     /// True if `GET /` serves the form that creates links.

@@ -1,50 +1,145 @@
-//! Requests for a link with more than its code: a path behind the code, and the query parameter that marks requests
-//! which are no visits. They leave the fast path, so redirects without either cost nothing more.
+//! Requests for a link with more in their path than a short code: slugs with slashes, a path behind the slug, and the query
+//! parameter that marks requests which are no visits. They leave the fast path, so redirects without them cost nothing
+//! more.
 
 use std::borrow::Cow;
 
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Method, Request};
 
 use super::context::Context;
 use super::query::percent_decoded;
 use super::request::is_read;
 use super::response::ApiResponse;
+use super::rest::routes;
 use carom_http::redirect::{has_parameter, without_parameter};
 use carom_model::destination::extra_path::{ExtraPath, with_extra_path};
+use carom_model::domains::DomainIndex;
 use carom_model::domains::redirects::TargetKind;
 use carom_model::redirect::{Destination, Lookup, MissLimit};
 use carom_model::visits::record::LoggedKind;
 use carom_shards::Code;
 
+/// A link that a path may mean, and the rest of the path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct PathCandidate {
+    code: Code,
+    extra: String,
+}
+
+/// The settings by which a path is read.
+#[derive(Clone, Copy, Debug)]
+struct PathRules {
+    trailing_slash: bool,
+    has_extra_path: bool,
+    multi_segment: bool,
+}
+
+/// Returns the links that the segments of a path may mean, in the order in which they are tried. As in Shlink, all
+/// segments come first, then the shortest slug. Slugs with slashes that exist redirect whatever the settings are; a path
+/// behind them needs the setting. There are at most 32, because a slug has at most 31 segments.
+fn candidates(segments: &[&str], rules: PathRules) -> Vec<PathCandidate> {
+    let slug = |segments: &[&str]| Code::from_slug(percent_decoded(&segments.join("/")).as_bytes());
+    let mut found = Vec::new();
+    let whole = match segments.split_last() {
+        Some((&"", segments)) if rules.trailing_slash => segments,
+        _ => segments,
+    };
+    found.extend(slug(whole).ok().map(|code| PathCandidate { code, extra: String::new() }));
+    if rules.has_extra_path {
+        let most = if rules.multi_segment { segments.len() } else { 2 };
+        for len in 1..most.min(segments.len()) {
+            // Further segments do not make it a slug.
+            let Ok(code) = slug(&segments[..len]) else { break };
+            found.push(PathCandidate { code, extra: segments[len..].join("/") });
+        }
+    }
+    found
+}
+
+/// The part of a link that a path asks for, where the slug has slashes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PathForm {
+    Redirect,
+    Preview,
+    QrCode,
+    Pixel,
+}
+
+/// Splits a decoded path into the slug of a link, if it has slashes, and what is asked of the link.
+fn form_of(path: &str) -> Option<(&str, PathForm)> {
+    let forms = [("+", PathForm::Preview), ("/qr-code", PathForm::QrCode), ("/track", PathForm::Pixel)];
+    let of_link = forms.into_iter().find_map(|(end, form)| path.strip_suffix(end).map(|slug| (slug, form)));
+    let (slug, form) = of_link.unwrap_or((path, PathForm::Redirect));
+    Code::from_slug(slug.as_bytes()).is_ok_and(|code| code.has_slashes()).then_some((slug, form))
+}
+
 impl Context {
-    /// Returns the code in a path that is no route, and the segments behind it, if the settings give them a meaning.
-    pub(super) fn behind_code<'p>(&self, segments: &[&'p str], method: &Method) -> Option<(&'p str, Vec<&'p str>)> {
-        let (code, extra) = segments.split_first().filter(|(code, _)| !code.is_empty())?;
-        let is_slash = extra == [""];
-        let has_meaning = is_slash && self.site.trailing_slash || self.site.extra_path != ExtraPath::Off;
-        (is_read(method) && !extra.is_empty() && has_meaning).then(|| (*code, extra.to_vec()))
+    /// Returns a request with the path that the routes have for it.
+    pub(super) fn at_route<B>(&self, request: Request<B>) -> Request<B> {
+        let request = routes::at_version_3(request);
+        if self.site.slugs.multi_segment { routes::with_whole_slug(request) } else { request }
     }
 
-    /// Answers a request for a link with a path behind its code.
-    pub(super) async fn redirect_with(&self, code: &str, extra: Vec<&str>, request: &Request<Incoming>) -> ApiResponse {
+    /// Answers a request whose path is no route: it may be that of a link with slashes in its slug, or with a path behind
+    /// its slug.
+    pub(super) async fn off_route(&self, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+        let path = percent_decoded(&segments.join("/"));
+        match form_of(&path).filter(|_| is_read(request.method())) {
+            Some((slug, PathForm::Preview)) => self.preview(slug, request).await,
+            Some((slug, PathForm::QrCode)) => self.public_qr(slug, request).await,
+            Some((slug, PathForm::Pixel)) => self.pixel(slug, request).await,
+            Some((_, PathForm::Redirect)) | None => self.redirect_path(segments, request).await,
+        }
+    }
+
+    async fn redirect_path(&self, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+        let domain = self.domain_of(request);
+        let rules = PathRules {
+            trailing_slash: self.site.trailing_slash,
+            has_extra_path: self.site.extra_path != ExtraPath::Off,
+            multi_segment: self.site.slugs.multi_segment,
+        };
+        let candidates = if is_read(request.method()) { candidates(segments, rules) } else { Vec::new() };
+        let Some(PathCandidate { code: first, .. }) = candidates.first() else {
+            return self.orphan_page(request, domain, LoggedKind::Regular404);
+        };
         if self.client_of(request).is_limited() {
             return self.too_many(request);
         }
-        let domain = self.domain_of(request);
-        let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
-            return self.orphan_page(request, domain, LoggedKind::Regular404);
-        };
-        let (code, lookup) = self.look_up_at(code, domain, request).await;
-        let extra = extra.join("/");
-        let appends = self.site.extra_path == ExtraPath::Append && !extra.is_empty();
-        let lookup = match lookup {
-            Lookup::Live(Destination { policy, target }) if appends => {
-                Lookup::Live(Destination { policy, target: with_extra_path(&target, extra.as_bytes()).into() })
-            }
-            other => other,
-        };
-        self.answer_lookup(request, domain, code, &lookup, TargetKind::Regular404)
+        let kind = if rules.multi_segment { TargetKind::InvalidShortUrl } else { TargetKind::Regular404 };
+        let mut is_unconfirmed = false;
+        for PathCandidate { code, extra } in &candidates {
+            let (code, lookup) = self.look_up_at(*code, domain, request).await;
+            let appends = self.site.extra_path == ExtraPath::Append && !extra.is_empty();
+            let lookup = match lookup {
+                Lookup::Missing | Lookup::Unconfirmed => {
+                    is_unconfirmed |= lookup == Lookup::Unconfirmed;
+                    continue;
+                }
+                Lookup::Live(Destination { policy, target }) if appends => {
+                    Lookup::Live(Destination { policy, target: with_extra_path(&target, extra.as_bytes()).into() })
+                }
+                other => other,
+            };
+            return self.answer_lookup(request, domain, code, &lookup, kind);
+        }
+        let is_slash = segments.last() == Some(&"") && rules.trailing_slash;
+        if !is_unconfirmed && !is_slash && !rules.has_extra_path && !rules.multi_segment {
+            return self.missing_page(request, domain);
+        }
+        let id = domain.and_then(|domain| self.domains().id_at(domain));
+        let lookup = if is_unconfirmed { Lookup::Unconfirmed } else { Lookup::Missing };
+        self.answer_lookup(request, domain, first.within(id), &lookup, kind)
+    }
+
+    /// Returns the response for a page that no setting makes a short URL. It counts for the miss limit, since the path
+    /// was looked up.
+    fn missing_page(&self, request: &Request<Incoming>, domain: Option<DomainIndex>) -> ApiResponse {
+        if domain.is_some() && self.client_of(request).misses_too_often() {
+            return self.too_many(request);
+        }
+        self.orphan_page(request, domain, LoggedKind::Regular404)
     }
 
     /// True if a request is no visit, by its query.
@@ -58,6 +153,62 @@ impl Context {
         match self.services.context().nostat {
             "" => Cow::Borrowed(query),
             name => Cow::Owned(without_parameter(query, name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN: PathRules = PathRules { trailing_slash: false, has_extra_path: false, multi_segment: false };
+    const EXTRA: PathRules = PathRules { has_extra_path: true, ..PLAIN };
+    const ALL: PathRules = PathRules { trailing_slash: true, has_extra_path: true, multi_segment: true };
+
+    fn of(path: &str, rules: PathRules) -> Vec<(String, String)> {
+        let segments: Vec<&str> = path.split('/').collect();
+        candidates(&segments, rules).into_iter().map(|one| (one.code.as_slug().to_string(), one.extra)).collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(slug, extra)| ((*slug).to_owned(), (*extra).to_owned())).collect()
+    }
+
+    #[test]
+    fn all_segments_come_first_then_the_shortest_slug() {
+        assert_eq!(of("a/b/c", PLAIN), pairs(&[("a/b/c", "")]));
+        assert_eq!(of("a/b/c", EXTRA), pairs(&[("a/b/c", ""), ("a", "b/c")]));
+        assert_eq!(of("a/b/c", ALL), pairs(&[("a/b/c", ""), ("a", "b/c"), ("a/b", "c")]));
+        assert_eq!(of("a/b/", ALL), pairs(&[("a/b", ""), ("a", "b/"), ("a/b", "")]));
+        assert_eq!(of("a/", PathRules { trailing_slash: true, ..PLAIN }), pairs(&[("a", "")]));
+        assert_eq!(of("a/%62/x.html", ALL), pairs(&[("a", "%62/x.html"), ("a/b", "x.html")]));
+        for none in ["a//b", "/a", "a/", "a/x.html", "%20/b"] {
+            assert!(of(none, PLAIN).is_empty(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_path_says_what_it_asks_of_a_link() {
+        assert_eq!(form_of("a/b"), Some(("a/b", PathForm::Redirect)));
+        assert_eq!(form_of("a/b+"), Some(("a/b", PathForm::Preview)));
+        assert_eq!(form_of("a/b/qr-code"), Some(("a/b", PathForm::QrCode)));
+        assert_eq!(form_of("a/b/track"), Some(("a/b", PathForm::Pixel)));
+        // These are routes, or no paths of links.
+        for other in ["a", "a/", "a/qr-code", "a/track", "a//b", "a/b.html", "/a/b"] {
+            assert_eq!(form_of(other).filter(|(_, form)| *form != PathForm::Redirect), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn candidates_are_few_and_cover_the_path(path in "[ab/.%]{0,80}") {
+            let found = of(&path, ALL);
+            prop_assert!(found.len() <= 32);
+            for (slug, extra) in &found[..] {
+                let together = if extra.is_empty() { slug.clone() } else { format!("{slug}/{extra}") };
+                prop_assert_eq!(together.trim_end_matches('/'), path.trim_end_matches('/'));
+            }
         }
     }
 }

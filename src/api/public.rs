@@ -41,7 +41,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     let context = Context::of(services, site);
     Rc::new(move |request| {
         let context = context.clone();
-        Box::pin(async move { context.route(routes::at_version_3(request)).await })
+        Box::pin(async move { context.route(context.at_route(request)).await })
     })
 }
 
@@ -69,10 +69,7 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => match self.behind_code(&segments, &method) {
-                Some((code, extra)) => self.redirect_with(code, extra, &request).await,
-                None => self.orphan_page(&request, self.domain_of(&request), LoggedKind::Regular404),
-            },
+            _ if methods.is_empty() => self.off_route(&segments, &request).await,
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] if method == Method::POST => self.create_from_form(request).await,
             [""] => self.home(&request),
@@ -191,8 +188,7 @@ impl Context {
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
-    /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
-    /// result is about.
+    /// Looks up a code in a domain, and then those that stand in for it. Also returns the code that the result is about.
     pub(super) async fn look_up_at<B>(
         &self,
         code: Code,
@@ -200,14 +196,17 @@ impl Context {
         request: &Request<B>,
     ) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
-        let code = code.within(self.domains().id_at(domain));
-        let first = self.look_up_for(code, request).await;
-        match self.domains().fallback_of(&code) {
-            Some(other) if first.allows_fallback() => {
-                (other, self.look_up_for(other, request).await.as_fallback(first == Lookup::Unconfirmed))
-            }
-            _ => (code, first),
+        let id = self.domains().id_at(domain);
+        let mut code = code.within(id);
+        let mut found = self.look_up_for(code, request).await;
+        while found.allows_fallback()
+            && let Some(next) = self.domains().next_of(&code, id)
+        {
+            let is_unconfirmed = found == Lookup::Unconfirmed;
+            code = next;
+            found = self.look_up_for(code, request).await.as_fallback(is_unconfirmed);
         }
+        (code, found)
     }
 
     /// Looks up a code for the visitor that a request describes.
@@ -244,7 +243,7 @@ impl Context {
             return self.too_many(request);
         }
         let domain = self.domain_of(request);
-        let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
+        let Ok(code) = Code::from_slug(percent_decoded(code).as_bytes()) else {
             return self.orphan_page(request, domain, LoggedKind::InvalidShortUrl);
         };
         let (code, lookup) = self.look_up_at(code, domain, request).await;
@@ -381,6 +380,7 @@ mod tests {
     use carom_model::access::origins::CorsOrigins;
     use carom_model::destination::extra_path::ExtraPath;
     use carom_model::link::creator_links::CreatorLinks;
+    use carom_model::link::slugs::SlugRules;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
     use carom_shards::CodeSecret;
@@ -398,6 +398,7 @@ mod tests {
             receipts: CreatorLinks::new(CodeSecret::from_bytes([7; 32])),
             trailing_slash: false,
             extra_path: ExtraPath::Off,
+            slugs: SlugRules::default(),
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },

@@ -82,7 +82,7 @@ pub(super) enum Awaits {
     },
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
     Storage,
-    /// Nobody yet: the code of the default domain is looked up next, because the domain has no such link.
+    /// Nobody yet: another code is looked up next, because this one has no link.
     Fallback,
 }
 
@@ -137,13 +137,13 @@ pub(super) struct PendingLookup {
     pub(super) request: RedirectRequest,
     /// The domain of the request.
     pub(super) domain: domains::DomainIndex,
-    /// The code that is looked up: that of the domain, or that of the default domain which stands in.
+    /// The code that is looked up: that of the request, or one that stands in.
     pub(super) code: Code,
     pub(super) since: Instant,
     /// The instant up to which the streams of the fleet were followed before the code was looked up.
     pub(super) followed: FollowedMark,
     pub(super) awaits: Awaits,
-    /// True if the first code could not be confirmed missing, so that a missing second one is no 404 either.
+    /// True if an earlier code could not be confirmed missing, so that a missing one is no 404 either.
     pub(super) unconfirmed: bool,
     /// True once the store or Redis was asked.
     pub(super) asked_storage: bool,

@@ -53,11 +53,13 @@ fn name_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: 
     }
 }
 
-/// True if the link of a code, or of the code of the default domain that may stand in, may have redirect rules.
+/// True if the link of a code, or of a code that is looked up if it is missing, may have redirect rules. `next` returns
+/// the code after another one.
 #[inline]
-fn may_have_rules(data: &Data, hash: CodeHash, fallback: Option<Code>) -> bool {
+fn may_have_rules(data: &Data, hash: CodeHash, code: &Code, next: impl Fn(&Code) -> Option<Code>) -> bool {
     let codes = data.shard.ruled_codes();
-    codes.may_hold(hash) || fallback.is_some_and(|code| codes.may_hold(data.shard.resolve(&code).0))
+    let mut others = std::iter::successors(next(code), next);
+    codes.may_hold(hash) || others.any(|code| codes.may_hold(data.shard.resolve(&code).0))
 }
 
 /// The progress of a connection after a late answer to its look-up.
@@ -65,7 +67,7 @@ fn may_have_rules(data: &Data, hash: CodeHash, fallback: Option<Code>) -> bool {
 pub(super) enum Late {
     /// The store, Redis or the visit allowance was asked as well.
     Waits,
-    /// The code of the default domain is looked up next, with [`Redirects::look_up_again`].
+    /// Another code is looked up next, with [`Redirects::look_up_again`].
     Again,
     /// The response is written. The code is given if this core should keep a copy of the link.
     Answered(Option<Code>),
@@ -150,7 +152,8 @@ impl Redirects {
                     Err(Remote { owner, hash, wanted }) => {
                         let question = Question { token: conn.token(), hash, code };
                         let awaits = Awaits::Owner { wanted };
-                        let keeps_head = may_have_rules(data, hash, self.hosts.fallback_of(&code));
+                        let next = |code: &Code| self.hosts.next_of(code, domain);
+                        let keeps_head = may_have_rules(data, hash, &code, next);
                         let pending = PendingLookup { awaits, unconfirmed, ..pending() }.with_head_if(keeps_head, head);
                         conn.look_up(&self.services, pending, head);
                         self.stats.forwarded_out.add(1);
@@ -176,12 +179,11 @@ impl Redirects {
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
-                match self.hosts.fallback_of(&code) {
-                    Some(other) if found.allows_fallback() => {
-                        (code, unconfirmed) = (other, found == Lookup::Unconfirmed);
-                    }
-                    Some(_) | None => break,
+                if !found.allows_fallback() {
+                    break;
                 }
+                let Some(next) = self.hosts.next_of(&code, domain) else { break };
+                (code, unconfirmed) = (next, found == Lookup::Unconfirmed);
             }
             self.latencies.note_answered();
             let mut client = ConnClient { conn, services: &self.services };
@@ -219,7 +221,9 @@ impl Redirects {
             found = then;
         }
         found = found.as_fallback(pending.unconfirmed);
-        if let (true, Some(code)) = (found.allows_fallback(), self.hosts.fallback_of(&pending.code)) {
+        if found.allows_fallback()
+            && let Some(code) = self.hosts.next_of(&pending.code, pending.domain)
+        {
             pending.unconfirmed = found == Lookup::Unconfirmed;
             (pending.code, pending.awaits) = (code, Awaits::Fallback);
             conn.enter(ConnState::LookingUp(pending));
@@ -236,8 +240,18 @@ impl Redirects {
         Some(Late::Answered(kept))
     }
 
-    /// Looks up the fallback link in the default domain, if the connection waits for that ([`Awaits::Fallback`]).
+    /// Looks up the codes that may stand in for a missing one, if the connection waits for that ([`Awaits::Fallback`]).
     pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
+        loop {
+            match self.look_up_next(conn, now) {
+                Some(Late::Again) => {}
+                late => return late,
+            }
+        }
+    }
+
+    /// Looks up the next of these codes.
+    fn look_up_next(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };
         if pending.awaits != Awaits::Fallback {
@@ -364,8 +378,8 @@ impl Redirects {
 
     /// Remembers for a moment that a code had its only link.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
-        // Where the default domain stands in, its links are served meanwhile, and need not ask each time.
-        let is_of_use = absence == Absence::Final || self.hosts.fallback_of(code).is_some();
+        // Where another code stands in, its link is served meanwhile, and need not ask each time.
+        let is_of_use = absence == Absence::Final || self.hosts.has_next(code);
         if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
             lookup_queues.remember_missing(code, absence, tick);
         }

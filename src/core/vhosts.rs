@@ -2,24 +2,29 @@
 
 use std::sync::Arc;
 
-use carom_shards::Code;
+use carom_shards::{Code, DomainId};
 
 use carom_http::RedirectRequest;
 use carom_model::domains::{DomainIndex, Domains};
 
-/// The domains of a service, or `None` inside if it has only the default one, which then serves any host.
+/// The domains of a service, and the codes that stand in for missing ones.
 #[derive(Clone, Debug)]
-pub(super) struct HostRouter(Option<Arc<Domains>>);
+pub(super) struct HostRouter {
+    /// The domains; `None` if the service has only the default one, which then serves any host.
+    domains: Option<Arc<Domains>>,
+    /// True if a code without a link finds that of its form in lower case.
+    ignores_case: bool,
+}
 
 impl HostRouter {
     pub(super) fn new(domains: &Arc<Domains>) -> HostRouter {
-        HostRouter(domains.is_strict().then(|| Arc::clone(domains)))
+        HostRouter { domains: domains.is_strict().then(|| Arc::clone(domains)), ignores_case: domains.ignores_case() }
     }
 
     /// True if a request may name one of several domains.
     #[inline]
     pub(super) fn has_several_domains(&self) -> bool {
-        self.0.is_some()
+        self.domains.is_some()
     }
 
     /// The domain of a request, and its code there; no domain if the service does not serve the host.
@@ -35,16 +40,30 @@ impl HostRouter {
     /// Returns the domain of a host, and the code within it.
     #[inline]
     pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<DomainIndex>, Code) {
-        let Some(domains) = &self.0 else { return (Some(DomainIndex::default()), code) };
+        let Some(domains) = &self.domains else { return (Some(DomainIndex::default()), code) };
         match domains.of_host(host) {
             Some(domain) => (Some(domain), code.within(domains.id_at(domain))),
             None => (None, code),
         }
     }
 
-    /// Returns the code of the default domain that may stand in where `code` has no link, if any.
+    /// Returns the code to look up after `code` was missing, for a request on that domain, if there is one.
     #[inline]
-    pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
-        self.0.as_ref().and_then(|domains| domains.fallback_of(code))
+    pub(super) fn next_of(&self, code: &Code, domain: DomainIndex) -> Option<Code> {
+        self.next_at(code, || self.domains.as_ref().and_then(|domains| domains.id_at(domain)))
+    }
+
+    /// True if another code is looked up after this one was missing.
+    pub(super) fn has_next(&self, code: &Code) -> bool {
+        self.next_at(code, || code.domain()).is_some()
+    }
+
+    #[inline]
+    fn next_at(&self, code: &Code, at: impl FnOnce() -> Option<DomainId>) -> Option<Code> {
+        match &self.domains {
+            Some(domains) => domains.next_of(code, at()),
+            None if self.ignores_case => code.in_lower_case(),
+            None => None,
+        }
     }
 }

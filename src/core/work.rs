@@ -394,7 +394,7 @@ impl Work {
         self.finish_input(slot);
     }
 
-    /// Looks up the fallback link of a connection in the default domain.
+    /// Looks up the codes that may stand in for the one that a connection has asked for.
     fn look_up_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.

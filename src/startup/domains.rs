@@ -17,7 +17,9 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
     let base_url = given.unwrap_or_else(|| url_at(first, is_secure));
     let carom_settings::DomainSettings { serve, fallback, unknown_host } = &settings.domains;
-    Domains::new(&base_url, serve, *fallback, *unknown_host).hiding_expired(settings.api.shlink_strict)
+    Domains::new(&base_url, serve, *fallback, *unknown_host)
+        .hiding_expired(settings.api.shlink_strict)
+        .ignoring_case(settings.slugs.ignores_case())
 }
 
 /// Returns the hosts and ports that reach this service.

@@ -146,6 +146,7 @@ pub struct Domains {
     unknown_host: UnknownHost,
     is_strict: bool,
     hides_expired: bool,
+    ignores_case: bool,
 }
 
 impl Domains {
@@ -163,13 +164,25 @@ impl Domains {
         let others = all.iter().skip(1).map(|domain| Some(domain.name.id()));
         let ids = std::iter::once(None).chain(others).collect();
         let is_strict = !serve.is_empty();
-        Domains { all, ids, by_name, fallback, unknown_host, is_strict, hides_expired: false }
+        Domains { all, ids, by_name, fallback, unknown_host, is_strict, hides_expired: false, ignores_case: false }
     }
 
     /// Sets whether expired links get the response of missing ones.
     #[must_use]
     pub fn hiding_expired(self, hides_expired: bool) -> Domains {
         Domains { hides_expired, ..self }
+    }
+
+    /// Sets whether a slug without a link finds that of its form in lower case.
+    #[must_use]
+    pub fn ignoring_case(self, ignores_case: bool) -> Domains {
+        Domains { ignores_case, ..self }
+    }
+
+    /// True if a slug without a link finds that of its form in lower case.
+    #[inline]
+    pub fn ignores_case(&self) -> bool {
+        self.ignores_case
     }
 
     /// True if expired links get the response of missing ones.
@@ -261,6 +274,17 @@ impl Domains {
     #[inline]
     pub fn fallback_of(&self, code: &Code) -> Option<Code> {
         (self.fallback && code.domain().is_some()).then(|| code.within(None))
+    }
+
+    /// Returns the code to look up after `code` was missing, for a request on the domain with the ID `at`. The code of
+    /// the request comes first, on its domain and then on the default one if the fallback is enabled. If the case of
+    /// letters does not matter, its form in lower case follows in the same way.
+    #[inline]
+    pub fn next_of(&self, code: &Code, at: Option<DomainId>) -> Option<Code> {
+        match self.fallback_of(code) {
+            None if self.ignores_case => code.in_lower_case().map(|code| code.within(at)),
+            next => next,
+        }
     }
 
     /// Returns the beginning of the short URLs of codes with a domain. A domain that is no longer served has lost its name
@@ -370,6 +394,24 @@ mod tests {
         assert_eq!(domains(true).fallback_of(&within), Some(code));
         assert_eq!(domains(true).fallback_of(&code), None);
         assert_eq!(domains(false).fallback_of(&within), None);
+    }
+
+    #[test]
+    fn exact_codes_come_before_those_in_lower_case() {
+        let go = Some(DomainName::parse("go.test").unwrap().id());
+        let code = |text: &str| Code::parse(text.as_bytes()).unwrap();
+        let all = |domains: &Domains, asked: &str, at| {
+            let first = code(asked).within(at);
+            std::iter::successors(Some(first), |code| domains.next_of(code, at)).collect::<Vec<Code>>()
+        };
+        let (plain, falling) = (domains(false).ignoring_case(true), domains(true).ignoring_case(true));
+        assert_eq!(all(&plain, "aBc", None), [code("aBc"), code("abc")]);
+        assert_eq!(all(&plain, "aBc", go), [code("aBc").within(go), code("abc").within(go)]);
+        let both = [code("aBc").within(go), code("aBc"), code("abc").within(go), code("abc")];
+        assert_eq!(all(&falling, "aBc", go), both);
+        assert_eq!(all(&falling, "abc", go), [code("abc").within(go), code("abc")]);
+        assert_eq!(all(&falling, "a-1", None), [code("a-1")]);
+        assert_eq!(all(&domains(true), "aBc", go), [code("aBc").within(go), code("aBc")]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod patch;
 pub mod private_code;
 pub mod record;
 pub mod rules;
+pub mod slugs;
 mod target;
 
 use carom_shards::{Code, Phase, Policy, RedirectStatus};

@@ -81,6 +81,7 @@ impl Checker<'_> {
             dedupe: links.dedupe,
             default_ttl,
             paths: links.paths,
+            slugs: links.slugs,
             expiry: links.expiry,
             allow,
             block,

@@ -24,6 +24,7 @@ use carom_model::clients::forwarded::Trust;
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::hosts::HostPattern;
 use carom_model::domains::{Domain, UnknownHost};
+use carom_model::link::slugs::SlugRules;
 
 /// The treatment of requests with more than a code in their path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -69,6 +70,8 @@ pub struct Settings {
     pub default_ttl: Option<Duration>,
     /// The treatment of requests with more than a code in their path.
     pub paths: LinkPaths,
+    /// The slugs that clients may choose.
+    pub slugs: SlugRules,
     /// The treatment of expired links.
     pub expiry: ExpirySettings,
     /// The allow list of destination hosts, for new links.

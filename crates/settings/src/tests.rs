@@ -7,6 +7,7 @@ use std::time::Duration;
 use carom_model::access::origins::CorsOrigins;
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::domains::redirects::TargetKind;
+use carom_model::link::slugs::SlugRules;
 use proptest::prelude::*;
 
 use super::*;
@@ -415,9 +416,14 @@ fn paths_and_parameters_beside_codes_are_off_by_default() {
         of("[links]\ntrailing_slash = true\nextra_path = 'Append'\n[visits]\nnostat_parameter = 'no-stat'\n").unwrap();
     assert_eq!(set.paths, LinkPaths { trailing_slash: true, extra_path: ExtraPath::Append });
     assert_eq!(set.nostat, "no-stat");
+    assert_eq!(plain.slugs, SlugRules::default());
+    let set = of("[links]\nmulti_segment_slugs = true\nslug_case = 'insensitive'\n").unwrap();
+    assert!(set.slugs.multi_segment && set.slugs.ignores_case());
     for (text, wrong) in [
         ("[links]\nextra_path = 'on'\n", "write off, append or ignore"),
         ("[links]\ntrailing_slash = 1\n", "trailing_slash"),
+        ("[links]\nslug_case = 'loose'\n", "write sensitive or insensitive"),
+        ("[links]\nmulti_segment_slugs = 'some'\n", "multi_segment_slugs"),
         ("[visits]\nnostat_parameter = ''\n", "is empty"),
         ("[visits]\nnostat_parameter = 'a=b'\n", "is not the name of a parameter"),
     ] {

@@ -29,7 +29,7 @@ impl Context {
 
     async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
         let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
-        let parsed = self.code_in(code, query)?;
+        let parsed = self.code_in(code, query).await?;
         let delete_at_ms = Some(self.services.unix_ms() + after.as_millis() as u64);
         let patch = Box::new(Patch { archived: Some(true), delete_at_ms, ..Patch::default() });
         let (by, author) = (self.caller.scope(), self.author());

@@ -136,7 +136,7 @@ impl Context {
         let caller = self.caller.meaning(self.domains().label_at(place));
         let here = Context { caller: Rc::new(caller), ..self.clone() };
         let query = request.uri().query();
-        let Ok(code) = here.code_in(code, query) else {
+        let Ok(code) = here.code_in(code, query).await else {
             return self.no_link_page(request, Some(place), Notice::NotFound);
         };
         match self.services.read_link(code).await {

@@ -21,7 +21,7 @@ impl Context {
         if self.client_of(request).is_limited() {
             return self.too_many(request);
         }
-        if let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) {
+        if let Ok(code) = Code::from_slug(percent_decoded(code).as_bytes()) {
             let domain = self.domain_of(request);
             let (code, lookup) = self.look_up_at(code, domain, request).await;
             self.answer_lookup(request, domain, code, &lookup, TargetKind::InvalidShortUrl);

@@ -43,7 +43,7 @@ impl Context {
             return Err(self.too_many(request));
         }
         let domain = self.domain_of(request);
-        let Ok(code) = Code::parse(code.as_bytes()) else {
+        let Ok(code) = Code::from_slug(code.as_bytes()) else {
             return Err(self.no_link_page(request, domain, Notice::NotFound));
         };
         let (stored, is_spent) = self.read_at(code, domain).await;
@@ -63,13 +63,15 @@ impl Context {
         }
     }
 
-    /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and
-    /// whether it has no visits left.
+    /// The link of a code at a domain as the store has it, or that of a code that stands in; and whether it has no visits
+    /// left.
     async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
-        let code = code.within(self.domains().id_at(at));
+        let id = self.domains().id_at(at);
+        let mut code = code.within(id);
         let mut answer = self.services.read_link(code).await;
-        if let (LinkAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
+        while let (LinkAnswer::NotFound, Some(next)) = (&answer, self.domains().next_of(&code, id)) {
+            code = next;
             answer = self.services.read_link(code).await;
         }
         match answer {

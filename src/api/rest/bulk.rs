@@ -373,7 +373,7 @@ impl Bulk {
             let pending = self.context.begin_keyed(&create)?;
             self.context.caller.take_create()?;
             let code = match (&create.slug, create.private) {
-                (Some(slug), _) => Context::code_of(slug)?,
+                (Some(slug), _) => self.context.code_of(slug)?,
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };

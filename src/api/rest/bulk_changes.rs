@@ -129,7 +129,7 @@ fn code_of(fields: &Map<String, Value>) -> Result<Code, Invalid> {
         Some(Value::String(text)) => text,
         Some(other) => return Err(Invalid::value("shortCode", "must be a string", other)),
     };
-    Code::parse(text.as_bytes()).map_err(|error| Invalid::new("shortCode", error.to_string()))
+    Code::from_slug(text.as_bytes()).map_err(|error| Invalid::new("shortCode", error.to_string()))
 }
 
 impl Edits {

@@ -15,6 +15,7 @@ use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::{self, LinkLabels, Tags};
 use carom_model::link::patch::starts_after_expiry;
 use carom_model::link::private_code::DrawnSlug;
+use carom_model::link::slugs::SlugRules;
 
 /// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
 /// 9111, section 1.2.2).
@@ -65,6 +66,8 @@ pub(in crate::api) struct Bounds<'a> {
     pub(in crate::api) limited: Option<&'a KeyDomains>,
     /// Domain of a request that names none; `None`: the default domain.
     pub(in crate::api) meant: Option<&'a DomainName>,
+    /// Rules for slugs.
+    pub(in crate::api) slugs: SlugRules,
 }
 
 /// A slug that a client determines, in whole or in part.
@@ -140,7 +143,7 @@ impl Create {
                 _ => take(name, neutral(name, value)),
             }
         }
-        let (of_slug, slug) = (slug.named(), slug.into_slug());
+        let (of_slug, slug) = (slug.named(), slug.into_slug(bounds.slugs));
         if let (true, Some(name)) = (private, of_slug) {
             invalid.push(Invalid::new(
                 "private",
@@ -187,17 +190,17 @@ impl SlugFields<'_> {
     ///
     /// # Errors
     /// The invalid field, with the reason.
-    fn into_slug(self) -> Result<Option<Slug>, (&'static str, String)> {
+    fn into_slug(self, rules: SlugRules) -> Result<Option<Slug>, (&'static str, String)> {
         let prefix = self.prefix.unwrap_or_default();
         match (self.chosen, self.len) {
             (Some(chosen), _) => {
-                let code = custom_slug(&format!("{prefix}{chosen}")).map_err(|reason| ("customSlug", reason))?;
-                Ok(Some(Slug::Chosen(code)))
+                let code = rules.parse(&format!("{prefix}{chosen}"));
+                Ok(Some(Slug::Chosen(code.map_err(|error| ("customSlug", error.to_string()))?)))
             }
             (None, None) if prefix.is_empty() => Ok(None),
             (None, len) => {
                 let len = len.unwrap_or(CodeLength::DEFAULT.get());
-                let drawn = DrawnSlug::new(prefix, len).map_err(|error| ("pathPrefix", error.to_string()))?;
+                let drawn = DrawnSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
                 Ok(Some(Slug::Drawn(drawn)))
             }
         }
@@ -265,14 +268,6 @@ fn code_len(value: &Value) -> Result<usize, String> {
     len.ok_or_else(|| format!("must be a whole number from {} to {}", DRAWN_LEN.start(), DRAWN_LEN.end()))
 }
 
-fn custom_slug(text: &str) -> Result<Code, String> {
-    let code = Code::parse(text.as_bytes()).map_err(|error| error.to_string())?;
-    if code.is_reserved() {
-        return Err("is reserved by the service; choose another".to_owned());
-    }
-    Ok(code)
-}
-
 pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
     let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
     dates::parse(text).map_err(|error| error.to_string())
@@ -332,6 +327,7 @@ pub(in crate::api) fn neutral(name: &str, value: &Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::link::slugs::SlugCase;
     use serde_json::json;
 
     fn read(body: &Value) -> Result<Create, Vec<String>> {
@@ -368,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_slug_is_chosen_or_drawn() {
-        let drawn = |prefix: &str, len| Some(Slug::Drawn(DrawnSlug::new(prefix, len).unwrap()));
+        let drawn = |prefix: &str, len| Some(Slug::Drawn(DrawnSlug::new(prefix, len, SlugRules::default()).unwrap()));
         for (fields, slug) in [
             (json!({}), None),
             (json!({"pathPrefix": "", "shortCodeLength": null}), None),
@@ -394,6 +390,31 @@ mod tests {
             let mut body = json!({"longUrl": "http://a/"});
             body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             assert_eq!(read(&body).unwrap_err(), [wrong], "{fields}");
+        }
+    }
+
+    #[test]
+    fn slugs_follow_the_rules_of_the_service() {
+        let slugs = SlugRules { multi_segment: true, case: SlugCase::Insensitive };
+        let read = |fields: Value| {
+            let mut body = json!({"longUrl": "http://a/"});
+            body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let create = Create::read(body.as_object().unwrap(), &Bounds { slugs, ..Bounds::default() });
+            create.map(|create| create.slug).map_err(|invalid| invalid[0].field.clone())
+        };
+        let paths = Code::from_slug(b"docs/2026/start").unwrap();
+        assert_eq!(read(json!({"customSlug": "/Docs/2026/Start/"})), Ok(Some(Slug::Chosen(paths))));
+        assert_eq!(read(json!({"pathPrefix": "/docs/", "customSlug": "2026/start"})), Ok(Some(Slug::Chosen(paths))));
+        let drawn = DrawnSlug::new("docs/", 5, slugs).unwrap();
+        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Drawn(drawn))));
+        for (fields, wrong) in [
+            (json!({"customSlug": "a//b"}), "customSlug"),
+            (json!({"customSlug": "a/../b"}), "customSlug"),
+            (json!({"customSlug": "Rest/v3"}), "customSlug"),
+            (json!({"customSlug": "a/qr-code"}), "customSlug"),
+            (json!({"pathPrefix": "admin/"}), "pathPrefix"),
+        ] {
+            assert_eq!(read(fields.clone()), Err(wrong.to_owned()), "{fields}");
         }
     }
 

@@ -62,17 +62,46 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
 
+/// The beginning of the paths about one link.
+const OF_LINK: &str = "/rest/v3/short-urls/";
+
+/// The ends of such paths behind the slug, the longest first.
+const PARTS_OF_LINK: [&str; 4] = ["/redirect-rules/try", "/redirect-rules", "/visits", "/qr"];
+
 /// Versions of the REST API that Shlink still serves for clients of before version 3.
 const FORMER_VERSIONS: [&str; 2] = ["/rest/v1/", "/rest/v2/"];
 
 /// Returns a request with the path of version 3 if it has that of version 1 or 2. The paths of all versions mean the same.
-pub(in crate::api) fn at_version_3<B>(mut request: Request<B>) -> Request<B> {
+pub(in crate::api) fn at_version_3<B>(request: Request<B>) -> Request<B> {
     let path = request.uri().path();
-    let Some(rest) = FORMER_VERSIONS.iter().find_map(|former| path.strip_prefix(former)) else { return request };
+    match FORMER_VERSIONS.iter().find_map(|former| path.strip_prefix(former)) {
+        Some(rest) => {
+            let path = format!("/rest/v3/{rest}");
+            at_path(request, &path)
+        }
+        None => request,
+    }
+}
+
+/// Returns a request with the slug in one segment of the path, if the path is no route and the slug has several. Like
+/// Shlink, the API takes the slashes of a slug with and without escapes.
+pub(in crate::api) fn with_whole_slug<B>(request: Request<B>) -> Request<B> {
+    let path = request.uri().path();
+    let Some(rest) = path.strip_prefix(OF_LINK).filter(|_| methods_at(path).is_empty()) else { return request };
+    let part = PARTS_OF_LINK.iter().find(|part| rest.ends_with(**part)).copied().unwrap_or_default();
+    let slug = &rest[..rest.len() - part.len()];
+    if !slug.contains('/') || slug.split('/').any(str::is_empty) {
+        return request;
+    }
+    let path = format!("{OF_LINK}{}{part}", slug.replace('/', "%2F"));
+    at_path(request, &path)
+}
+
+/// Returns a request with another path, of characters that a path may have.
+fn at_path<B>(mut request: Request<B>, path: &str) -> Request<B> {
     let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
     let mut parts = request.uri().clone().into_parts();
-    // As long as the former one, and of the same characters, so that it is a path as well.
-    parts.path_and_query = PathAndQuery::try_from(format!("/rest/v3/{rest}{query}")).ok();
+    parts.path_and_query = PathAndQuery::try_from(format!("{path}{query}")).ok();
     if let Ok(uri) = Uri::from_parts(parts) {
         *request.uri_mut() = uri;
     }
@@ -165,6 +194,27 @@ mod tests {
         for other in ["/rest/v3/tags", "/rest/v4/tags", "/rest/v1", "/rest/v10/tags", "/v1/tags", "/rest/health?v"] {
             assert_eq!(path(other), other);
         }
+    }
+
+    #[test]
+    fn slugs_with_slashes_become_one_segment() {
+        let path = |path: &str| {
+            with_whole_slug(Request::builder().uri(path).body(()).unwrap()).uri().path_and_query().unwrap().to_string()
+        };
+        for (given, routed) in [
+            ("/rest/v3/short-urls/a/b/c?domain=d", "/rest/v3/short-urls/a%2Fb%2Fc?domain=d"),
+            ("/rest/v3/short-urls/a/b/visits", "/rest/v3/short-urls/a%2Fb/visits"),
+            ("/rest/v3/short-urls/a/b/redirect-rules/try?x", "/rest/v3/short-urls/a%2Fb/redirect-rules/try?x"),
+            ("/rest/v3/short-urls/a%2Fb/c/qr", "/rest/v3/short-urls/a%2Fb%2Fc/qr"),
+        ] {
+            assert_eq!(path(given), routed);
+            assert!(!methods_at(routed.split('?').next().unwrap()).is_empty(), "{routed}");
+        }
+        for same in ["a%2Fb", "a%2Fb/visits", "abc/visits", "bulk/changes", "abc/", "a//b", "abc"] {
+            let same = format!("/rest/v3/short-urls/{same}");
+            assert_eq!(path(&same), same);
+        }
+        assert_eq!(path("/rest/v3/tags/a/b"), "/rest/v3/tags/a/b");
     }
 
     #[test]

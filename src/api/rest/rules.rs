@@ -47,12 +47,12 @@ impl Context {
     }
 
     async fn try_set_redirect_rules(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
-        let parsed = self.code_in(code, request.uri().query())?;
+        let parsed = self.code_in(code, request.uri().query()).await?;
         // Shlink looks for the link before it reads the rules.
         self.find(parsed).await?;
         let fields = read_object(&self.services, request).await?;
         let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
-        if !rules.is_empty() && !self.may_have_rules() {
+        if !rules.is_empty() && !self.fleet_reads(formats::RULES) {
             let detail = "A node of the fleet runs a version that cannot read redirect rules. Upgrade all nodes first.";
             return Err(Problem::unavailable(detail));
         }
@@ -64,12 +64,6 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         let answer = self.services.store(|ticket| StoreRequest::Change { code, patch, by, author, ticket }).await;
         changed(answer, &code.as_slug().to_string())
-    }
-
-    /// True if all live nodes of the fleet can read links with rules.
-    fn may_have_rules(&self) -> bool {
-        let context = self.services.context();
-        context.fleet_view.is_none() || context.node.fleet.format.get() >= u64::from(formats::RULES)
     }
 
     /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules/try`: returns the destination of a visitor, and

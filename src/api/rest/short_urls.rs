@@ -29,6 +29,7 @@ use carom_model::dates::{INSTANT_MS_MAX, whole_second};
 use carom_model::domains::DomainName;
 use carom_model::link::private_code::{self, DrawnSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
+use carom_model::replication::formats;
 use carom_model::visits::tally::VisitCounts;
 
 /// Generated codes that a create tries before it gives up. A taken one is a custom slug of the same shape, or was
@@ -95,6 +96,7 @@ impl Context {
             domains: Some(self.domains()),
             limited: self.caller.domains(),
             meant: self.caller.domain_meant(),
+            slugs: self.site.slugs,
         })
     }
 
@@ -171,7 +173,7 @@ impl Context {
 
     async fn create_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
         let code = match &create.slug {
-            Some(slug) => Context::code_of(slug)?,
+            Some(slug) => self.code_of(slug)?,
             None => self.fresh_code(create.private).await?,
         };
         let new = NewLink { pending, ..self.new_link(create, code) };
@@ -231,12 +233,25 @@ impl Context {
     /// Returns the code of a slug that a client determined.
     ///
     /// # Errors
-    /// 503 if it is to be drawn, and the operating system provides no random bytes.
-    pub(in crate::api) fn code_of(slug: &Slug) -> Result<Code, Problem> {
-        match slug {
-            Slug::Chosen(code) => Ok(*code),
-            Slug::Drawn(drawn) => Context::drawn_code(drawn),
+    /// 503 if it is to be drawn, and the operating system provides no random bytes; or if it has slashes, and a node of
+    /// the fleet cannot read it.
+    pub(in crate::api) fn code_of(&self, slug: &Slug) -> Result<Code, Problem> {
+        let code = match slug {
+            Slug::Chosen(code) => *code,
+            Slug::Drawn(drawn) => Context::drawn_code(drawn)?,
+        };
+        if code.has_slashes() && !self.fleet_reads(formats::SLASHES) {
+            let detail =
+                "A node of the fleet runs a version that cannot read slugs with slashes. Upgrade all nodes first.";
+            return Err(Problem::unavailable(detail));
         }
+        Ok(code)
+    }
+
+    /// True if all live nodes of the fleet can read that format, or there is no fleet.
+    pub(super) fn fleet_reads(&self, format: u32) -> bool {
+        let context = self.services.context();
+        context.fleet_view.is_none() || context.node.fleet.format.get() >= u64::from(format)
     }
 
     fn drawn_code(drawn: &DrawnSlug) -> Result<Code, Problem> {
@@ -257,17 +272,27 @@ impl Context {
         }
     }
 
-    /// Parses a code and puts it into the domain that the query names, or else into the caller's domain.
+    /// Parses a code and puts it into the domain that the query names, or else into the caller's domain. If the case of
+    /// letters does not matter and no link has the code, returns its form in lower case.
     ///
     /// # Errors
     /// 404 if the text is not a code, or the domain is unknown.
-    pub(in crate::api) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
-        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+    pub(in crate::api) async fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
+        let parsed = Code::from_slug(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let domain = match Params::of(query).text("domain") {
             Some(name) => self.domain_named(name).ok_or_else(|| Problem::no_link(code))?,
             None => self.caller.domain_meant().map(DomainName::id),
         };
-        Ok(parsed.within(domain))
+        Ok(self.exact_or_lower(parsed.within(domain)).await)
+    }
+
+    /// Returns a code, or its form in lower case if the case of letters does not matter and no link has the code itself.
+    pub(in crate::api) async fn exact_or_lower(&self, code: Code) -> Code {
+        let Some(lower) = code.in_lower_case().filter(|_| self.domains().ignores_case()) else { return code };
+        match self.services.read_link(code).await {
+            LinkAnswer::NotFound => lower,
+            LinkAnswer::Found(..) | LinkAnswer::Damaged | LinkAnswer::Refused(_) => code,
+        }
     }
 
     /// Narrows a scope to the domain with that name; to nothing if the domain is unknown.
@@ -294,7 +319,7 @@ impl Context {
         code: &str,
         query: Option<&str>,
     ) -> Result<(Arc<Link>, VisitCounts), Problem> {
-        self.find(self.code_in(code, query)?).await
+        self.find(self.code_in(code, query).await?).await
     }
 
     /// Finds the link with that code, with its visits, if the caller may see it.
@@ -325,7 +350,7 @@ impl Context {
     }
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
-        let parsed = self.code_in(code, request.uri().query())?;
+        let parsed = self.code_in(code, request.uri().query()).await?;
         let fields = read_object(&self.services, request).await?;
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
@@ -339,7 +364,7 @@ impl Context {
 
     /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
     pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> ApiResponse {
-        let parsed = match self.code_in(code, query) {
+        let parsed = match self.code_in(code, query).await {
             Ok(parsed) => parsed,
             Err(problem) => return problem.into_answer(),
         };

@@ -78,7 +78,7 @@ impl Context {
 
     async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
         let span = VisitSpan::read(query)?;
-        let parsed = self.code_in(code, query)?;
+        let parsed = self.code_in(code, query).await?;
         let (link, _) = self.find(parsed).await?;
         let history = self.history(Subject::Link(parsed), code).await?;
         let selection = VisitSelection::Link { code: parsed, since_ms: link.created_ms };
@@ -88,7 +88,7 @@ impl Context {
     }
 
     async fn delete_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
-        let parsed = self.code_in(code, query)?;
+        let parsed = self.code_in(code, query).await?;
         self.find(parsed).await?;
         self.delete_logged(VisitDeletion::Link(parsed)).await
     }

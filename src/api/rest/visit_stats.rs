@@ -78,7 +78,7 @@ impl Context {
 
     async fn counted(&self, request: &StatsRequest, query: Option<&str>) -> Result<VisitSelection, Problem> {
         if let Some(code) = &request.code {
-            let parsed = self.code_in(code, query)?;
+            let parsed = self.code_in(code, query).await?;
             let (link, _) = self.find(parsed).await?;
             return Ok(VisitSelection::Link { code: parsed, since_ms: link.created_ms });
         }

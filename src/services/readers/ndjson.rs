@@ -195,7 +195,7 @@ struct RawMeta<'a> {
 /// [`LineError`] with the first error found.
 pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, LineError> {
     let raw: Raw<'_> = serde_json::from_slice(line).map_err(LineError::Json)?;
-    let code = raw.short_code.map(|text| Code::parse(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
+    let code = raw.short_code.map(|text| Code::from_slug(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
     if code.is_some_and(|code| code.is_reserved()) {
         return Err(LineError::Reserved);
     }
@@ -445,7 +445,8 @@ mod tests {
 
     #[test]
     fn a_written_line_reads_back() {
-        let code = Code::parse(b"a-b_c").unwrap().within(DomainName::parse("go.test").ok().map(|name| name.id()));
+        let code =
+            Code::from_slug(b"docs/a-b_c").unwrap().within(DomainName::parse("go.test").ok().map(|name| name.id()));
         let policy = Policy {
             status: RedirectStatus::SeeOther,
             cache_seconds: Some(60),

@@ -19,10 +19,11 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
 /// The groups of settings that must be the same, with their keys for people.
-const GROUPS: [(&str, &str); 4] = [
+const GROUPS: [(&str, &str); 5] = [
     ("domains", "base_url, domains.serve and domains.fallback"),
     ("dedupe", "links.dedupe"),
     ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
+    ("slugs", "links.multi_segment_slugs and links.slug_case"),
     ("codeSecret", "the code secret"),
 ];
 
@@ -38,6 +39,7 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
     let texts = [
         ("domains", format!("{base_url} {} {}", settings.domains.fallback, domains.join(" "))),
         ("dedupe", millis(settings.dedupe)),
+        ("slugs", format!("{} {}", settings.slugs.multi_segment, settings.slugs.case.as_str())),
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
     ];
     let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));

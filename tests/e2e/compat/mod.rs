@@ -5,4 +5,5 @@ mod modes;
 mod rest;
 mod sdk;
 mod shorteners;
+mod slugs;
 mod web_client;

@@ -21,6 +21,7 @@ mod scripts;
 mod sentinel;
 mod sharing;
 mod slots;
+mod slugs;
 mod sources;
 mod timeouts;
 mod versions;

@@ -25,7 +25,8 @@ impl CreatorLinks {
 
     /// Returns the path for a link, at its own domain. The mark is in the query, which access logs leave out.
     pub fn path(&self, link: &Link) -> String {
-        format!("/-/links/{}?mark={}", link.code.as_slug(), self.mark(link))
+        let slug = link.code.as_slug().to_string().replace('/', "%2F");
+        format!("/-/links/{slug}?mark={}", self.mark(link))
     }
 
     /// True if a mark belongs to a link. A later link with the same slug has another mark.

@@ -4,28 +4,36 @@
 use std::io;
 
 use carom_shards::Code;
-use carom_shards::code::{ALPHABET, CodeError};
+use carom_shards::code::ALPHABET;
 
+use super::slugs::{SlugError, SlugRules};
 use carom_limits::PRIVATE_CODE_LEN;
 
 /// Number of characters of issued codes: all but the two that are for slugs only.
-const CHARACTERS: u8 = 62;
+const CHARACTERS: usize = 62;
+
+/// Number of characters in lower case, digits among them.
+const LOWER_CHARACTERS: usize = 36;
 
 /// A slug to draw: a prefix that the client chose, and a number of random characters behind it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DrawnSlug {
     prefix: String,
     len: usize,
+    /// True if the random characters have no letters in upper case.
+    is_lower: bool,
 }
 
 impl DrawnSlug {
     /// Returns the request for `len` random characters behind `prefix`.
     ///
     /// # Errors
-    /// The reason why no such slug exists: a character that slugs cannot have, or too many of them.
-    pub fn new(prefix: &str, len: usize) -> Result<DrawnSlug, CodeError> {
-        Code::parse(format!("{prefix}{}", "0".repeat(len)).as_bytes())?;
-        Ok(DrawnSlug { prefix: prefix.to_owned(), len })
+    /// The reason why a client cannot have such a slug: a character that slugs cannot have, too many of them, or a first
+    /// segment that is reserved.
+    pub fn new(prefix: &str, len: usize, rules: SlugRules) -> Result<DrawnSlug, SlugError> {
+        let prefix = rules.beginning(prefix).into_owned();
+        rules.parse(&format!("{prefix}{}", "0".repeat(len)))?;
+        Ok(DrawnSlug { prefix, len, is_lower: rules.ignores_case() })
     }
 
     /// Draws a slug from the operating system's random generator, uniformly.
@@ -35,8 +43,8 @@ impl DrawnSlug {
     pub fn draw(&self) -> io::Result<Code> {
         loop {
             let mut slug = self.prefix.clone().into_bytes();
-            slug.extend(random_characters(self.len, system_bytes)?);
-            let code = Code::parse(&slug).map_err(io::Error::other)?;
+            slug.extend(random_characters(self.len, self.is_lower, system_bytes)?);
+            let code = Code::from_slug(&slug).map_err(io::Error::other)?;
             // Few slugs are reserved, so the next one is free of that with near certainty.
             if !code.is_reserved() {
                 return Ok(code);
@@ -50,7 +58,7 @@ impl DrawnSlug {
 /// # Errors
 /// The error of the system if it provides no random bytes.
 pub fn draw() -> io::Result<Code> {
-    let drawn = random_characters(PRIVATE_CODE_LEN, system_bytes)?;
+    let drawn = random_characters(PRIVATE_CODE_LEN, false, system_bytes)?;
     Code::parse(&drawn).map_err(io::Error::other)
 }
 
@@ -58,16 +66,22 @@ fn system_bytes(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(io::Error::other)
 }
 
-/// Draws characters of issued codes, each with the same probability.
-fn random_characters(len: usize, mut fill: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
+/// Draws characters of issued codes, or only those without letters in upper case, each with the same probability.
+fn random_characters(
+    len: usize,
+    is_lower: bool,
+    mut fill: impl FnMut(&mut [u8]) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
+    let characters = if is_lower { LOWER_CHARACTERS } else { CHARACTERS };
     let mut drawn = Vec::with_capacity(len);
     while drawn.len() < len {
         let mut bytes = [0; 2 * PRIVATE_CODE_LEN];
         fill(&mut bytes)?;
-        // Six bits have 64 values. The two without a character are rejected, which keeps the distribution uniform.
-        let indexes = bytes.into_iter().map(|byte| byte & 0x3f).filter(|index| *index < CHARACTERS);
+        // Six bits have 64 values. Those without a character are rejected, which keeps the distribution uniform.
+        let indexes = bytes.into_iter().map(|byte| usize::from(byte & 0x3f)).filter(|index| *index < characters);
         let missing = len - drawn.len();
-        drawn.extend(indexes.take(missing).map(|index| ALPHABET[usize::from(index)]));
+        let character = |index: usize| if is_lower { ALPHABET[index].to_ascii_lowercase() } else { ALPHABET[index] };
+        drawn.extend(indexes.take(missing).map(character));
     }
     Ok(drawn)
 }
@@ -75,6 +89,7 @@ fn random_characters(len: usize, mut fill: impl FnMut(&mut [u8]) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::slugs::SlugCase;
     use std::collections::{HashMap, HashSet};
 
     #[test]
@@ -83,7 +98,7 @@ mod tests {
         assert_eq!(codes.len(), 10_000);
         let mut counts: HashMap<char, u32> = HashMap::new();
         codes.iter().flat_map(|code| code.chars()).for_each(|character| *counts.entry(character).or_default() += 1);
-        assert_eq!(counts.len(), usize::from(CHARACTERS));
+        assert_eq!(counts.len(), CHARACTERS);
         // 160,000 characters, so 2,581 of each are expected; five standard deviations are 252.
         assert!(counts.values().all(|count| (2_300..2_860).contains(count)), "{counts:?}");
         assert!(
@@ -94,7 +109,7 @@ mod tests {
     #[test]
     fn bytes_that_stand_for_no_character_are_thrown_away() {
         let mut calls = 0;
-        let drawn = random_characters(16, |bytes| {
+        let drawn = random_characters(16, false, |bytes| {
             calls += 1;
             bytes.fill(if calls < 3 { 63 } else { 0 });
             Ok(())
@@ -104,11 +119,22 @@ mod tests {
 
     #[test]
     fn a_drawn_slug_has_its_prefix_and_length() {
-        let slug = DrawnSlug::new("sale-", 40).unwrap();
+        let plain = SlugRules::default();
+        let slug = DrawnSlug::new("sale-", 40, plain).unwrap();
         let (one, other) = (slug.draw().unwrap().to_string(), slug.draw().unwrap().to_string());
         assert!(one.starts_with("sale-") && one.len() == 45, "{one}");
         assert!(one["sale-".len()..].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{one}");
         assert_ne!(one, other);
-        assert!(DrawnSlug::new("a/", 7).is_err() && DrawnSlug::new(&"a".repeat(60), 5).is_err());
+        assert!(DrawnSlug::new("a/", 7, plain).is_err() && DrawnSlug::new(&"a".repeat(60), 5, plain).is_err());
+    }
+
+    #[test]
+    fn a_drawn_slug_keeps_the_rules() {
+        let loose = SlugRules { multi_segment: true, case: SlugCase::Insensitive };
+        let slug = DrawnSlug::new("/Docs/", 50, loose).unwrap().draw().unwrap().to_string();
+        assert!(slug.starts_with("docs/") && slug.len() == 55, "{slug}");
+        assert!(slug["docs/".len()..].bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase()), "{slug}");
+        // Every slug with this beginning is reserved.
+        assert_eq!(DrawnSlug::new("rest/", 7, loose), Err(SlugError::Reserved));
     }
 }

@@ -11,6 +11,7 @@ use crate::problem::{InvalidValue, Problem};
 use crate::settings::{ExpirySettings, KeySource, LinkPaths, Residency};
 use crate::value::{self, one_of, quantities};
 use carom_model::destination::extra_path::ExtraPath;
+use carom_model::link::slugs::{SlugCase, SlugRules};
 use carom_telemetry::readable;
 
 /// Minimum memory for links that one core can work with, in bytes.
@@ -27,6 +28,7 @@ pub(super) struct LinkSettings {
     pub(super) dedupe: Option<Duration>,
     pub(super) default_ttl: Option<Duration>,
     pub(super) paths: LinkPaths,
+    pub(super) slugs: SlugRules,
     pub(super) expiry: ExpirySettings,
 }
 
@@ -42,6 +44,10 @@ impl Checker<'_> {
         let extra_path = self.one(Key::LinksExtraPath, |written| {
             one_of(written, "off, append or ignore", &ExtraPath::ALL, ExtraPath::as_str)
         });
+        let multi_segment = self.one(Key::LinksMultiSegmentSlugs, value::boolean);
+        let case = self.one(Key::LinksSlugCase, |written| {
+            one_of(written, "sensitive or insensitive", &SlugCase::ALL, SlugCase::as_str)
+        });
         let expiry = self.expiry(of_fleet);
         Some(LinkSettings {
             code_length: code_length?,
@@ -50,6 +56,7 @@ impl Checker<'_> {
             dedupe: dedupe?,
             default_ttl: default_ttl?,
             paths: LinkPaths { trailing_slash: trailing_slash?, extra_path: extra_path? },
+            slugs: SlugRules { multi_segment: multi_segment?, case: case? },
             expiry: expiry?,
         })
     }

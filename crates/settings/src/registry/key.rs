@@ -27,6 +27,8 @@ pub enum Key {
     LinksRecycleAfter,
     LinksTrailingSlash,
     LinksExtraPath,
+    LinksMultiSegmentSlugs,
+    LinksSlugCase,
     AllowHosts,
     AllowSource,
     AllowAccessKey,

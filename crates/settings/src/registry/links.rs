@@ -5,7 +5,7 @@ use super::setting::Setting;
 use super::shown::Shown;
 use crate::settings::Residency;
 
-pub(super) const LINKS: [Setting; 11] = [
+pub(super) const LINKS: [Setting; 13] = [
     Setting {
         key: Key::LinksCodeLength,
         name: "links.code_length",
@@ -137,5 +137,27 @@ pub(super) const LINKS: [Setting; 11] = [
         secret: false,
         doc: "Requests with a path behind the short code, as in /abc/more. off: 404. append: redirect to the destination with that path behind its own. ignore: redirect to the destination.",
         show: |settings| Shown::text(settings.paths.extra_path.as_str()),
+    },
+    Setting {
+        key: Key::LinksMultiSegmentSlugs,
+        name: "links.multi_segment_slugs",
+        env: "CAROM_LINKS_MULTI_SEGMENT_SLUGS",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Custom slugs may have slashes, as in docs/2026/start. Without it, such slugs cannot be created, but those that exist still redirect. Must be the same on all nodes of a fleet.",
+        show: |settings| Shown::plain(settings.slugs.multi_segment),
+    },
+    Setting {
+        key: Key::LinksSlugCase,
+        name: "links.slug_case",
+        env: "CAROM_LINKS_SLUG_CASE",
+        flag: None,
+        kind: "sensitive or insensitive",
+        default: Some("sensitive"),
+        secret: false,
+        doc: "Treatment of upper and lower case in slugs. insensitive: new custom slugs are stored in lower case, and a slug without a link of its own finds that of its form in lower case. Must be the same on all nodes of a fleet.",
+        show: |settings| Shown::text(settings.slugs.case.as_str()),
     },
 ];

@@ -64,7 +64,7 @@ export const form = {
   forwardQuery: "Forward query string",
   crawlable: "Allow crawlers (robots.txt)",
   slug: "Custom slug",
-  slugHint: "Letters, digits, - and _. Leave empty to generate one.",
+  slugHint: "Letters, digits, - and _, and / if links.multi_segment_slugs is on. Leave empty to generate one.",
   domain: "Domain",
   defaultDomain: "Default domain",
   private: "Unguessable slug (16 random characters)",

@@ -28,6 +28,8 @@ local function accepted(state)
     if old and is_link(old) and claim(old) ~= claim(state) then
         told[5], told[6] = 'o', string.sub(old, 2, 33)
     end
+    -- Versions before slugs with slashes cannot read the code: by the capital letter, they compare the partition later.
+    if string.find(code, '/', 1, true) then told[#told + 1] = 'S' told[#told + 1] = '1' end
     -- The stream first: if its key has another type, the script fails before anything has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
     redis.call('SET', state_key, state)
@@ -36,7 +38,7 @@ end
 
 local function same()
     local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-    -- The fields of an entry are c, v and perhaps o, in this order.
+    -- The fields of an entry are c, v and perhaps o and S, in this order.
     return {'same', '', last[1] and last[1][1] or '', last[1] and last[1][2][4] or ''}
 end
 

@@ -308,8 +308,11 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
     Ok(Changed { verdict, echo })
 }
 
+/// The field of entries whose code has slashes, which versions before format 3 cannot read.
+const SLASHES_FIELD: &str = "S";
+
 /// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
-/// letter is one that a reader must understand, and no version has one yet.
+/// letter is one that a reader must understand.
 fn entries(answer: &Value) -> Vec<StreamEntry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
@@ -321,7 +324,10 @@ fn entries(answer: &Value) -> Vec<StreamEntry> {
         };
         let code = field("c").and_then(|code| Code::from_key(&code).ok());
         let displaced = field("o").and_then(|text| version(&text));
-        let is_capital = |name: &Value| text(name).starts_with(|first: char| first.is_ascii_uppercase());
+        let is_capital = |name: &Value| {
+            let name = text(name);
+            name != SLASHES_FIELD && name.starts_with(|first: char| first.is_ascii_uppercase())
+        };
         #[cfg(feature = "next-format")]
         let is_capital = |name: &Value| is_capital(name) && !carom_model::replication::formats::next::is_on();
         let is_newer = fields.chunks_exact(2).any(|pair| is_capital(&pair[0]));

@@ -7,5 +7,8 @@ pub const FIRST: u32 = 1;
 /// accepts rules once all live nodes read it.
 pub const RULES: u32 = 2;
 
+/// The first format with slashes in slugs. A node creates such links once all live nodes read it.
+pub const SLASHES: u32 = 3;
+
 /// The newest format that this version reads, and writes once all live nodes read it.
-pub const NEWEST: u32 = RULES;
+pub const NEWEST: u32 = SLASHES;
