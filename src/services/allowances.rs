@@ -24,6 +24,7 @@ use super::visits::VisitReader;
 use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
+use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::{Link, Origin};
 use carom_model::redirect::Lookup;
 use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
@@ -265,6 +266,9 @@ impl Allowances {
         };
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };
+        // All nodes of a fleet know the visits from before an import, so each takes them off the maximum.
+        let earlier = link.labels.earlier_visits.map_or(0, EarlierVisits::total);
+        let max = u64::from(max.get()).saturating_sub(earlier);
         let of = identity(&link);
         let stored =
             stored.filter(|stored| stored.of == of).unwrap_or(StoredAllowance { of, ..StoredAllowance::default() });

@@ -8,6 +8,7 @@
 //!
 //! [`planner`] decides conflicts over a code. The writer reaches cores only through mailboxes.
 
+mod earlier_visits;
 pub(super) mod idempotency;
 pub mod planner;
 pub mod similar_urls;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeHasher, CoreCount, owner};
 
+use self::earlier_visits::EarlierSums;
 use self::planner::{CommitEffect, CommitPlanner, Conflict, Writes, refused};
 use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
@@ -108,6 +110,7 @@ struct Writer {
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
     outbox: Outbox,
+    earlier: EarlierSums,
     /// True if states may be committed but not synced. True at the start, because the last process may have left some.
     unsynced: bool,
     /// True once an order from the streams was dropped. All further ones are dropped too, until the follower reads the
@@ -129,6 +132,7 @@ impl Writer {
             bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
             outbox,
+            earlier: EarlierSums::default(),
             unsynced: true,
             skips_stream: false,
             #[cfg(feature = "faults")]
@@ -274,6 +278,7 @@ impl Writer {
         let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
         gone.for_each(|(code, _)| batch.remove_allowance(code));
         ended.iter().for_each(|ended| batch.end_visits(ended));
+        self.earlier.put(&self.setup.links, &mut batch, &writes.earlier)?;
         // A link stays changeable even if its history cannot be read.
         if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
             self.setup.stats.store_errors.add_shared(1);

@@ -1,6 +1,7 @@
 //! A link with all its stored properties, owned, as the API, the store and the commands use it.
 
 pub mod creator_links;
+pub mod earlier_visits;
 pub mod history;
 pub mod labels;
 pub mod patch;
@@ -132,7 +133,7 @@ pub struct UrlKey(pub u64);
 
 impl UrlKey {
     /// Hashes the properties that equivalent links share: all but titles, app versions, scheduled deletions,
-    /// idempotency keys and unknown fields.
+    /// idempotency keys, earlier visits and unknown fields.
     pub fn of(target: &str, policy: &Policy, labels: &LinkLabels) -> UrlKey {
         // Destructured without `..`, so that a new property causes a compile error here. A property at its default adds
         // no bytes, which keeps the keys of existing links stable.
@@ -149,6 +150,7 @@ impl UrlKey {
             delete_at_ms: _,
             idempotency: _,
             rules,
+            earlier_visits: _,
             unknown: _,
         } = labels;
         let app = app.as_ref().map_or("", |app| app.as_str());

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use crate::access::AppName;
 use crate::destination::hosts::host_of;
 use crate::domains::{Domain, DomainName, Domains, Targets, UnknownHost};
+use crate::link::earlier_visits::{EARLIER_VISITS_MAX, EarlierVisits};
 use crate::link::labels::{self, LinkLabels, Tags};
 use crate::link::record::Tombstone;
 use crate::link::record::unknown::UnknownFields;
@@ -102,9 +103,10 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
     let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
     let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
     let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
+    let visits = proptest::option::of((1..EARLIER_VISITS_MAX, any::<u64>()));
     let unknown = proptest::option::of((100u8.., any::<[u8; 3]>()));
-    (title, tags, any::<(bool, bool)>(), app, any_domain(), any_rules(), unknown).prop_map(
-        |(text, tags, (crawlable, default_expiry), (app, app_version), domain, rules, unknown)| LinkLabels {
+    (title, tags, any::<(bool, bool)>(), app, any_domain(), any_rules(), (visits, unknown)).prop_map(
+        |(text, tags, (crawlable, default_expiry), (app, app_version), domain, rules, (visits, unknown))| LinkLabels {
             title: text.and_then(|text| labels::title(&text).expect("a valid title")),
             tags: Tags::of(tags.iter().map(String::as_str)).expect("valid tags"),
             crawlable,
@@ -113,6 +115,7 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
             app_version,
             domain,
             rules,
+            earlier_visits: visits.and_then(|(total, bots)| EarlierVisits::new(total, bots)),
             unknown: unknown.map(|(tag, value)| UnknownFields::of(tag, &value)).unwrap_or_default(),
             ..LinkLabels::default()
         },

@@ -258,6 +258,8 @@ fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
         delete_at_ms: _,
         idempotency: _,
         rules,
+        // Visits do not tell links apart: an import adds them to new links only.
+        earlier_visits: _,
         unknown: _,
     } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();

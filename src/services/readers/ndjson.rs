@@ -16,14 +16,12 @@ use carom_model::dates::{self, DateError};
 use carom_model::destination::long_url::{Authority, LongUrl, LongUrlError};
 use carom_model::domains::{DomainName, DomainNameError, Domains};
 use carom_model::link::Origin;
+use carom_model::link::earlier_visits::EARLIER_VISITS_MAX;
 use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
 use carom_model::link::record::LinkRef;
 use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
 use carom_model::visits::tally::VisitCounts;
-
-/// The most visits that a line counts. The sums of all links stay far from overflow.
-const VISITS_MAX: u64 = 1 << 48;
 
 /// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -242,6 +240,8 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
             Some(rules) => read_rules(&rules, own).map_err(LineError::Rules)?,
             None => RedirectRules::default(),
         },
+        // An import into a data directory stores visits beside the link.
+        earlier_visits: None,
         unknown: UnknownFields::default(),
     };
     let code = code.map(|code| code.within(labels.domain_id()));
@@ -257,7 +257,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         max_visits: raw.max_visits.or(meta.max_visits),
     };
     let visits = raw.visits_summary.map_or(VisitCounts::default(), |RawVisits { total, bots }| {
-        let total = total.min(VISITS_MAX);
+        let total = total.min(EARLIER_VISITS_MAX);
         VisitCounts { total, bots: bots.min(total) }
     });
     Ok(Line { code, target, policy, created_ms, origin, labels, visits })
@@ -409,6 +409,7 @@ mod tests {
                 delete_at_ms: None,
                 idempotency: None,
                 rules: labels.rules.encoded(),
+                earlier_visits: labels.earlier_visits,
                 unknown: UnknownRef::default(),
                 policy,
                 target,
@@ -432,7 +433,7 @@ mod tests {
             prop_assert_eq!(value["title"].as_str(), title);
             if let Ok(line) = read(&out, &[], &domains()) {
                 let default_expiry = default_expiry && policy.valid_until_ms.is_some();
-                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, unknown: UnknownFields::default(), ..link.labels }));
+                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, earlier_visits: None, unknown: UnknownFields::default(), ..link.labels }));
             }
         }
 
@@ -457,6 +458,7 @@ mod tests {
             delete_at_ms: None,
             idempotency: None,
             rules: &[],
+            earlier_visits: None,
             unknown: UnknownRef::default(),
             policy,
             target: "https://example.org/?a=%22b%22",

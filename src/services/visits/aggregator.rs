@@ -258,7 +258,9 @@ impl VisitAggregator {
                 }
                 rows => rows?,
             };
-            rows.iter().filter(|row| is_of(self, row.place.slot)).for_each(|row| batch.remove_visits(&row.key));
+            // The writer removes visits from before an import, in the commit that ends the link.
+            let rows = rows.iter().filter(|row| !row.place.is_earlier() && is_of(self, row.place.slot));
+            rows.for_each(|row| batch.remove_visits(&row.key));
         }
         if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
     }
@@ -461,9 +463,10 @@ impl VisitAggregator {
         Ok(counts)
     }
 
-    /// True if a row counts: its log has a mark, and no snapshot of its origin is unfinished or has replaced it.
+    /// True if a row counts: its log has a mark, and no snapshot of its origin is unfinished or has replaced it. Visits
+    /// from before an import always count.
     fn is_live(&self, row: &VisitRow) -> bool {
-        row.place.log <= self.folded && self.fleet.table().is_counted(row.place.slot)
+        row.place.is_earlier() || row.place.log <= self.folded && self.fleet.table().is_counted(row.place.slot)
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.

@@ -21,7 +21,7 @@ use carom_shards::Code;
 
 pub(super) use self::answers::refused;
 use self::answers::{AcceptedAnswer, NEWER, NONSENSE, NOT_IN_REDIS, UNREADABLE, change_of};
-pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
+pub use self::writes::{CodeState, CommitEffect, Conflict, EarlierChange, Writes};
 use super::similar_urls::ReuseCandidates;
 use crate::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriteFailure, WriterAnswer,
@@ -252,6 +252,7 @@ impl<'o> CommitPlanner<'o> {
                 writes.relisted.extend(IndexedChange::of(link_of(&before), link_of(&after)));
                 writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
                 writes.note_unread(code, &before, &after);
+                writes.note_earlier_visits(code, &before, &after, ended);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }

@@ -7,6 +7,7 @@ use carom_shards::DomainId;
 use crate::access::app_name::AppName;
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
+use crate::link::earlier_visits::EarlierVisits;
 use crate::link::record::unknown::UnknownFields;
 use crate::link::rules::RedirectRules;
 
@@ -80,6 +81,8 @@ pub struct LinkLabels {
     pub idempotency: Option<Idempotency>,
     /// Other destinations for some visitors. A core keeps a link with rules beside its map.
     pub rules: RedirectRules,
+    /// The visits that the link had before it was imported into a running service.
+    pub earlier_visits: Option<EarlierVisits>,
     /// Fields of a later version, which this version keeps and does not interpret.
     pub unknown: UnknownFields,
 }

@@ -187,8 +187,16 @@ mod tests {
                 delete_at_ms: None,
             };
             let Link { code, created_ms, origin, version, .. } = link;
-            let LinkLabels { app, app_version, domain, unknown, .. } = link.labels.clone();
-            let labels = LinkLabels { default_expiry: false, app, app_version, domain, unknown, ..other.labels.clone() };
+            let LinkLabels { app, app_version, domain, earlier_visits, unknown, .. } = link.labels.clone();
+            let labels = LinkLabels {
+                default_expiry: false,
+                app,
+                app_version,
+                domain,
+                earlier_visits,
+                unknown,
+                ..other.labels.clone()
+            };
             prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
     }

@@ -27,6 +27,7 @@ use self::form::checksum;
 use crate::access::app_name::{AppName, is_app_version};
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
+use crate::link::earlier_visits::EarlierVisits;
 use crate::link::labels::{LinkLabels, Tags};
 use crate::link::record::unknown::{UnknownRef, is_unknown};
 use crate::link::rules::RedirectRules;
@@ -76,6 +77,8 @@ pub struct LinkRef<'a> {
     pub idempotency: Option<Idempotency>,
     /// The redirect rules in their stored form; empty without any.
     pub rules: &'a [u8],
+    /// The visits before an import, as in [`LinkLabels::earlier_visits`].
+    pub earlier_visits: Option<EarlierVisits>,
     /// Fields of a later version.
     pub unknown: UnknownRef<'a>,
 }
@@ -107,6 +110,7 @@ impl LinkRef<'_> {
             delete_at_ms: self.delete_at_ms,
             idempotency: self.idempotency,
             rules: self.rules(),
+            earlier_visits: self.earlier_visits,
             unknown: self.unknown.to_fields(),
         }
     }
@@ -133,6 +137,7 @@ impl LinkRef<'_> {
             && self.delete_at_ms == link.labels.delete_at_ms
             && self.idempotency == link.labels.idempotency
             && self.rules == link.labels.rules.encoded()
+            && self.earlier_visits == link.labels.earlier_visits
             && self.unknown.to_fields() == link.labels.unknown
     }
 }
@@ -264,6 +269,7 @@ struct Fields<'a> {
     delete_at_ms: Option<u64>,
     idempotency: Option<Idempotency>,
     rules: Option<&'a [u8]>,
+    earlier_visits: Option<EarlierVisits>,
     unknown: UnknownRef<'a>,
 }
 
@@ -308,6 +314,7 @@ impl<'a> Fields<'a> {
             tag::RULES => {
                 once(&mut self.rules, Some(bytes).filter(|bytes| RedirectRules::from_encoded(bytes).is_some()))
             }
+            tag::EARLIER_VISITS => once(&mut self.earlier_visits, EarlierVisits::from_bytes(bytes)),
             tag::TARGET => None,
             _ => Some(()),
         }
@@ -352,6 +359,7 @@ impl<'a> Fields<'a> {
                     delete_at_ms: self.delete_at_ms,
                     idempotency: self.idempotency,
                     rules: self.rules.unwrap_or_default(),
+                    earlier_visits: self.earlier_visits,
                     unknown: self.unknown,
                 }))
             }
@@ -513,6 +521,7 @@ mod tests {
             (tag::ARCHIVED, &[1]),
             (tag::TITLE, b"\xff"),
             (tag::TAGS, b"\xff"),
+            (tag::EARLIER_VISITS, &[0; 16]),
         ] {
             let mut value = Vec::new();
             let mut writer = Writer::begin(&mut value, VERSION);

@@ -3,8 +3,6 @@
 //! Visits are granted in *shares*, so that most of them need not wait for the disk. The stored number is an upper bound
 //! of the visits that were granted. A crash loses at most the rest of a share.
 
-use std::num::NonZeroU32;
-
 /// Maximum number of visits of one share: the most that a crash can take from a link.
 pub const SHARE_MAX: u64 = 1_024;
 
@@ -44,10 +42,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Resumes the share of a link from its stored numbers and its visits so far. `shared` is true if other nodes grant
+    /// Resumes the share of a link from its maximum, its stored numbers and its visits so far. `shared` is true if other nodes grant
     /// visits, too; a lowered maximum then takes back visits that this node holds.
-    pub fn resume(max: NonZeroU32, stored: StoredAllowance, followed: u64, shared: bool) -> Share {
-        let max = u64::from(max.get());
+    pub fn resume(max: u64, stored: StoredAllowance, followed: u64, shared: bool) -> Share {
         let made = (stored.taken - stored.parked.min(stored.taken)).max(followed);
         let parked = stored.parked.min(stored.taken);
         let parked = if !shared {
@@ -150,7 +147,7 @@ mod tests {
             before in 0u64..50,
             steps in proptest::collection::vec(any_step(), 1..60),
         ) {
-            let resume = |max: u32, stored, followed| Share::resume(NonZeroU32::new(max).unwrap(), stored, followed, false);
+            let resume = |max: u32, stored, followed| Share::resume(u64::from(max), stored, followed, false);
             let of = LinkIdentity { created_ms: 1, claim: 2 };
             let (mut max, mut followed, mut killed) = (first, before, false);
             let mut stored = StoredAllowance { of, ..StoredAllowance::default() };
@@ -201,9 +198,7 @@ mod tests {
     #[test]
     fn a_fleet_takes_back_what_a_lower_maximum_does_not_allow() {
         let of = LinkIdentity::default();
-        let share = |max: u32| {
-            Share::resume(NonZeroU32::new(max).unwrap(), StoredAllowance { of, taken: 80, parked: 5 }, 75, true)
-        };
+        let share = |max: u32| Share::resume(u64::from(max), StoredAllowance { of, taken: 80, parked: 5 }, 75, true);
         assert!(share(100).has_parked() && !share(79).has_parked());
         assert_eq!((share(100).taken(), share(79).wanted(3), share(90).wanted(3)), (80, 0, 3));
     }

@@ -4,6 +4,9 @@
 //! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
 //! the number of the log. Without a fleet, it is zero.
 //!
+//! The visits that a link had before it was imported into a running node have a row of their own
+//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link.
+//!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.
 
@@ -19,7 +22,7 @@ use super::handles::{Batch, Links, sealed, unsealed};
 use crate::error::StoreError;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
-use carom_model::visits::tally::TallyRow;
+use carom_model::visits::tally::{TallyRow, VisitCounts};
 
 /// Key of the number of the last log whose rows are all stored.
 const FOLDED: &str = "visits_folded";
@@ -60,7 +63,16 @@ impl RowPlace {
         RowPlace { hour: 0, slot, log: 0 }
     }
 
-    /// True if the row is a merged history.
+    /// The position of the visits that a link had before it was imported into a running node, and of their sums. The
+    /// writer sets such a row in the commit that stores the link. The row is never merged or sent to another node.
+    pub const EARLIER: RowPlace = RowPlace { hour: 0, slot: 0, log: 1 };
+
+    /// True if the row has visits from before an import.
+    pub fn is_earlier(self) -> bool {
+        self == RowPlace::EARLIER
+    }
+
+    /// True if the value of the row is a history.
     pub fn is_together(self) -> bool {
         self.hour == 0
     }
@@ -158,6 +170,18 @@ impl Batch {
         self.inner.remove(&self.visits, Slice::from(key));
     }
 
+    /// Sets the visits that a link had before its import, or a sum of such visits.
+    pub fn put_earlier_visits(&mut self, name: &[u8], counts: VisitCounts) {
+        let mut value = Vec::new();
+        History { all: TallyRow::from(counts), ..History::default() }.encode(&mut value);
+        self.put_visits(name, RowPlace::EARLIER, &value);
+    }
+
+    /// Removes the visits that a link had before its import.
+    pub fn remove_earlier_visits(&mut self, name: &[u8]) {
+        self.inner.remove(&self.visits, key(name, RowPlace::EARLIER));
+    }
+
     /// Records the end of a link, whose visits are to be removed.
     pub fn end_visits(&mut self, ended: &Ended) {
         self.inner.insert(&self.visits, ended.key(), []);
@@ -226,6 +250,16 @@ impl Links {
     pub fn visits_of(&self, name: &[u8]) -> Result<Vec<VisitRow>, StoreError> {
         let prefix = [name, &[END]].concat();
         self.visits.prefix(prefix).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
+    /// Returns the visits that a link had before its import, or a sum of such visits; `None` without any.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn earlier_visits(&self, name: &[u8]) -> Result<Option<VisitCounts>, StoreError> {
+        let Some(value) = self.visits.get(key(name, RowPlace::EARLIER))? else { return Ok(None) };
+        let damaged = || StoreError::Damaged(format!("earlier visits of {}", name.escape_ascii()));
+        History::decode(&value).map(|history| Some(history.all.counts)).ok_or_else(damaged)
     }
 
     /// Returns the rows of all subjects from one name to another of the same length, inclusive.

@@ -169,7 +169,7 @@ impl VisitAggregator {
         }));
     }
 
-    /// Returns the visits that this node has counted itself.
+    /// Returns the visits that this node has counted itself. Those from before an import are not among them.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -177,7 +177,7 @@ impl VisitAggregator {
         let (own, subject) = (self.fleet.own_slot(), Subject::Link(code));
         let mut counts = VisitCounts::default();
         for row in self.links.visits_of(&subject.name())? {
-            if row.place.slot == own && self.is_live(&row) {
+            if row.place.slot == own && !row.place.is_earlier() && self.is_live(&row) {
                 counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }

@@ -37,7 +37,8 @@ impl VisitAggregator {
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
         counted.iter().for_each(|row| self.leaders.look_at(&row.name, row.place.is_together(), &row.value));
         let mut batch = self.links.batch();
-        let disused = rows.iter().filter(|row| self.fleet.table().is_disused(row.place.slot));
+        let disused =
+            rows.iter().filter(|row| !row.place.is_earlier() && self.fleet.table().is_disused(row.place.slot));
         disused.for_each(|row| batch.remove_visits(&row.key));
         if !batch.is_empty() {
             self.links.commit(batch)?;
@@ -51,7 +52,8 @@ impl VisitAggregator {
     }
 
     fn merge_rows(&mut self, name: &[u8]) -> Result<(), StoreError> {
-        let rows: Vec<VisitRow> = self.links.visits_of(name)?.into_iter().filter(|row| self.is_live(row)).collect();
+        let may_merge = |row: &VisitRow| !row.place.is_earlier() && self.is_live(row);
+        let rows: Vec<VisitRow> = self.links.visits_of(name)?.into_iter().filter(may_merge).collect();
         let mut slots: Vec<OriginSlot> = rows.iter().map(|row| row.place.slot).collect();
         slots.sort_unstable();
         slots.dedup();

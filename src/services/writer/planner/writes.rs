@@ -9,8 +9,9 @@ use crate::bridge::{LinkChange, RemovalResult, WriterReply};
 use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::events::LinkEvent;
+use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::history::Edit;
-use carom_model::link::{DueEvent, UrlEntry, Version};
+use carom_model::link::{DueEvent, Link, UrlEntry, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::rules;
@@ -106,6 +107,22 @@ pub struct Conflict {
     pub kept: Version,
 }
 
+/// A change to the visits that links had before their import.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EarlierChange {
+    /// The commit stores a link that brings visits along.
+    Arrives {
+        /// The link.
+        link: Arc<Link>,
+        /// The visits.
+        visits: EarlierVisits,
+        /// True if the state before could not be read, so that the visits may be stored already.
+        may_be_stored: bool,
+    },
+    /// The link of this code has no such visits any more.
+    Leaves(Code),
+}
+
 /// The writes of a commit.
 #[derive(Debug, Default)]
 pub struct Writes {
@@ -127,6 +144,8 @@ pub struct Writes {
     pub limited: Vec<(Code, bool)>,
     /// Codes whose link has ended, so that its visits are dropped.
     pub ended: Vec<Code>,
+    /// Changes to the visits that links had before their import.
+    pub earlier: Vec<EarlierChange>,
     /// Links that were created with an idempotency key: the hash of the key, the creation time, and the code.
     pub created_with: Vec<(IdempotencyHash, u64, Code)>,
     /// Entries for the history of links.
@@ -154,7 +173,28 @@ impl Writes {
         }
     }
 
-    /// True if there is nothing to write. `limited`, `ended`, `created_with` and `edits` are filled only for codes in
+    /// Notes the visits from before an import that come or go with the link of a code. `ended` is true if the code was
+    /// without a link at some point of the commit.
+    pub(super) fn note_earlier_visits(&mut self, code: Code, before: &CodeState, after: &CodeState, ended: bool) {
+        let is_unreadable =
+            |state: &CodeState| matches!(state, CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_));
+        // A link with a state that only a later version can decode keeps its visits.
+        if is_unreadable(after) {
+            return;
+        }
+        let before_visits = earlier_of(before).map(|(_, visits)| visits);
+        match earlier_of(after) {
+            Some((link, visits)) if ended || before_visits != Some(visits) => {
+                let may_be_stored = is_unreadable(before) && !ended;
+                self.earlier.push(EarlierChange::Arrives { link: Arc::clone(link), visits, may_be_stored });
+            }
+            Some(_) => {}
+            None if before_visits.is_some() || is_unreadable(before) => self.earlier.push(EarlierChange::Leaves(code)),
+            None => {}
+        }
+    }
+
+    /// True if there is nothing to write. `limited`, `ended`, `earlier`, `created_with` and `edits` are filled only for codes in
     /// `states`, and `unread_more` only changes with `unread`, so this need not check them.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
@@ -185,10 +225,54 @@ pub(super) struct Removals {
     pub(super) removal: Option<RemovalResult>,
 }
 
+/// Returns a link with the visits that it had before its import.
+fn earlier_of(stored: &CodeState) -> Option<(&Arc<Link>, EarlierVisits)> {
+    match stored {
+        CodeState::Held(State::Link(link)) => link.labels.earlier_visits.map(|visits| (link, visits)),
+        _ => None,
+    }
+}
+
 /// Returns the entry of a link in the index of long URLs.
 pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
     match stored {
         CodeState::Held(State::Link(link)) => Some(link.url_entry()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+
+    #[test]
+    fn earlier_visits_come_and_go_with_their_link() {
+        let with = |total| {
+            let mut link = link("abc", Origin::Custom);
+            link.labels.earlier_visits = EarlierVisits::new(total, 0);
+            CodeState::Held(State::Link(Arc::new(link)))
+        };
+        let code = Code::parse(b"abc").unwrap();
+        let noted = |before: &CodeState, after: &CodeState, ended| {
+            let mut writes = Writes::default();
+            writes.note_earlier_visits(code, before, after, ended);
+            writes.earlier.pop().map(|change| match change {
+                EarlierChange::Arrives { visits, may_be_stored, .. } => (visits.total(), may_be_stored),
+                EarlierChange::Leaves(_) => (0, false),
+            })
+        };
+        assert_eq!(noted(&CodeState::Absent, &with(5), false), Some((5, false)));
+        assert_eq!(noted(&with(5), &with(5), false), None, "a change of the link counts nothing again");
+        assert_eq!(noted(&with(5), &with(5), true), Some((5, false)), "another link with as many visits");
+        assert_eq!(noted(&with(5), &with(7), false), Some((7, false)));
+        assert_eq!(noted(&with(5), &with(0), false), Some((0, false)));
+        assert_eq!(noted(&with(5), &CodeState::Absent, true), Some((0, false)));
+        assert_eq!(noted(&CodeState::Absent, &with(0), false), None);
+        let unread = CodeState::Unread(b"a later state"[..].into());
+        assert_eq!(noted(&with(5), &unread, false), None, "the link goes on");
+        assert_eq!(noted(&unread, &with(5), false), Some((5, true)));
+        assert_eq!(noted(&CodeState::Damaged, &CodeState::Absent, true), Some((0, false)));
     }
 }

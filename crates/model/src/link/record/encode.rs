@@ -79,6 +79,9 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     if link.has_rules() {
         writer.field(tag::RULES, link.labels.rules.encoded());
     }
+    if let Some(visits) = link.labels.earlier_visits {
+        writer.field(tag::EARLIER_VISITS, &visits.to_bytes());
+    }
     writer.unknown(&link.labels.unknown);
     writer.finish(key);
 }

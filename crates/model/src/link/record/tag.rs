@@ -28,3 +28,4 @@ pub(in crate::link::record) const DELETE_AT_MS: u8 = 22;
 pub(in crate::link::record) const IDEMPOTENCY: u8 = 23;
 /// Only in records of [`VERSION_RULES`](super::form::VERSION_RULES), which all have it.
 pub(in crate::link::record) const RULES: u8 = 24;
+pub(in crate::link::record) const EARLIER_VISITS: u8 = 25;

@@ -10,5 +10,9 @@ pub const RULES: u32 = 2;
 /// The first format with slashes in slugs. A node creates such links once all live nodes read it.
 pub const SLASHES: u32 = 3;
 
+/// The first format whose readers count the visits that imported links had before
+/// ([`EarlierVisits`](crate::link::earlier_visits::EarlierVisits)). A node accepts such links once all live nodes read it.
+pub const EARLIER_VISITS: u32 = 3;
+
 /// The newest format that this version reads, and writes once all live nodes read it.
-pub const NEWEST: u32 = SLASHES;
+pub const NEWEST: u32 = 3;
