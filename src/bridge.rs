@@ -66,14 +66,17 @@ use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
 use carom_tls::identity::TlsIdentity;
 
-/// Path of the bulk import, whose requests may have bodies of any length.
+/// Path of the bulk creation, whose requests may have bodies of any length.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
 
 /// Path of changes and deletions of many links, one a line.
 pub const CHANGES_PATH: &str = "/rest/v3/short-urls/bulk/changes";
 
+/// Path of imports, with one link a line.
+pub const IMPORT_PATH: &str = "/rest/v3/short-urls/bulk/import";
+
 /// Paths whose requests may have bodies of any length.
-pub const STREAM_PATHS: &[&str] = &[BULK_PATH, CHANGES_PATH];
+pub const STREAM_PATHS: &[&str] = &[BULK_PATH, CHANGES_PATH, IMPORT_PATH];
 
 /// A request of a core to the readers of the store.
 #[derive(Debug)]

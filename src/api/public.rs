@@ -162,6 +162,7 @@ impl Context {
             // Links with these slugs are reached under `%62ulk` and `%65xport`.
             ["v3", "short-urls", "bulk"] => self.create_bulk(request).await,
             ["v3", "short-urls", "bulk", "changes"] => self.change_bulk(request).await,
+            ["v3", "short-urls", "bulk", "import"] => self.import_bulk(request).await,
             ["v3", "short-urls", "bulk", "matching"] => self.edit_matching(request).await,
             ["v3", "short-urls", "export"] => self.export(&method, query),
             ["v3", "short-urls", code] => {

@@ -54,6 +54,9 @@ struct EditReport<'r> {
     short_code: Option<&'r str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<&'r str>,
+    /// True if an imported link was there already.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unchanged: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Map<String, Value>>,
     /// True on the last result of a request that ended early: this line and all later ones were not processed.
@@ -193,14 +196,33 @@ pub(super) fn push_result(target: &EditTarget, result: &Result<(), Problem>, out
         }
     };
     let domain = target.domain.as_ref().map(DomainName::as_str);
-    push(&EditReport { line: target.line, status, short_code: Some(&slug), domain, error, ended: false }, out);
+    let unchanged = false;
+    push(
+        &EditReport { line: target.line, status, short_code: Some(&slug), domain, unchanged, error, ended: false },
+        out,
+    );
+}
+
+/// Appends the result of an imported link, which is true if the link was there already.
+pub(super) fn push_import(line: u64, link: &Link, outcome: Result<bool, Problem>, out: &mut Vec<u8>) {
+    let slug = link.code.as_slug().to_string();
+    let domain = link.labels.domain.as_ref().map(DomainName::as_str);
+    let (status, unchanged, error) = match outcome {
+        Ok(unchanged) => (200, unchanged, None),
+        Err(problem) => {
+            let (status, members) = problem.into_parts();
+            (status.as_u16(), false, Some(members))
+        }
+    };
+    push(&EditReport { line, status, short_code: Some(&slug), domain, unchanged, error, ended: false }, out);
 }
 
 /// Appends a result for a line that names no link. With `ended`, later lines are not processed.
 pub(super) fn push_refusal(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
     let (status, members) = problem.into_parts();
     let error = Some(members);
-    push(&EditReport { line, status: status.as_u16(), short_code: None, domain: None, error, ended }, out);
+    let status = status.as_u16();
+    push(&EditReport { line, status, short_code: None, domain: None, unchanged: false, error, ended }, out);
 }
 
 fn push(entry: &impl Serialize, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ use hyper::Method;
 use super::routes::{MATCHING_PATH, SINGLE_STEP_PATH, route_of};
 use crate::api::problem::Invalid;
 use crate::api::query::pairs;
-use crate::bridge::{BULK_PATH, CHANGES_PATH};
+use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 
 /// Paths and methods of the REST API, each with its query parameters. `[]` marks a list.
 const PARAMETERS: &[(&str, &str, &[&str])] = &[
@@ -37,6 +37,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ),
     (BULK_PATH, "POST", &["dryRun"]),
     (CHANGES_PATH, "POST", &["dryRun"]),
+    (IMPORT_PATH, "POST", &["dryRun"]),
     (
         MATCHING_PATH,
         "POST",

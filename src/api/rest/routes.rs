@@ -9,7 +9,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, empty, with};
-use crate::bridge::{BULK_PATH, CHANGES_PATH};
+use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 
 /// Path of the creation with one `GET`.
 pub(super) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
@@ -39,6 +39,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls", "GET, HEAD, POST"),
     (BULK_PATH, "POST"),
     (CHANGES_PATH, "POST"),
+    (IMPORT_PATH, "POST"),
     (MATCHING_PATH, "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     (SINGLE_STEP_PATH, "GET"),

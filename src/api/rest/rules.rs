@@ -89,6 +89,14 @@ fn described(link: &Link) -> Value {
     json!({ "defaultLongUrl": link.target, RULES: link.labels.rules.to_json() })
 }
 
+/// Reads a list of rules.
+///
+/// # Errors
+/// Every field that is invalid, by its path.
+pub(super) fn read_list(list: Value, bounds: &Bounds<'_>) -> Result<RedirectRules, Vec<Invalid>> {
+    read(&Map::from_iter([(RULES.to_owned(), list)]), bounds)
+}
+
 /// Reads the rules of a request.
 ///
 /// # Errors

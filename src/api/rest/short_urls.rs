@@ -49,7 +49,7 @@ const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed"
 const NEEDS_REDIS: &str = "this request needs Redis, which does not answer";
 
 /// Reason that clients get if their link does not fit into memory.
-const UNSERVED: &str =
+pub(super) const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
 /// A link to show, with its visits where they are known.

@@ -14,6 +14,7 @@ const LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten";
 const BULK: &str = "/rest/v3/short-urls/bulk";
 const CHANGES: &str = "/rest/v3/short-urls/bulk/changes";
+const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 const MATCHING: &str = "/rest/v3/short-urls/bulk/matching";
 const EXPORT: &str = "/rest/v3/short-urls/export";
 
@@ -59,6 +60,7 @@ impl Two {
 fn body_of(path: &str, method: &str) -> (&'static str, String) {
     match (path, method) {
         (CHANGES, _) => (LINES, json!({"shortCode": "x", "delete": true}).to_string()),
+        (IMPORT, _) => (LINES, json!({"shortCode": "x", "longUrl": "https://example.org/x"}).to_string()),
         (MATCHING, _) => (JSON, json!({"delete": true}).to_string()),
         (BULK, _) => (LINES, json!({"longUrl": "https://example.org/x"}).to_string()),
         (_, "post") => (JSON, json!({"longUrl": "https://example.org/x"}).to_string()),

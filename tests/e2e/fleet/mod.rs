@@ -10,6 +10,7 @@ mod dedupe;
 mod domains;
 mod expiry;
 mod idempotency;
+mod imports;
 mod keys;
 mod launcher;
 mod membership;

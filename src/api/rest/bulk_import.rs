@@ -1,0 +1,303 @@
+//! Imports of links into a running service, one per line: `POST /rest/v3/short-urls/bulk/import`.
+//!
+//! An import says what no other request may: when a link was created, by which app, and how many visits it had. So it
+//! needs a key with the role `admin`, for all domains. The link and its visits are one record, and a line whose slug
+//! leads to its destination already changes nothing. So a repeated line creates no link and counts no visit twice.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, StatusCode};
+
+use super::bulk::{NDJSON, is_dry, is_ndjson};
+use super::bulk_edit::{no_answer, push_import, push_refusal};
+use super::import_line;
+use super::lines::{Line, Lines};
+use super::short_urls::{UNSERVED, refused, write_failed};
+use super::streaming::{Outlet, stream, yield_once};
+use crate::api::context::Context;
+use crate::api::fields;
+use crate::api::problem::Problem;
+use crate::api::response::{ApiResponse, answer_with};
+use crate::bridge::handle::LongKind;
+use crate::bridge::handle::long::LongRequest;
+use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest};
+use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_SLUGS_TRIED, IMPORT_LINE_MAX};
+use carom_model::access::Role;
+use carom_model::link::{Link, Reuse};
+use carom_model::replication::formats;
+
+/// Lines that are read before the task yields to others of the core.
+const LINES_PER_TURN: usize = 64;
+
+/// A line that was read.
+type ReadLine = (u64, Result<Arc<Link>, Problem>);
+
+/// The result of a link: true if it was there already.
+type ImportOutcome = Result<bool, Problem>;
+
+/// An event that continues a request.
+enum Event {
+    Bytes(Bytes),
+    BodyEnded,
+    BodyBroken,
+    MustEnd,
+}
+
+/// State of a running import.
+struct BulkImport {
+    context: Context,
+    dry: bool,
+    request: LongRequest,
+    body: Incoming,
+    lines: Lines,
+    is_over: bool,
+    /// Hashes of the slugs that earlier lines of a dry run would have taken, and of their destinations.
+    tried: HashMap<u64, u64>,
+    hasher: RandomState,
+}
+
+impl Context {
+    /// Handles `POST /rest/v3/short-urls/bulk/import`: stores the link of each line, with its creation date and visits.
+    pub(in crate::api) async fn import_bulk(&self, request: Request<Incoming>) -> ApiResponse {
+        match self.begin_import(request).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn begin_import(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
+        self.caller.needs_all(Role::Admin)?;
+        let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !is_ndjson(kind) {
+            return Err(Problem::not_lines());
+        }
+        let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
+        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
+        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut import = BulkImport {
+            context: self.clone(),
+            dry,
+            request: long,
+            body: request.into_body(),
+            lines: Lines::default(),
+            is_over: false,
+            tried: HashMap::new(),
+            hasher: RandomState::new(),
+        };
+        if waits {
+            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
+            match import.body.frame().await {
+                Some(Ok(frame)) => import.lines.push(&frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(Problem::body_broken()),
+                None => {}
+            }
+        }
+        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| import.run(outlet))))
+    }
+
+    /// Reads the link of a line.
+    fn import_of(&self, line: &[u8]) -> Result<Arc<Link>, Problem> {
+        let fields = fields::parse(line)?;
+        let now_ms = self.services.unix_ms();
+        let link = self.bounded(|bounds| import_line::read(fields, bounds, now_ms));
+        let link = link.map_err(|invalid| Problem::invalid(&invalid))?;
+        let cannot_read = |what: &str| {
+            let detail =
+                format!("A node of the fleet runs a version that cannot read {what}. Upgrade all nodes first.");
+            Problem::unavailable(detail)
+        };
+        if link.has_rules() && !self.fleet_reads(formats::RULES) {
+            return Err(cannot_read("redirect rules"));
+        }
+        if link.labels.earlier_visits.is_some() && !self.fleet_reads(formats::EARLIER_VISITS) {
+            return Err(cannot_read("the visits of imported links"));
+        }
+        Ok(Arc::new(link))
+    }
+
+    /// Stores links in one batch. Returns the result of each.
+    async fn import_all(&self, links: &[Arc<Link>]) -> Vec<ImportOutcome> {
+        let limited = |_: &Arc<Link>| self.caller.take_create().err().map(Err);
+        let mut outcomes: Vec<Option<ImportOutcome>> = links.iter().map(limited).collect();
+        let asked: Vec<usize> = (0..links.len()).filter(|&at| outcomes[at].is_none()).collect();
+        let mut answers = self.services.store_all(asked.len(), |at, ticket| StoreRequest::Create {
+            link: Arc::clone(&links[asked[at]]),
+            reuse: Reuse::Never,
+            ticket,
+        });
+        let answers: Vec<CreateAnswer> = poll_fn(|context| answers.poll(context)).await;
+        let mut taken = Vec::new();
+        for (&at, answer) in asked.iter().zip(answers) {
+            outcomes[at] = match answer {
+                CreateAnswer::Created => {
+                    self.caller.count_created();
+                    Some(Ok(false))
+                }
+                CreateAnswer::Taken => {
+                    taken.push(at);
+                    None
+                }
+                CreateAnswer::Existing { link: existing, .. } | CreateAnswer::Repeated { link: existing } => {
+                    Some(compared(&links[at], &existing))
+                }
+                CreateAnswer::Unserved => Some(Err(Problem::unavailable(UNSERVED))),
+                CreateAnswer::Failed(failure) => Some(Err(write_failed(&failure))),
+                // An import has no idempotency keys.
+                CreateAnswer::OtherRequest | CreateAnswer::RepeatedGone | CreateAnswer::RepeatedDamaged => None,
+            };
+        }
+        let mut answers = self.services.read_all(taken.len(), |at| links[taken[at]].code);
+        let answers: Vec<LinkAnswer> = poll_fn(|context| answers.poll(context)).await;
+        for (&at, answer) in taken.iter().zip(answers) {
+            let gone = || Err(taken_by(&links[at], "belonged to a deleted link and cannot be used again"));
+            outcomes[at] = Some(found(&links[at], answer).unwrap_or_else(gone));
+        }
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(no_answer()))).collect()
+    }
+}
+
+/// Returns the result of a line, given the stored state of its slug; `None` if there is no such link.
+fn found(link: &Link, answer: LinkAnswer) -> Option<ImportOutcome> {
+    match answer {
+        LinkAnswer::Found(existing, _) => Some(compared(link, &existing)),
+        LinkAnswer::NotFound => None,
+        LinkAnswer::Damaged => Some(Err(Problem::damaged(&link.code.as_slug().to_string()))),
+        LinkAnswer::Refused(reason) => Some(Err(refused(reason))),
+    }
+}
+
+/// Compares the link of a line with the one that has its slug.
+fn compared(link: &Link, existing: &Link) -> ImportOutcome {
+    if existing.target == link.target {
+        return Ok(true);
+    }
+    Err(taken_by(link, "already leads to another destination"))
+}
+
+/// Returns the problem of a slug that another link has or had.
+fn taken_by(link: &Link, why: &str) -> Problem {
+    let slug = link.code.as_slug().to_string();
+    Problem::slug_taken(&slug).because(format!("shortCode {why} (got \"{slug}\")"))
+}
+
+impl BulkImport {
+    async fn run(mut self, outlet: Outlet) {
+        loop {
+            if !self.context.still_holds() {
+                return self.end(&outlet, Problem::wrong_key()).await;
+            }
+            let batch = self.next_batch().await;
+            if !batch.is_empty() {
+                self.carry_out(batch, &outlet).await;
+                continue;
+            }
+            if self.is_over {
+                return;
+            }
+            match poll_fn(|context| self.poll_event(context)).await {
+                Event::Bytes(bytes) => self.lines.push(&bytes),
+                Event::BodyEnded => {
+                    self.is_over = true;
+                    self.lines.end();
+                }
+                // The client is gone.
+                Event::BodyBroken => return,
+                Event::MustEnd => {
+                    let why = refused("the node is shutting down; this line and the following ones were not processed");
+                    return self.end(&outlet, why).await;
+                }
+            }
+        }
+    }
+
+    fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
+        if self.request.must_end(context) {
+            return Poll::Ready(Event::MustEnd);
+        }
+        Pin::new(&mut self.body).poll_frame(context).map(|frame| match frame {
+            Some(Ok(frame)) => Event::Bytes(frame.into_data().unwrap_or_default()),
+            Some(Err(_)) => Event::BodyBroken,
+            None => Event::BodyEnded,
+        })
+    }
+
+    /// Reads lines that have arrived, at most as many as are stored together.
+    async fn next_batch(&mut self) -> Vec<ReadLine> {
+        let mut batch: Vec<ReadLine> = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
+            batch.push(match self.lines.next() {
+                Some(Line::Whole(number, line)) => {
+                    bytes += line.len();
+                    (number, self.context.import_of(line))
+                }
+                Some(Line::TooLong(number)) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
+                None => break,
+            });
+            if batch.len().is_multiple_of(LINES_PER_TURN) {
+                yield_once().await;
+            }
+        }
+        batch
+    }
+
+    /// Stores the valid links of a batch, and writes the results of all lines.
+    async fn carry_out(&mut self, batch: Vec<ReadLine>, outlet: &Outlet) {
+        let links: Vec<Arc<Link>> = batch.iter().filter_map(|(_, read)| read.as_ref().ok().cloned()).collect();
+        let outcomes = if self.dry { self.judge_all(&links).await } else { self.context.import_all(&links).await };
+        let mut outcomes = outcomes.into_iter();
+        let mut out = Vec::with_capacity(batch.len() * 64);
+        for (line, read) in batch {
+            match read {
+                Ok(link) => {
+                    let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
+                    push_import(line, &link, outcome, &mut out);
+                }
+                Err(problem) => push_refusal(line, problem, false, &mut out),
+            }
+        }
+        outlet.send(out).await;
+    }
+
+    /// Returns the results that these links would have.
+    async fn judge_all(&mut self, links: &[Arc<Link>]) -> Vec<ImportOutcome> {
+        let mut answers = self.context.services.read_all(links.len(), |at| links[at].code);
+        let answers: Vec<LinkAnswer> = poll_fn(|context| answers.poll(context)).await;
+        let judge =
+            |(link, answer): (&Arc<Link>, LinkAnswer)| found(link, answer).unwrap_or_else(|| self.judge_again(link));
+        links.iter().zip(answers).map(judge).collect()
+    }
+
+    /// Returns the result of a link whose slug is free, unless an earlier line of the dry run would have taken it.
+    /// Remembers at most [`BULK_SLUGS_TRIED`] slugs.
+    fn judge_again(&mut self, link: &Link) -> ImportOutcome {
+        let (slug, target) = (self.hasher.hash_one(link.code), self.hasher.hash_one(&link.target));
+        match self.tried.get(&slug) {
+            Some(earlier) if *earlier == target => Ok(true),
+            Some(_) => Err(taken_by(link, "already leads to another destination")),
+            None => {
+                if self.tried.len() < BULK_SLUGS_TRIED {
+                    self.tried.insert(slug, target);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Reports that the next line and all later ones are not processed.
+    async fn end(&self, outlet: &Outlet, problem: Problem) {
+        let mut out = Vec::new();
+        push_refusal(self.lines.number() + 1, problem, true, &mut out);
+        outlet.send(out).await;
+    }
+}
