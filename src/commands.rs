@@ -9,6 +9,8 @@ pub mod backup;
 pub mod cli;
 pub mod data;
 pub mod import;
+mod import_online;
+mod import_source;
 pub mod moving;
 pub mod offline;
 pub mod status;

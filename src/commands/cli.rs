@@ -38,7 +38,7 @@ pub enum Command {
         /// Settings file; without it, only environment variables are checked.
         file: Option<PathBuf>,
     },
-    /// Import links into the data directory of a stopped node, from a file or from another shortener.
+    /// Import links into a stopped or running node, from a file or from another shortener.
     #[command(after_help = texts::HINT, after_long_help = texts::import())]
     Import(ImportArgs),
     /// Export all links from the data directory of a stopped node, as one JSON object per line.
@@ -100,12 +100,21 @@ pub enum Command {
 /// Options of `carom import`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct ImportArgs {
-    /// Data directory; created if it does not exist.
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: String,
-    /// Settings file of the node, with its base URL and domains [default: CAROM_CONFIG]
-    #[arg(long, value_name = "FILE")]
+    /// Data directory of a stopped node; created if it does not exist.
+    #[arg(long, value_name = "DIR", required_unless_present = "to", conflicts_with = "to")]
+    pub data_dir: Option<String>,
+    /// Settings file of the stopped node, with its base URL and domains [default: CAROM_CONFIG]
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
     pub config: Option<PathBuf>,
+    /// Running node that gets the links over its API: the URL of its admin or public listener
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    /// File with an admin key of the running node, if it requires one [default: CAROM_IMPORT_TO_KEY]
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub to_key_file: Option<PathBuf>,
+    /// Links per second that the running node gets at most [default: no limit]
+    #[arg(long, value_name = "N", requires = "to", value_parser = rate)]
+    pub rate: Option<NonZeroU32>,
     /// The shortener that the links come from: shlink, yourls, bitly, kutt or csv [default: lines of JSON in carom's form]
     #[arg(long, value_name = "SHORTENER", value_parser = shortener)]
     pub from: Option<Shortener>,
@@ -385,7 +394,7 @@ fn end(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a rate of creates, per second.
+/// Parses a rate of links, per second.
 fn rate(text: &str) -> Result<NonZeroU32, String> {
     let most = APP_CREATES_MAX;
     let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
@@ -499,8 +508,11 @@ mod tests {
         let (data_dir, links) = ("d".to_owned(), FileOrStdio::File("l".into()));
         let import = |file| {
             Ok(Command::Import(ImportArgs {
-                data_dir: data_dir.clone(),
+                data_dir: Some(data_dir.clone()),
                 config: None,
+                to: None,
+                to_key_file: None,
+                rate: None,
                 from: None,
                 url: None,
                 key_file: None,
@@ -533,6 +545,10 @@ mod tests {
         assert_eq!(parse(&format!("{line} --map-domain bit.ly l")), Err(ErrorKind::ValueValidation));
         assert_eq!(parse("carom import --data-dir d --from dub l"), Err(ErrorKind::ValueValidation));
         assert_eq!(parse("carom import --data-dir d --url https://s.example"), Err(ErrorKind::MissingRequiredArgument));
+        assert!(parse("carom import --to http://127.0.0.1:8081 --to-key-file k --rate 9 l").is_ok());
+        assert_eq!(parse("carom import --to u --data-dir d l"), Err(ErrorKind::ArgumentConflict));
+        assert_eq!(parse("carom import --data-dir d --rate 9 l"), Err(ErrorKind::MissingRequiredArgument));
+        assert_eq!(parse("carom import l"), Err(ErrorKind::MissingRequiredArgument));
     }
 
     #[test]

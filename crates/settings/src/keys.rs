@@ -14,6 +14,9 @@ pub const CONFIG_ENV: &str = "CAROM_CONFIG";
 /// Environment variable with the key of another shortener's API, for imports. It is no setting.
 pub const IMPORT_KEY_ENV: &str = "CAROM_IMPORT_KEY";
 
+/// Environment variable with the API key of the node that an import sends its links to. It is no setting.
+pub const IMPORT_TO_KEY_ENV: &str = "CAROM_IMPORT_TO_KEY";
+
 impl Key {
     /// Returns the row of the setting.
     pub fn setting(self) -> &'static Setting {

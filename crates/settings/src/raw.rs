@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::file;
-use super::keys::{self, CONFIG_ENV, IMPORT_KEY_ENV, Key, SETTINGS};
+use super::keys::{self, CONFIG_ENV, IMPORT_KEY_ENV, IMPORT_TO_KEY_ENV, Key, SETTINGS};
 use super::problem::{Problem, ValueSource, Warning};
 use super::suggest;
 use super::value::{Found, Written};
@@ -88,7 +88,9 @@ impl Raw {
         warnings: &mut Vec<Warning>,
     ) -> Option<PathBuf> {
         let mut file = None;
-        for (name, word) in env.filter(|(name, _)| name.starts_with("CAROM_") && name != IMPORT_KEY_ENV) {
+        let is_setting =
+            |name: &str| name.starts_with("CAROM_") && ![IMPORT_KEY_ENV, IMPORT_TO_KEY_ENV].contains(&name);
+        for (name, word) in env.filter(|(name, _)| is_setting(name)) {
             let setting = keys::by_env(&name);
             if setting.is_none() && name != CONFIG_ENV {
                 warnings.push(unknown(&name));

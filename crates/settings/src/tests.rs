@@ -176,6 +176,7 @@ fn unknown_and_empty_variables_are_warnings() {
         ("CAROM_LISEN", "x"),
         ("CAROM_BASE_URL", ""),
         ("CAROM_IMPORT_KEY", "x"),
+        ("CAROM_IMPORT_TO_KEY", "x"),
         ("CAROM_KANGAROO_COURT", "x"),
         ("CAROMX", "x"),
     ];

@@ -38,7 +38,7 @@ Roles, each including the rights of those above it:
   read       read the app's own links
   write-own  create links; change and delete the app's own links
   write-all  read, change and delete the links of all apps
-  admin      manage apps and keys on the admin listener";
+  admin      manage apps and keys on the admin listener; import links with their dates and visits";
 
 /// Help on backups.
 pub(super) const BACKUP: &str = "\
@@ -75,6 +75,10 @@ Links of other shorteners keep slugs, domains, dates, titles, tags, limits and v
   carom import --data-dir DIR --from bitly --key-file bitly.token --map-domain bit.ly=DEFAULT
   carom import --data-dir DIR --from kutt --url https://kutt.example --key-file kutt.key
   carom import --data-dir DIR --from csv links.csv
+
+--to sends the links to a running node, which may belong to a fleet, with an admin key of that node:
+  carom import --to http://127.0.0.1:8081 --to-key-file admin.key --from yourls yourls.sql --dry-run
+  carom import --to https://s.example --rate 500 links.ndjson
 
 A repeated import takes no link twice, so an import that was interrupted can be run again."
     )

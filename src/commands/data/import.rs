@@ -22,7 +22,7 @@ use super::import_setup::{ImportError, ImportSetup, ImportSummary};
 use super::import_visits::{ImportedVisits, VisitImport};
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::maintenance::index_builder::Entries;
-use crate::services::maintenance::progress::{Progress, rate};
+use crate::services::maintenance::progress::Progress;
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
@@ -391,16 +391,7 @@ impl<'s> Committer<'s> {
                 "note: {links} without their visits: the node counts visits together with its fleet"
             );
         }
-        let ImportSummary { taken, unchanged, refused, time, visits, .. } = self.summary;
-        let begin = if self.setup.dry_run { "dry run: would import" } else { "imported" };
-        let visits = if visits > 0 { format!(" with {}", readable::count(visits, "visit")) } else { String::new() };
-        let _ = writeln!(
-            messages,
-            "{begin} {}{visits}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
-            readable::count(taken, "link"),
-            time.as_secs_f64(),
-            rate(taken + unchanged + refused, time)
-        );
+        let _ = writeln!(messages, "{}", self.summary.to_text(self.setup.dry_run));
         Ok(self.summary)
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 use carom_shards::{CodeLength, CodeSpace};
 
 use crate::commands::moving::lines::MovingProgress;
+use crate::services::maintenance::progress::rate;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_store::links::{Links, StoreError};
+use carom_telemetry::readable;
 
 /// Inputs of an import.
 #[derive(Debug)]
@@ -61,6 +63,19 @@ pub struct ImportSummary {
 }
 
 impl ImportSummary {
+    /// Returns the summary for people. In a dry run, nothing was changed.
+    pub fn to_text(&self, dry_run: bool) -> String {
+        let ImportSummary { taken, unchanged, refused, time, visits, .. } = *self;
+        let begin = if dry_run { "dry run: would import" } else { "imported" };
+        let visits = if visits > 0 { format!(" with {}", readable::count(visits, "visit")) } else { String::new() };
+        format!(
+            "{begin} {}{visits}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            readable::count(taken, "link"),
+            time.as_secs_f64(),
+            rate(taken + unchanged + refused, time)
+        )
+    }
+
     /// True if every line is in the store as a whole.
     pub fn is_complete(&self) -> bool {
         self.refused == 0 && self.cut == 0

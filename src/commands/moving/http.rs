@@ -32,6 +32,22 @@ pub struct ApiFailure {
     pub reason: String,
 }
 
+/// Lines that a service has not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinesFailure {
+    /// The status and the reason.
+    pub failure: ApiFailure,
+    /// The wait that the service asks for.
+    pub asked: Option<Duration>,
+}
+
+impl ApiFailure {
+    /// True if the same request may succeed later.
+    pub fn may_pass(&self) -> bool {
+        self.status.is_none_or(|status| status == 429 || status >= 500)
+    }
+}
+
 /// The header that carries the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyHeader {
@@ -74,6 +90,19 @@ impl ApiClient {
         })
     }
 
+    /// Sends lines of JSON to a path once, and returns the lines of the response. Blocks.
+    ///
+    /// # Errors
+    /// [`LinesFailure`] for any status but 200.
+    pub fn post_lines(&self, path: &str, lines: &[u8]) -> Result<Vec<u8>, LinesFailure> {
+        let url = format!("{}{path}", self.base);
+        let mut request = self.agent.post(&url).header(header::CONTENT_TYPE, "application/x-ndjson");
+        if let Some((name, value)) = &self.header {
+            request = request.header(*name, value);
+        }
+        received(&url, request.send(lines)).map_err(|(failure, asked)| LinesFailure { failure, asked })
+    }
+
     /// Returns the JSON of a form that is sent to a path. Blocks, and repeats the request if it may succeed later.
     ///
     /// # Errors
@@ -88,27 +117,36 @@ impl ApiClient {
 fn repeat(url: &str, send: impl Fn() -> Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, ApiFailure> {
     let mut wait = WAIT;
     for tries in 1.. {
-        let (failure, asked) = match send() {
-            Ok(mut answer) => {
-                let status = answer.status().as_u16();
-                let asked =
-                    answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-                match answer.body_mut().with_config().limit(MOVED_DOCUMENT_MAX).read_to_vec() {
-                    Ok(body) if status == 200 => return parsed(url, &body),
-                    Ok(body) => (refused(url, status, &body), asked.map(Duration::from_secs)),
-                    Err(error) => (ApiFailure { status: None, reason: format!("{url}: {error}") }, None),
-                }
-            }
-            Err(error) => (ApiFailure { status: None, reason: format!("{url}: {error}") }, None),
+        let (failure, asked) = match received(url, send()) {
+            Ok(body) => return parsed(url, &body),
+            Err(refused) => refused,
         };
-        let may_succeed = failure.status.is_none_or(|status| status == 429 || status >= 500);
-        if !may_succeed || tries == TRIES {
+        if !failure.may_pass() || tries == TRIES {
             return Err(failure);
         }
         thread::sleep(asked.unwrap_or(wait).min(WAIT_MAX));
         wait *= 2;
     }
     unreachable!("the loop returns with the last try")
+}
+
+/// Returns the body of a response with status 200.
+///
+/// # Errors
+/// The failure, and the wait that the server asks for.
+fn received(
+    url: &str,
+    answer: Result<Response<ureq::Body>, ureq::Error>,
+) -> Result<Vec<u8>, (ApiFailure, Option<Duration>)> {
+    let broken = |error: ureq::Error| (ApiFailure { status: None, reason: format!("{url}: {error}") }, None);
+    let mut answer = answer.map_err(broken)?;
+    let status = answer.status().as_u16();
+    let asked = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let body = answer.body_mut().with_config().limit(MOVED_DOCUMENT_MAX).read_to_vec().map_err(broken)?;
+    match status {
+        200 => Ok(body),
+        _ => Err((refused(url, status, &body), asked.map(Duration::from_secs))),
+    }
 }
 
 fn parsed(url: &str, body: &[u8]) -> Result<Value, ApiFailure> {

@@ -85,10 +85,11 @@ impl MovedLink {
     }
 }
 
-/// The domains of this node, and the domains of the other shortener that become them.
+/// The domains of the node that gets the links, and the domains of the other shortener that become them.
 #[derive(Clone, Debug)]
 pub struct MovedDomains {
-    domains: Domains,
+    /// `None` if the node itself says which domains it serves.
+    domains: Option<Domains>,
     renamed: BTreeMap<String, String>,
 }
 
@@ -106,15 +107,23 @@ impl MovedDomains {
                 ));
             }
         }
+        Ok(MovedDomains { domains: Some(domains), ..MovedDomains::of_running_node(renamed) })
+    }
+
+    /// Returns renamed domains for a node that checks itself whether it serves them.
+    pub fn of_running_node(renamed: &[(String, String)]) -> MovedDomains {
         let renamed = renamed.iter().map(|(from, to)| (from.to_ascii_lowercase(), to.clone())).collect();
-        Ok(MovedDomains { domains, renamed })
+        MovedDomains { domains: None, renamed }
     }
 
     /// Returns the domain of this node that a host becomes; `None` is the default one.
     fn resolve(&self, host: &str) -> Result<Option<String>, String> {
         let name = self.renamed.get(&host.to_ascii_lowercase()).map_or(host, String::as_str);
-        match self.domains.named(name) {
-            Some(place) => Ok(self.domains.label_at(place).map(|name| name.as_str().to_owned())),
+        let Some(domains) = &self.domains else {
+            return Ok((!name.eq_ignore_ascii_case("DEFAULT")).then(|| name.to_owned()));
+        };
+        match domains.named(name) {
+            Some(place) => Ok(domains.label_at(place).map(|name| name.as_str().to_owned())),
             None => Err(format!(
                 "the domain {host} is not served by this node; add it to domains.serve, or pass --map-domain {host}=DOMAIN"
             )),
@@ -207,6 +216,8 @@ mod tests {
         assert_eq!(domains.resolve(&other.to_uppercase()), Ok(Some(other)));
         assert_eq!(domains.resolve("DEFAULT"), Ok(None));
         assert!(domains.resolve("else.example").unwrap_err().contains("--map-domain else.example=DOMAIN"));
+        let unknown = MovedDomains::of_running_node(&[("bit.ly".to_owned(), "default".to_owned())]);
+        assert_eq!((unknown.resolve("Bit.ly"), unknown.resolve("x.test")), (Ok(None), Ok(Some("x.test".to_owned()))));
         let wrong = MovedDomains::new(three_domains(), &[("a.example".to_owned(), "no.example".to_owned())]);
         assert!(wrong.unwrap_err().contains(&names));
     }

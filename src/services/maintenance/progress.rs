@@ -28,7 +28,7 @@ impl Progress {
         }
         self.drawn = Instant::now();
         let rate = rate(links, self.start.elapsed());
-        let share = self.total_bytes.map_or(String::new(), |total| format!(", {} %", bytes.min(total) * 100 / total));
+        let share = self.total_bytes.map_or(String::new(), |total| share(self.start.elapsed(), bytes, total));
         // If the terminal is gone, the work continues.
         let _ = write!(out, "\r\x1b[K{links} links, {rate}/s{share}");
         let _ = out.flush();
@@ -47,7 +47,37 @@ impl Progress {
     }
 }
 
+/// Describes how much of the input is read, and how long the rest takes at this pace.
+fn share(time: Duration, bytes: u64, total: u64) -> String {
+    let bytes = bytes.min(total);
+    let percent = bytes * 100 / total;
+    if bytes == 0 {
+        return format!(", {percent} %");
+    }
+    let left = (time.as_secs_f64() * (total - bytes) as f64 / bytes as f64) as u64;
+    match left {
+        0..60 => format!(", {percent} %, {left} s left"),
+        60..3_600 => format!(", {percent} %, {} min left", left / 60),
+        _ => format!(", {percent} %, {} h {} min left", left / 3_600, left / 60 % 60),
+    }
+}
+
 /// Returns the links per second, rounded down.
 pub fn rate(links: u64, time: Duration) -> u64 {
     (links as f64 / time.as_secs_f64().max(1e-9)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_estimated_from_the_pace() {
+        let after = |seconds, bytes| share(Duration::from_secs(seconds), bytes, 1_000);
+        assert_eq!(after(5, 0), ", 0 %");
+        assert_eq!(after(5, 250), ", 25 %, 15 s left");
+        assert_eq!(after(100, 100), ", 10 %, 15 min left");
+        assert_eq!(after(4_000, 500), ", 50 %, 1 h 6 min left");
+        assert_eq!(after(9, 2_000), ", 100 %, 0 s left");
+    }
 }

@@ -7,5 +7,6 @@ mod changes;
 mod dedupe;
 mod idempotency;
 mod moving;
+mod moving_in;
 mod openapi;
 mod responses;
