@@ -70,6 +70,17 @@ pub struct EntryId {
     pub seq: u64,
 }
 
+impl EntryId {
+    /// Returns the last ID before this one; 0-0, which no entry has, for itself.
+    pub fn before(self) -> EntryId {
+        match self {
+            EntryId { ms, seq: 1.. } => EntryId { ms, seq: self.seq - 1 },
+            EntryId { ms: 1.., seq: 0 } => EntryId { ms: self.ms - 1, seq: u64::MAX },
+            EntryId { ms: 0, seq: 0 } => self,
+        }
+    }
+}
+
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.ms, self.seq)

@@ -391,6 +391,12 @@ impl Client {
         self.disturbed
     }
 
+    /// True if one server has all keys, so that a command may name keys of several slots. False until the topology is
+    /// known.
+    pub fn has_single_server(&self) -> bool {
+        matches!(self.topology, Some(Topology::Single(_)))
+    }
+
     /// Returns the known servers, each with true if it is connected. Sentinels are not among them.
     pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
         let servers = self.servers.iter().filter(|(address, _)| !self.is_sentinel(address));

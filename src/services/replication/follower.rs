@@ -23,7 +23,7 @@ use self::progress::{Compare, Rereading};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
-use crate::services::replication::redis::{CodeChange, Redis, RedisError};
+use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
@@ -39,7 +39,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Interval between two reads while Redis does not answer.
 const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
 
-/// Number of entries read from one stream at once: about a hundred microseconds of a server's time.
+/// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`]: about a hundred
+/// microseconds of a server's time.
 const READ_COUNT: usize = 512;
 
 /// Number of states delivered to Redis at once.
@@ -70,6 +71,7 @@ pub(super) fn prepare(
         deliveries,
         queue: VecDeque::new(),
         positions: HashMap::new(),
+        is_behind: false,
         compare: None,
         rereading: Rereading::default(),
         must_compare: Vec::new(),
@@ -93,6 +95,8 @@ pub(super) struct Follower {
     queue: VecDeque<Delivery>,
     /// The position of the node in each stream. A stream whose position was lost has no entry.
     positions: HashMap<Partition, StreamPosition>,
+    /// True if a stream had more entries than were read last.
+    is_behind: bool,
     compare: Option<Compare>,
     rereading: Rereading,
     must_compare: Vec<Partition>,
@@ -238,17 +242,19 @@ impl Follower {
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let begun = since_boot();
-        let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
+        let count = if self.is_behind { READ_COUNT } else { READ_TOGETHER_MAX };
+        let answers = self.redis.read(&places, count, ANSWER_TIME);
         let (mut more, mut failure) = (false, None);
         for ((partition, position), answer) in places.into_iter().zip(answers) {
             match answer {
                 Ok(entries) => {
-                    more |= entries.len() >= READ_COUNT;
+                    more |= entries.len() >= count;
                     self.take(partition, position, entries)?;
                 }
                 Err(error) => failure = Some(error),
             }
         }
+        self.is_behind = more;
         let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
         if !lost.is_empty() && failure.is_none() {
             self.go_to_the_end(&lost)?;

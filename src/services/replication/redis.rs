@@ -1,7 +1,8 @@
 //! The requests of nodes to Redis, in the terms of the fleet.
 //!
 //! * `client`: the connection, its keys and scripts;
-//! * `codes`: changes and states of codes, and the streams of changes;
+//! * `codes`: changes and states of codes;
+//! * `streams`: the streams of changes;
 //! * `space`: counters, leases and heartbeats;
 //! * `allow`: visits of limited links;
 //! * `visits`: visit counts that nodes exchange.
@@ -10,6 +11,7 @@ mod allow;
 mod client;
 mod codes;
 mod space;
+mod streams;
 mod visits;
 
 pub use carom_redis::{RedisError, RequestId, ServerAddress};
@@ -18,4 +20,5 @@ pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
 pub use self::space::{Heartbeat, HeartbeatReply};
+pub use self::streams::READ_TOGETHER_MAX;
 pub use self::visits::VisitNotes;

@@ -22,14 +22,6 @@ fn guess(space: &CodeSpace, dice: &mut Dice) -> String {
     space.code(length, CounterValue(value)).to_code().to_string()
 }
 
-/// Calls of a command that a server has counted.
-fn calls(server: &Server, command: &str) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).text();
-    let line =
-        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-}
-
 /// A code that is leased, and that no node has used: the leases of a fleet's first nodes begin with small values.
 fn leased_code(space: &CodeSpace, node: &Node) -> String {
     let code = |value: u64| space.code(CodeLength::DEFAULT, CounterValue(value)).to_code().to_string();
@@ -62,12 +54,12 @@ fn guesses_reach_no_redis() {
     let (space, mut dice) = (space(), Dice::new());
     let mut wire = nodes[0].wire();
     wait_until("a node that has heard of the counter", || {
-        let before = calls(&server, "get");
+        let before = server.calls("get");
         let is_missing = wire.get(&format!("/{}", guess(&space, &mut dice))).status == 404;
-        is_missing && calls(&server, "get") == before
+        is_missing && server.calls("get") == before
     });
     const GUESSES: u64 = 2_000;
-    let before = calls(&server, "get");
+    let before = server.calls("get");
     let mut unsure = 0;
     for _ in 0..GUESSES {
         match wire.get(&format!("/{}", guess(&space, &mut dice))).status {
@@ -77,16 +69,16 @@ fn guesses_reach_no_redis() {
             status => panic!("{status}"),
         }
     }
-    let asked = calls(&server, "get") - before;
+    let asked = server.calls("get") - before;
     println!("{GUESSES} guesses: {asked} commands, {unsure} unsure");
     assert!(asked <= GUESSES / 10, "{asked} of {GUESSES} guesses reached Redis");
     assert!(unsure <= GUESSES / 10, "{unsure}");
     // A slug has to be asked for each time: another node may create it at any moment.
-    let before = calls(&server, "get");
+    let before = server.calls("get");
     for _ in 0..20 {
         assert_eq!(wire.get("/no-such-slug").status, 404);
     }
-    assert!(calls(&server, "get") >= before + 20);
+    assert!(server.calls("get") >= before + 20);
 }
 
 #[test]

@@ -170,3 +170,35 @@ fn new_and_returning_nodes_catch_up() {
     let codes: HashSet<&str> = all.iter().map(|made| made.code.as_str()).collect();
     assert_eq!(codes.len(), all.len());
 }
+
+#[test]
+fn quiet_streams_cost_one_command_a_poll() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    nodes.iter().for_each(settle);
+    let calls = || ["xread", "xrange"].map(|command| server.calls(command));
+    let before = calls();
+    wait_until("forty polls", || server.calls("xread") >= before[0] + 40);
+    let after = calls();
+    let [polls, apart] = [0, 1].map(|of| after[of] - before[of]);
+    // The streams of visits are read one by one, less often.
+    assert!(apart <= polls, "{apart} streams were read by themselves, and {polls} times all");
+    // A change still arrives.
+    let code = nodes[0].wire().shorten("https://example.org/late");
+    wait_until("the link in the other node", || nodes[1].status()["links"] == 1);
+    assert_eq!(nodes[1].wire().get(&format!("/{code}")).location(), "https://example.org/late");
+}
+
+#[test]
+fn refused_xread_hides_no_change() {
+    let server = Server::start();
+    assert_eq!(server.command(&["ACL", "SETUSER", "default", "-xread"]).text(), "OK");
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    for number in 0..3 {
+        nodes[0].wire().shorten(&format!("https://example.org/{number}"));
+    }
+    wait_until("the links in the other node", || nodes[1].status()["links"] == 3);
+    settle(&nodes[1]);
+}

@@ -374,15 +374,9 @@ fn older_copy_of_a_directory_counts_apart() {
 
 /// Commands for visits that a server has carried out, without reads of streams, and bytes of visits that it holds.
 fn handled(server: &Server) -> [u64; 2] {
-    let calls = |command: &str| {
-        let stats = server.command(&["INFO", "commandstats"]).text();
-        let line =
-            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
-        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
     let streams = server.command(&["KEYS", "*:v:*"]);
     let bytes = streams.list().iter().map(|stream| server.command(&["MEMORY", "USAGE", &stream.text()]).to_number());
-    [["xadd", "pexpire", "hgetall"].map(calls).iter().sum(), bytes.sum()]
+    [["xadd", "pexpire", "hgetall"].map(|of| server.calls(of)).iter().sum(), bytes.sum()]
 }
 
 /// Follows links over one connection for some seconds, 13,400 times a second if the node is fast enough. Returns how

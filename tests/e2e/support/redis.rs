@@ -173,6 +173,14 @@ impl Server {
         value_of(&self.look(&["INFO"])?, name)
     }
 
+    /// The number of times that it has carried out a command.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).text();
+        let of = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&of).map(str::to_owned));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+
     /// The reply to a command, if there is one soon.
     pub(crate) fn look(&self, command: &[&str]) -> Option<Reply> {
         Client::open(self.address(), LOOK_WITHIN).and_then(|mut client| client.ask(command)).ok()

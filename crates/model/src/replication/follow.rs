@@ -85,6 +85,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_lies_between_an_entry_and_the_id_before() {
+        let before = |ms, seq| EntryId { ms, seq }.before();
+        assert_eq!(before(7, 2), EntryId { ms: 7, seq: 1 });
+        assert_eq!(before(7, 0), EntryId { ms: 6, seq: u64::MAX });
+        assert_eq!(before(0, 0), EntryId { ms: 0, seq: 0 });
+    }
+
+    #[test]
     fn a_place_that_is_not_there_is_a_gap() {
         let place = StreamPosition::of(&entry(1, "a"));
         assert_eq!(judge(None, vec![entry(1, "a")]), Read::Gap);

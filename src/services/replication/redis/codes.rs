@@ -1,4 +1,4 @@
-//! Requests about codes: changes, states, streams of changes, and codes by their long URLs.
+//! Requests about codes: changes, states, and codes by their long URLs. `streams` reads what others have changed.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,6 @@ use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::link::record::Tombstone;
 use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Origin, UrlKey, Version};
-use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::{COMPARED_LEN, ReceivedState};
 use carom_model::replication::{Echo, PARTITIONS, Partition, State};
@@ -186,62 +185,6 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
     }
 
-    /// Reads the entries of streams from a position, inclusive.
-    pub fn read(
-        &mut self,
-        from: &[(Partition, StreamPosition)],
-        count: usize,
-        within: Duration,
-    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
-        let questions: Vec<_> = from
-            .iter()
-            .map(|(partition, position)| {
-                let mut range = cmd("XRANGE");
-                range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
-                (KeyGroup::Partition(*partition), Question::Plain(range))
-            })
-            .collect();
-        self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
-    }
-
-    /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
-    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<StreamPosition, RedisError>> {
-        let mut ends = self.last_entries(partitions, within);
-        let empty: Vec<Partition> =
-            partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
-        if !empty.is_empty() {
-            let questions: Vec<_> = empty
-                .iter()
-                .map(|partition| {
-                    let mut add = cmd("XADD");
-                    add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
-                    (KeyGroup::Partition(*partition), Question::Plain(add))
-                })
-                .collect();
-            self.ask_all(questions, within);
-            ends = self.last_entries(partitions, within);
-        }
-        let nobody = || RedisError::Refused("a stream stays empty".to_owned());
-        ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
-    }
-
-    fn last_entries(
-        &mut self,
-        partitions: &[Partition],
-        within: Duration,
-    ) -> Vec<Result<Option<StreamPosition>, RedisError>> {
-        let questions: Vec<_> = partitions
-            .iter()
-            .map(|partition| {
-                let mut last = cmd("XREVRANGE");
-                last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
-                (KeyGroup::Partition(*partition), Question::Plain(last))
-            })
-            .collect();
-        let answers = self.ask_all(questions, within).into_iter();
-        answers.map(|answer| Ok(entries(&answer?).first().map(StreamPosition::of))).collect()
-    }
-
     /// Begins a scan of all codes.
     ///
     /// # Errors
@@ -306,43 +249,4 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
         _ => return Err(nonsense("a change")),
     };
     Ok(Changed { verdict, echo })
-}
-
-/// The field of entries whose code has slashes, which versions before format 3 cannot read.
-const SLASHES_FIELD: &str = "S";
-
-/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
-/// letter is one that a reader must understand.
-fn entries(answer: &Value) -> Vec<StreamEntry> {
-    let Value::Array(entries) = answer else { return Vec::new() };
-    let entry = |entry: &Value| {
-        let Value::Array(parts) = entry else { return None };
-        let [id, Value::Array(fields)] = &parts[..] else { return None };
-        let field = |name: &str| {
-            let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
-            if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
-        };
-        let code = field("c").and_then(|code| Code::from_key(&code).ok());
-        let displaced = field("o").and_then(|text| version(&text));
-        let is_capital = |name: &Value| {
-            let name = text(name);
-            name != SLASHES_FIELD && name.starts_with(|first: char| first.is_ascii_uppercase())
-        };
-        #[cfg(feature = "next-format")]
-        let is_capital = |name: &Value| is_capital(name) && !carom_model::replication::formats::next::is_on();
-        let is_newer = fields.chunks_exact(2).any(|pair| is_capital(&pair[0]));
-        Some(StreamEntry {
-            id: text(id).parse().ok()?,
-            code,
-            text: field("v").unwrap_or_default(),
-            displaced,
-            is_newer,
-        })
-    };
-    entries.iter().filter_map(entry).collect()
-}
-
-/// Parses a version from the text of a state.
-fn version(text: &[u8]) -> Option<Version> {
-    carom_model::replication::state::version_of(std::str::from_utf8(text).ok()?)
 }

@@ -1,0 +1,202 @@
+//! Requests about the streams of changes, one for each partition.
+
+use std::time::Duration;
+
+use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_shards::Code;
+
+use super::client::{KeyGroup, Redis, nonsense};
+use carom_model::link::Version;
+use carom_model::replication::Partition;
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
+
+/// Largest number of entries of each stream that one command reads: a server does nothing else meanwhile. 64 streams of
+/// 16 entries take it about 300 microseconds.
+pub const READ_TOGETHER_MAX: usize = 16;
+
+impl Redis {
+    /// Reads at most `count` entries of each stream from a position, inclusive. Up to [`READ_TOGETHER_MAX`] they come
+    /// with one command, if one server has all streams: a node that polls quiet streams sends one command instead of 64.
+    pub fn read(
+        &mut self,
+        from: &[(Partition, StreamPosition)],
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
+        if from.len() > 1 && count <= READ_TOGETHER_MAX && !self.reads_apart && self.client.has_single_server() {
+            match self.read_together(from, count, within) {
+                Ok(streams) => return streams.into_iter().map(Ok).collect(),
+                Err(error @ RedisError::Away { .. }) => return from.iter().map(|_| Err(error.clone())).collect(),
+                // One stream is of another type, which must not hide the others; or the server became a cluster; or its
+                // user may not run XREAD.
+                Err(RedisError::Refused(_)) => self.reads_apart = true,
+            }
+        }
+        self.read_apart(from, count, within)
+    }
+
+    fn read_apart(
+        &mut self,
+        from: &[(Partition, StreamPosition)],
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
+        let questions: Vec<_> = from
+            .iter()
+            .map(|(partition, position)| {
+                let mut range = cmd("XRANGE");
+                range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
+                (KeyGroup::Partition(*partition), Question::Plain(range))
+            })
+            .collect();
+        self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
+    }
+
+    fn read_together(
+        &mut self,
+        from: &[(Partition, StreamPosition)],
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<Vec<StreamEntry>>, RedisError> {
+        let mut read = cmd("XREAD");
+        read.arg("COUNT").arg(count).arg("STREAMS");
+        let names: Vec<String> = from.iter().map(|(partition, _)| self.stream(*partition)).collect();
+        for name in &names {
+            read.arg(name);
+        }
+        for (_, position) in from {
+            // XREAD begins after an identifier, and the entry at the position is to be checked.
+            read.arg(position.id.before().to_string());
+        }
+        let answer = self.ask(KeyGroup::Partition(from[0].0), Question::Plain(read), within)?;
+        by_stream(&names, &answer).ok_or_else(|| nonsense("XREAD"))
+    }
+
+    /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<StreamPosition, RedisError>> {
+        let mut ends = self.last_entries(partitions, within);
+        let empty: Vec<Partition> =
+            partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
+        if !empty.is_empty() {
+            let questions: Vec<_> = empty
+                .iter()
+                .map(|partition| {
+                    let mut add = cmd("XADD");
+                    add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
+                    (KeyGroup::Partition(*partition), Question::Plain(add))
+                })
+                .collect();
+            self.ask_all(questions, within);
+            ends = self.last_entries(partitions, within);
+        }
+        let nobody = || RedisError::Refused("a stream stays empty".to_owned());
+        ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
+    }
+
+    fn last_entries(
+        &mut self,
+        partitions: &[Partition],
+        within: Duration,
+    ) -> Vec<Result<Option<StreamPosition>, RedisError>> {
+        let questions: Vec<_> = partitions
+            .iter()
+            .map(|partition| {
+                let mut last = cmd("XREVRANGE");
+                last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
+                (KeyGroup::Partition(*partition), Question::Plain(last))
+            })
+            .collect();
+        let answers = self.ask_all(questions, within).into_iter();
+        answers.map(|answer| Ok(entries(&answer?).first().map(StreamPosition::of))).collect()
+    }
+}
+
+/// Sorts an answer of `XREAD` by the asked streams. One without entries after its position is not in the answer, and
+/// neither is any if the answer is nil.
+fn by_stream(names: &[String], answer: &Value) -> Option<Vec<Vec<StreamEntry>>> {
+    let mut streams = vec![Vec::new(); names.len()];
+    let told = match answer {
+        Value::Nil => &[][..],
+        Value::Array(told) => told,
+        _ => return None,
+    };
+    for stream in told {
+        let Value::Array(parts) = stream else { return None };
+        let [name, found] = &parts[..] else { return None };
+        let name = text(name);
+        let at = names.iter().position(|asked| *asked == name)?;
+        streams[at] = entries(found);
+    }
+    Some(streams)
+}
+
+/// The field of entries whose code has slashes, which versions before format 3 cannot read.
+const SLASHES_FIELD: &str = "S";
+
+/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
+/// letter is one that a reader must understand.
+fn entries(answer: &Value) -> Vec<StreamEntry> {
+    let Value::Array(entries) = answer else { return Vec::new() };
+    let entry = |entry: &Value| {
+        let Value::Array(parts) = entry else { return None };
+        let [id, Value::Array(fields)] = &parts[..] else { return None };
+        let field = |name: &str| {
+            let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
+            if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
+        };
+        let code = field("c").and_then(|code| Code::from_key(&code).ok());
+        let displaced = field("o").and_then(|text| version(&text));
+        let is_capital = |name: &Value| {
+            let name = text(name);
+            name != SLASHES_FIELD && name.starts_with(|first: char| first.is_ascii_uppercase())
+        };
+        #[cfg(feature = "next-format")]
+        let is_capital = |name: &Value| is_capital(name) && !carom_model::replication::formats::next::is_on();
+        let is_newer = fields.chunks_exact(2).any(|pair| is_capital(&pair[0]));
+        Some(StreamEntry {
+            id: text(id).parse().ok()?,
+            code,
+            text: field("v").unwrap_or_default(),
+            displaced,
+            is_newer,
+        })
+    };
+    entries.iter().filter_map(entry).collect()
+}
+
+/// Parses a version from the text of a state.
+fn version(text: &[u8]) -> Option<Version> {
+    carom_model::replication::state::version_of(std::str::from_utf8(text).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn entry(id: &str) -> Value {
+        Value::Array(vec![bulk(id), Value::Array(vec![bulk("c"), bulk(""), bulk("v"), bulk("state")])])
+    }
+
+    #[test]
+    fn streams_are_told_apart_by_name() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let of = |name: &str, ids: &[&str]| {
+            Value::Array(vec![bulk(name), Value::Array(ids.iter().copied().map(entry).collect())])
+        };
+        let ids = |answer: &Value| -> Option<Vec<Vec<String>>> {
+            let streams = by_stream(&names, answer)?;
+            Some(streams.iter().map(|stream| stream.iter().map(|entry| entry.id.to_string()).collect()).collect())
+        };
+        let answer = Value::Array(vec![of("c", &["1-0", "1-1"]), of("a", &["7-0"])]);
+        let told = [vec!["7-0"], vec![], vec!["1-0", "1-1"]];
+        assert_eq!(ids(&answer).unwrap(), told, "a stream that was emptied has no entries, which is a gap");
+        assert_eq!(ids(&Value::Nil).unwrap(), [const { Vec::<String>::new() }; 3]);
+        assert_eq!(ids(&Value::Array(vec![of("d", &["1-0"])])), None, "nobody asked for it");
+        assert_eq!(ids(&Value::Int(1)), None);
+        assert_eq!(ids(&Value::Array(vec![Value::Array(vec![bulk("a")])])), None);
+    }
+}
