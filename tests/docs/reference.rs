@@ -193,7 +193,7 @@ fn limit_tables() -> Vec<(&'static str, Rows)> {
 
 fn link_limits() -> Rows {
     vec![
-        ("Long URL, in serialised form", bytes(carom_limits::DESTINATION_LEN_MAX as u64)),
+        ("Destination, in serialised form", bytes(carom_limits::DESTINATION_LEN_MAX as u64)),
         ("Private short code", format!("{} characters", carom_limits::PRIVATE_CODE_LEN)),
         ("Link data of one core", "32 GiB".to_owned()),
         ("Changes kept in the history of a link", number(carom_limits::EDITS_KEPT as u64)),
@@ -230,9 +230,9 @@ fn list_limits() -> Rows {
             time(carom_limits::SEARCH_TIME_MAX),
         ),
         ("Time for one page otherwise", time(carom_limits::LIST_TIME_MAX)),
-        ("Links that are sorted at once by long URL, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
+        ("Links that are sorted at once by destination, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
         (
-            "Time for one page of a longer list by long URL, title or visits",
+            "Time for one page of a longer list by destination, title or visits",
             time(carom_limits::SEARCH_TIME_MAX * carom_limits::LIST_ORDER_TIME_FACTOR),
         ),
         ("Links of all tags that can be sorted by visits", number(carom_limits::TAGS_SORTED_LINKS_MAX)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::store::WRITE_QUEUE_LEN;
 
-/// Longest long URL in its serialised form, in bytes. Browsers and crawlers handle this length reliably.
+/// Longest destination in its serialised form, in bytes. Browsers and crawlers handle this length reliably.
 pub const DESTINATION_LEN_MAX: usize = 2_048;
 
 /// Maximum number of valid API keys. Every node reads all keys from Redis each second; ten thousand take about 2.5 MB

@@ -18,7 +18,7 @@ pub const WRITE_QUEUE_LEN: usize = 16_384;
 /// shortened a million times.
 pub const ALIKE_LOOKED_AT: usize = 64;
 
-/// Entries of the index of long URLs in one write while it is built: a megabyte of the journal.
+/// Entries of the index of destinations in one write while it is built: a megabyte of the journal.
 pub const INDEX_BATCH: usize = 16_384;
 
 /// Expired links that are removed in one batch: a millisecond of the writer's time, for which creates wait.

@@ -45,7 +45,7 @@ pub struct StackConfig {
     pub zero_window_max_ms: u32,
     /// Resets for unknown connections in a second.
     pub resets_per_second: u32,
-    /// The encapsulation of packets from a balancer.
+    /// The tunnel of packets from a balancer.
     pub decapsulate: Decapsulate,
     /// True if checksums of received frames are verified here, false if the NIC has done it.
     pub verifies_checksums: bool,

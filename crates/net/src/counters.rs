@@ -18,10 +18,10 @@ pub enum DropReason {
     Ipv6Header,
     /// Extension headers that are too many or broken, or an unfinished source route.
     Extension,
-    /// Neither TCP nor an expected encapsulation.
+    /// Neither TCP nor a packet of the expected tunnel.
     NotTcp,
-    /// A broken encapsulation.
-    Encapsulation,
+    /// A broken header of a tunnel.
+    Tunnel,
     /// A TCP header with an impossible data offset.
     TcpHeader,
     /// TCP options whose lengths do not fit.
@@ -34,7 +34,7 @@ pub enum DropReason {
     Martian,
     /// A port or address without a listener.
     NotListening,
-    /// An encapsulated packet whose client has no known next hop.
+    /// A packet from a tunnel whose client has no known next hop.
     NoNextHop,
     /// A new connection while all places are taken.
     Full,
@@ -66,7 +66,7 @@ impl DropReason {
         DropReason::Ipv6Header,
         DropReason::Extension,
         DropReason::NotTcp,
-        DropReason::Encapsulation,
+        DropReason::Tunnel,
         DropReason::TcpHeader,
         DropReason::TcpOptions,
         DropReason::TcpChecksum,
@@ -94,7 +94,7 @@ impl DropReason {
             DropReason::Ipv6Header => "ipv6_header",
             DropReason::Extension => "extension",
             DropReason::NotTcp => "not_tcp",
-            DropReason::Encapsulation => "encapsulation",
+            DropReason::Tunnel => "encapsulation",
             DropReason::TcpHeader => "tcp_header",
             DropReason::TcpOptions => "tcp_options",
             DropReason::TcpChecksum => "tcp_checksum",

@@ -22,7 +22,7 @@ pub enum Decapsulate {
     Ipip,
     /// Generic UDP encapsulation, with the header of variant 0 or the bare packet of variant 1.
     Gue {
-        /// UDP port of the encapsulation; Linux uses 6080, Katran 9886.
+        /// UDP port of the tunnel; Linux uses 6080, Katran 9886.
         port: u16,
     },
 }
@@ -46,7 +46,7 @@ fn inner(protocol: u8, bytes: &[u8], verifies: bool) -> Result<IpPacket<'_>, Dro
     match protocol {
         IPV4_IN_IP => ipv4::parse(bytes, verifies),
         IPV6_IN_IP => ipv6::parse(bytes),
-        _ => Err(DropReason::Encapsulation),
+        _ => Err(DropReason::Tunnel),
     }
 }
 
@@ -57,17 +57,17 @@ fn open_gue(bytes: &[u8], port: u16, verifies: bool) -> Result<IpPacket<'_>, Dro
     if u16::from_be_bytes([head[2], head[3]]) != port {
         return Err(DropReason::NotTcp);
     }
-    let body = bytes.get(8..len).ok_or(DropReason::Encapsulation)?;
-    let first = *body.first().ok_or(DropReason::Encapsulation)?;
+    let body = bytes.get(8..len).ok_or(DropReason::Tunnel)?;
+    let first = *body.first().ok_or(DropReason::Tunnel)?;
     match first >> 6 {
         0 => {
             // A control message has the bit 0x20 and carries no packet. Flags and private data are skipped.
-            let head = body.first_chunk::<4>().ok_or(DropReason::Encapsulation)?;
-            let rest = body.get(4 + usize::from(first & 0x1f) * 4..).ok_or(DropReason::Encapsulation)?;
-            if first & 0x20 != 0 { Err(DropReason::Encapsulation) } else { inner(head[1], rest, verifies) }
+            let head = body.first_chunk::<4>().ok_or(DropReason::Tunnel)?;
+            let rest = body.get(4 + usize::from(first & 0x1f) * 4..).ok_or(DropReason::Tunnel)?;
+            if first & 0x20 != 0 { Err(DropReason::Tunnel) } else { inner(head[1], rest, verifies) }
         }
         1 => inner(if first >> 4 == 4 { IPV4_IN_IP } else { IPV6_IN_IP }, body, verifies),
-        _ => Err(DropReason::Encapsulation),
+        _ => Err(DropReason::Tunnel),
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         body.extend(v4_packet());
         assert!(open(outer(UDP, &udp(&body)), GUE, true).unwrap().1);
         body[0] |= 0x20;
-        assert_eq!(open(outer(UDP, &udp(&body)), GUE, true), Err(DropReason::Encapsulation));
+        assert_eq!(open(outer(UDP, &udp(&body)), GUE, true), Err(DropReason::Tunnel));
     }
 
     #[test]

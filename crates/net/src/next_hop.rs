@@ -27,7 +27,7 @@ impl NextHop {
 /// A lookup of next hops, such as a copy of the kernel's routes and neighbours.
 ///
 /// The stack asks once for each connection. Without an answer it sends to where the client's frames come from; an
-/// answer to an encapsulated packet would reach the balancer there, so such a connection is refused.
+/// answer to a packet from a tunnel would reach the balancer there, so such a connection is refused.
 pub trait NextHops {
     /// Returns the next hop for packets from `local` to `remote`.
     fn next_hop(&mut self, local: IpAddr, remote: IpAddr) -> Option<NextHop>;

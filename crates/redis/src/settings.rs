@@ -28,6 +28,19 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
+    /// Returns the settings for one server that needs no login, without TLS.
+    pub fn plain(server: ServerAddress) -> ClientSettings {
+        ClientSettings {
+            seeds: vec![server],
+            sentinel: None,
+            username: None,
+            password: None,
+            database: 0,
+            tls: false,
+            ca_file: None,
+        }
+    }
+
     /// The service that the sentinels watch; empty for other topologies.
     pub(super) fn service(&self) -> &str {
         self.sentinel.as_ref().map_or("", |sentinel| &sentinel.service)

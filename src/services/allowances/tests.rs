@@ -62,15 +62,7 @@ impl Desk {
 
 /// The connection to a server that refuses connections.
 fn unreachable_redis() -> SharedVisits {
-    let client = ClientSettings {
-        seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: 1 }],
-        sentinel: None,
-        username: None,
-        password: None,
-        database: 0,
-        tls: false,
-        ca_file: None,
-    };
+    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
     let redis = Redis::new(Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 })).unwrap();
     SharedVisits { redis, answer_time: Duration::from_millis(50) }
 }

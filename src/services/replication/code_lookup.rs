@@ -161,14 +161,14 @@ impl CodeLookup {
     /// True if this node knows that the code had its only link: a generated code is used once.
     fn is_used_up(&self, code: &Code) -> bool {
         let state = || State::from_value(*code, &self.fleet.links.get(code).ok()??);
-        self.fleet.view.may_be_generated(code) && state().is_some_and(|state| is_final(&state))
+        self.fleet.view.may_be_generated(code) && state().is_some_and(|state| is_spent(&state))
     }
 
     /// Returns the answer for a code after Redis has said that it has no link: this state, or none. Returns `None` if the
     /// other nodes must vouch first.
     fn missing(&self, code: &Code, theirs: Option<&State>, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
         let view = &self.fleet.view;
-        if theirs.is_some_and(is_final) || view.is_denied(code, is_vouched) {
+        if theirs.is_some_and(is_spent) || view.is_denied(code, is_vouched) {
             return Some(Lookup::Missing);
         }
         let would_help = !is_vouched && view.vouches_within(VOUCHED_KEPT) && view.is_denied(code, true);
@@ -207,7 +207,7 @@ impl CodeLookup {
             let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&request_id) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let answered = answer.state(code);
-            let is_over = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_final(gone));
+            let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
             let found = match answered {
                 Ok(theirs) if self.fleet.has_lost_marked(&code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
                 Ok(Some(ReceivedState::Known(State::Link(link)))) => {
@@ -235,7 +235,7 @@ impl CodeLookup {
                 look_ups = self.doubt(std::mem::take(&mut look_ups));
                 Lookup::Unconfirmed
             });
-            look_ups.iter().for_each(|look_up| self.reply(look_up, &found, is_over));
+            look_ups.iter().for_each(|look_up| self.reply(look_up, &found, is_spent));
         }
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
@@ -244,8 +244,8 @@ impl CodeLookup {
         }
     }
 
-    /// Answers a look-up. `is_final` is true if the code can get no further link.
-    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_final: bool) {
+    /// Answers a look-up. `is_spent` is true if the code can get no further link.
+    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_spent: bool) {
         let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
@@ -258,7 +258,7 @@ impl CodeLookup {
             };
             return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
-        let absence = match (matches!(found, Lookup::Missing), is_final) {
+        let absence = match (matches!(found, Lookup::Missing), is_spent) {
             (true, true) => Absence::Final,
             (true, false) => Absence::Recent,
             (false, _) => Absence::Unknown,
@@ -269,6 +269,6 @@ impl CodeLookup {
 }
 
 /// True for the tombstone of a generated code, which gets no other link.
-fn is_final(state: &State) -> bool {
+fn is_spent(state: &State) -> bool {
     !state.is_link() && !state.is_free()
 }

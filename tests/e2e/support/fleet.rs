@@ -74,15 +74,7 @@ pub(crate) fn connect(server: &Server) -> Redis {
 
 /// A client with the keys of the fleet that has this prefix.
 pub(crate) fn connect_as(prefix: &str, server: &Server) -> Redis {
-    let client = ClientSettings {
-        seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() }],
-        sentinel: None,
-        username: None,
-        password: None,
-        database: 0,
-        tls: false,
-        ca_file: None,
-    };
+    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() });
     let settings = RedisSettings { client, prefix: prefix.to_owned(), stream_len: 100_000 };
     Redis::new(Arc::new(settings)).unwrap()
 }

@@ -88,15 +88,7 @@ fn server_that_redirects_delays_no_request_to_others() {
     let [a, b] = [(); 2].map(|()| Arc::new(FakeServer::new()));
     let ports = [a.address.port, b.address.port];
     [&a, &b].iter().for_each(|server| server.serve(ports));
-    let settings = ClientSettings {
-        seeds: vec![a.address.clone()],
-        sentinel: None,
-        username: None,
-        password: None,
-        database: 0,
-        tls: false,
-        ca_file: None,
-    };
+    let settings = ClientSettings::plain(a.address.clone());
     let mut client = Client::new(settings, &[]).unwrap();
     let (slots, long) = ([0, 9_000], Duration::from_secs(20));
     let get = || Question::Plain(cmd("GET").arg("a").to_owned());

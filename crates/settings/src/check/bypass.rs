@@ -119,7 +119,7 @@ fn tunnel(written: &Written) -> Result<BypassTunnel, InvalidValue> {
         ("gue", _) => Ok(BypassTunnel::Gue(GUE_PORT)),
         (_, Some(port)) => Ok(BypassTunnel::Gue(port)),
         _ => Err(InvalidValue::new(
-            format!("{} is not an encapsulation", quoted(name)),
+            format!("{} is not a tunnel", quoted(name)),
             "write \"none\", \"ipip\", \"gue\", or \"gue:PORT\"",
         )),
     }
