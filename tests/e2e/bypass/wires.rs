@@ -1,11 +1,15 @@
 //! Linux as the peer over wires that treat frames badly, tag them, or wrap them as a balancer does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::bulk::{BULK, KIND};
 use crate::support::bypass::{Pair, counter, open};
-use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::node::{Node, wait_for};
+use crate::support::http::{SHORT_URLS, Wire, request};
+use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::tls::{Ca, NAME};
 use crate::support::wire::{Badness, ETHERNET_LEN, Treatment, bad, checksum, is_ipv4};
 
@@ -92,6 +96,46 @@ fn bytes_arrive_over_a_bad_wire_with_tls() {
     survives(2, true);
 }
 
+/// Returns a treatment that loses redirects while it is told to, and counts them.
+fn losing(is_losing: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) -> Treatment {
+    let (is_losing, lost) = (Arc::clone(is_losing), Arc::clone(lost));
+    Box::new(move |is_to_node, frame| {
+        let is_redirect = !is_to_node && frame.windows(REDIRECT.len()).any(|part| part == REDIRECT);
+        if is_redirect && is_losing.load(Ordering::Relaxed) {
+            lost.fetch_add(1, Ordering::Relaxed);
+            return vec![];
+        }
+        vec![(0, frame)]
+    })
+}
+
+const REDIRECT: &[u8] = b"HTTP/1.1 302";
+
+#[test]
+fn drain_waits_until_lost_answers_arrive() {
+    let (is_losing, lost) = (Arc::default(), Arc::default());
+    let Some((pair, _wire)) = Pair::over_wire(0..0, losing(&is_losing, &lost)) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    pair.ask(|mut wire| wire.shorten_as("abc", "https://example.org/"));
+    is_losing.store(true, Ordering::Relaxed);
+    let wire = pair.ask(|mut wire| {
+        wire.send(&request("GET", "/abc", "Connection: close\r\n", b""));
+        wire
+    });
+    wait_until("a lost answer", || lost.load(Ordering::Relaxed) > 0);
+    node.signal(Signal::TERM);
+    let before = lost.load(Ordering::Relaxed);
+    // Only a node that still runs repeats the answer.
+    wait_until("two more copies", || lost.load(Ordering::Relaxed) >= before + 2);
+    is_losing.store(false, Ordering::Relaxed);
+    assert!(wire.read_to_end().starts_with(REDIRECT));
+    node.drained();
+}
+
+/// The address from which the balancer sends. An answer to it reaches nobody.
+const BALANCER: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+
 /// Returns a treatment that wraps what clients send in the header of a balancer, and passes answers as they are.
 fn wrapped(protocol: u8, between: &'static [u8]) -> Treatment {
     Box::new(move |is_to_node, frame| {
@@ -99,6 +143,8 @@ fn wrapped(protocol: u8, between: &'static [u8]) -> Treatment {
             return vec![(0, frame)];
         }
         let (ethernet, packet) = frame.split_at(ETHERNET_LEN);
+        let mut ethernet = ethernet.to_vec();
+        ethernet[6..12].copy_from_slice(&BALANCER);
         // Padding of short frames belongs to no packet.
         let packet = &packet[..usize::from(u16::from_be_bytes([packet[2], packet[3]]))];
         let len = (20 + between.len() + packet.len()) as u16;
@@ -110,7 +156,7 @@ fn wrapped(protocol: u8, between: &'static [u8]) -> Treatment {
         if let Some(udp_len) = between.get_mut(4..6) {
             udp_len.copy_from_slice(&(len - 20).to_be_bytes());
         }
-        vec![(0, [ethernet, &header, &between, packet].concat())]
+        vec![(0, [&ethernet[..], &header, &between, packet].concat())]
     })
 }
 
