@@ -96,6 +96,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/api/query.rs",
             "src/services/host_lists/notifications.rs",
             "crates/settings/src/redis_url.rs",
+            "crates/settings/src/value/urls.rs",
             "crates/model/src/destination/long_url.rs",
         ],
     ),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use carom_model::domains::Domains;
 use carom_settings::Settings;
-use carom_settings::events::{RedisSinkSettings, SecretSource};
+use carom_settings::events::{RabbitSettings, RedisSinkSettings, SecretSource};
 use carom_settings::exit::{Exit, Reason};
 
 use super::base::Base;
@@ -14,7 +14,9 @@ use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::api::{MercureHub, describe_link, describe_visit};
 use crate::bridge::ListQueues;
 use crate::services::events::render::{Describe, Renderer};
-use crate::services::events::{self, EventSetup, MercureTerms, RedisStreamTerms, StartedEvents, WebhookTerms};
+use crate::services::events::{
+    self, EventSetup, MercureTerms, RabbitTerms, RedisStreamTerms, StartedEvents, WebhookTerms,
+};
 use crate::services::visits::VisitReader;
 
 /// Starts the log of events and its sinks, unless events are off, and passes the queue of requests to the lists.
@@ -64,6 +66,7 @@ pub(super) fn start(
         stats: Arc::clone(&base.stats),
         webhook,
         redis: sinks.redis.as_ref().map(redis_terms),
+        rabbitmq: sinks.rabbitmq.as_ref().map(rabbit_terms),
         mercure,
     })
     .map_err(|error| thread_exit("the log of events", &error))?;
@@ -79,6 +82,19 @@ fn redis_terms(settings: &RedisSinkSettings) -> RedisStreamTerms {
         client: client_settings(&settings.url, settings.password.as_ref(), None),
         stream: settings.stream.clone(),
         entries: settings.entries,
+    }
+}
+
+fn rabbit_terms(settings: &RabbitSettings) -> RabbitTerms {
+    let RabbitSettings { url, password, exchange } = settings;
+    let password = url.password.as_ref().or(password.as_ref()).map_or("guest".to_owned(), |secret| secret.0.clone());
+    RabbitTerms {
+        host: url.host.clone(),
+        port: url.port,
+        user: url.user.clone(),
+        password,
+        vhost: url.vhost.clone(),
+        exchange: exchange.clone(),
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! * `render`: describes stored events as JSON;
 //! * `sink`: the thread of a sink, with its place in the log, its pauses and its alarm;
-//! * `webhook`, `redis_stream` and `mercure`: the sinks;
-//! * `http_client`: the HTTP client of two of them.
+//! * `webhook`, `redis_stream`, `rabbitmq` and `mercure`: the sinks;
+//! * `http_client` and `amqp`: the protocols of some of them.
 //!
 //! The writer adds events of links to the log in the commit that changes the links, and the log of visits adds visits
 //! ([`carom_store::links::events`]). The thread `events` syncs events that nobody waits for, removes old ones, and
 //! answers requests of the API. Each sink has a thread of its own, so a slow receiver delays no other.
 
+mod amqp;
 mod http_client;
 mod mercure;
+mod rabbitmq;
 mod redis_stream;
 pub mod render;
 mod sink;
@@ -26,6 +28,8 @@ use serde_json::{Value, json};
 
 use self::mercure::Mercure;
 pub use self::mercure::MercureTerms;
+use self::rabbitmq::Rabbit;
+pub use self::rabbitmq::RabbitTerms;
 use self::redis_stream::RedisStream;
 pub use self::redis_stream::RedisStreamTerms;
 use self::render::{RenderedEvent, Renderer};
@@ -68,6 +72,8 @@ pub struct EventSetup {
     pub webhook: Option<WebhookTerms>,
     /// The Redis stream, if there is one.
     pub redis: Option<RedisStreamTerms>,
+    /// The exchange of RabbitMQ, if there is one.
+    pub rabbitmq: Option<RabbitTerms>,
     /// The Mercure hub, if there is one.
     pub mercure: Option<MercureTerms>,
 }
@@ -88,13 +94,16 @@ pub struct StartedEvents {
 /// # Errors
 /// If a sink cannot be set up, or the operating system cannot start a thread.
 pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
-    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, mercure } = setup;
+    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, rabbitmq, mercure } = setup;
     let mut sinks = Sinks::new(&log, &renderer, &stats);
     if let Some(terms) = webhook {
         sinks.start(Webhook::new(terms))?;
     }
     if let Some(terms) = redis {
         sinks.start(RedisStream::new(terms).map_err(io::Error::other)?)?;
+    }
+    if let Some(terms) = rabbitmq {
+        sinks.start(Rabbit::new(terms))?;
     }
     if let Some(terms) = mercure {
         sinks.start(Mercure::new(terms))?;

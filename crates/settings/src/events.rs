@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::redis_url::RedisUrl;
 use super::secret::Secret;
+use super::value::urls::AmqpUrl;
 
 /// The settings of events. Without the log, no sink runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub struct SinkSettings {
     pub webhook: Option<WebhookSettings>,
     /// The Redis stream, if there is one.
     pub redis: Option<RedisSinkSettings>,
+    /// The exchange of RabbitMQ, if there is one.
+    pub rabbitmq: Option<RabbitSettings>,
     /// The Mercure hub, if there is one.
     pub mercure: Option<MercureSettings>,
 }
@@ -63,6 +66,17 @@ pub struct RedisSinkSettings {
     pub stream: String,
     /// Approximate number of entries that the stream keeps.
     pub entries: u64,
+}
+
+/// The exchange of RabbitMQ that gets events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RabbitSettings {
+    /// The server.
+    pub url: AmqpUrl,
+    /// The password, if the URL has none.
+    pub password: Option<Secret>,
+    /// The name of the exchange.
+    pub exchange: String,
 }
 
 /// The Mercure hub that gets events.

@@ -48,6 +48,7 @@ pub use settings::{
 };
 pub use value::domains::BaseUrl;
 pub use value::logs::{LogFormat, LogLevel};
+pub use value::urls::AmqpUrl;
 
 use check::checker::Checker;
 use raw::Raw;

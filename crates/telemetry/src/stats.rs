@@ -311,6 +311,8 @@ pub struct EventStats {
     pub webhook: SinkStats,
     /// The Redis stream.
     pub redis: SinkStats,
+    /// The exchange of RabbitMQ.
+    pub rabbitmq: SinkStats,
     /// The Mercure hub.
     pub mercure: SinkStats,
 }
@@ -318,7 +320,12 @@ pub struct EventStats {
 impl EventStats {
     /// Returns the sinks that are configured, by name.
     pub fn sinks(&self) -> Vec<(&'static str, &SinkStats)> {
-        let all = [("mercure", &self.mercure), ("redis", &self.redis), ("webhook", &self.webhook)];
+        let all = [
+            ("mercure", &self.mercure),
+            ("rabbitmq", &self.rabbitmq),
+            ("redis", &self.redis),
+            ("webhook", &self.webhook),
+        ];
         all.into_iter().filter(|(_, sink)| sink.is_on.load(Ordering::Relaxed)).collect()
     }
 }

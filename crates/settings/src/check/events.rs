@@ -1,7 +1,9 @@
 //! The checks of events and of the sinks that deliver them.
 
 use super::checker::Checker;
-use crate::events::{EventSettings, MercureSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings};
+use crate::events::{
+    EventSettings, MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings,
+};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, Warning};
 use crate::redis_url;
@@ -21,7 +23,12 @@ impl Checker<'_> {
         let visits = self.one(Key::EventsVisits, on_or_off);
         let keep = self.one(Key::EventsKeep, quantities::time_or_forever);
         let keep_bytes = self.one(Key::EventsKeepBytes, |written| quantities::size(written, KEEP_BYTES_MIN));
-        let sinks = SinkSettings { webhook: self.webhook(), redis: self.redis_sink(), mercure: self.mercure() };
+        let sinks = SinkSettings {
+            webhook: self.webhook(),
+            redis: self.redis_sink(),
+            rabbitmq: self.rabbitmq(),
+            mercure: self.mercure(),
+        };
         self.warn_of_events(is_on);
         Some(EventSettings { is_on: is_on?, visits: visits?, keep: keep?, keep_bytes: keep_bytes?, sinks })
     }
@@ -63,9 +70,21 @@ impl Checker<'_> {
             let wrong = InvalidValue::new("is set, but the Redis URL also contains a password", "keep one of the two");
             self.wrong(Key::EventsRedisPassword, wrong);
         }
-        let stream = self.one(Key::EventsRedisStream, stream_name);
+        let stream = self.one(Key::EventsRedisStream, |written| name(written, "a stream"));
         let entries = self.one(Key::EventsRedisEntries, |written| value::integer(written, 100, 1_000_000_000));
         Some(RedisSinkSettings { url: url?, password, stream: stream?, entries: entries? })
+    }
+
+    fn rabbitmq(&mut self) -> Option<RabbitSettings> {
+        let url = self.one(Key::EventsRabbitmqUrl, urls::amqp_url);
+        let password = self.secret(Key::EventsRabbitmqPassword);
+        if url.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
+            let wrong =
+                InvalidValue::new("is set, but events.rabbitmq_url also contains a password", "keep one of the two");
+            self.wrong(Key::EventsRabbitmqPassword, wrong);
+        }
+        let exchange = self.one(Key::EventsRabbitmqExchange, |written| name(written, "an exchange"));
+        Some(RabbitSettings { url: url?, password, exchange: exchange? })
     }
 
     fn mercure(&mut self) -> Option<MercureSettings> {
@@ -113,21 +132,22 @@ impl Checker<'_> {
 }
 
 /// The beginning of the names of each sink's settings, and the setting of its address.
-const SINKS: [(&str, Key); 3] = [
+const SINKS: [(&str, Key); 4] = [
     ("events.webhook_", Key::EventsWebhookUrl),
     ("events.redis_", Key::EventsRedisUrl),
+    ("events.rabbitmq_", Key::EventsRabbitmqUrl),
     ("events.mercure_", Key::EventsMercureUrl),
 ];
 
 /// Shortest secret, in bytes.
 const SECRET_LEN_MIN: usize = 8;
 
-/// Reads the key of a Redis stream.
-fn stream_name(written: &Written) -> Result<String, InvalidValue> {
+/// Reads the key of a Redis stream, or the name of an exchange; `of` says which.
+fn name(written: &Written, of: &str) -> Result<String, InvalidValue> {
     let name = value::text(written)?.trim();
     let is_fit = |byte: u8| byte.is_ascii_graphic();
     if (1..=200).contains(&name.len()) && name.bytes().all(is_fit) {
         return Ok(name.to_owned());
     }
-    Err(InvalidValue::new("is not the name of a stream", "write 1 to 200 printable characters without spaces"))
+    Err(InvalidValue::new(format!("is not the name of {of}"), "write 1 to 200 printable characters without spaces"))
 }

@@ -3,11 +3,12 @@
 use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
-use crate::events::{MercureSettings, RedisSinkSettings, SecretSource, WebhookSettings};
+use crate::events::{MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, WebhookSettings};
 use crate::redis_url::RedisUrl;
 use crate::settings::Settings;
+use crate::value::urls::AmqpUrl;
 
-pub(crate) const EVENTS: [Setting; 16] = [
+pub(crate) const EVENTS: [Setting; 19] = [
     Setting {
         key: Key::EventsLog,
         name: "events.log",
@@ -143,6 +144,41 @@ pub(crate) const EVENTS: [Setting; 16] = [
         show: |settings| Shown::plain(redis(settings).map_or(100_000, |redis| redis.entries)),
     },
     Setting {
+        key: Key::EventsRabbitmqUrl,
+        name: "events.rabbitmq_url",
+        env: "CAROM_EVENTS_RABBITMQ_URL",
+        flag: None,
+        kind: "a URL such as amqp://carom@127.0.0.1:5672/",
+        default: None,
+        secret: false,
+        doc: "RabbitMQ server with a topic exchange that gets events.",
+        show: |settings| Shown::rabbitmq(rabbitmq(settings).map(|rabbit| &rabbit.url)),
+    },
+    Setting {
+        key: Key::EventsRabbitmqPassword,
+        name: "events.rabbitmq_password",
+        env: "CAROM_EVENTS_RABBITMQ_PASSWORD",
+        flag: None,
+        kind: "text",
+        default: None,
+        secret: true,
+        doc: "Password for this server, unless the URL contains one.",
+        show: |settings| {
+            if rabbitmq(settings).is_some_and(|rabbit| rabbit.password.is_some()) { Shown::Hidden } else { Shown::Unset }
+        },
+    },
+    Setting {
+        key: Key::EventsRabbitmqExchange,
+        name: "events.rabbitmq_exchange",
+        env: "CAROM_EVENTS_RABBITMQ_EXCHANGE",
+        flag: None,
+        kind: "a name",
+        default: Some("carom.events"),
+        secret: false,
+        doc: "Name of the exchange, which carom creates if necessary.",
+        show: |settings| Shown::text(rabbitmq(settings).map_or("carom.events", |rabbit| rabbit.exchange.as_str())),
+    },
+    Setting {
         key: Key::EventsMercureUrl,
         name: "events.mercure_url",
         env: "CAROM_EVENTS_MERCURE_URL",
@@ -206,6 +242,10 @@ fn redis(settings: &Settings) -> Option<&RedisSinkSettings> {
     settings.events.sinks.redis.as_ref()
 }
 
+fn rabbitmq(settings: &Settings) -> Option<&RabbitSettings> {
+    settings.events.sinks.rabbitmq.as_ref()
+}
+
 fn mercure(settings: &Settings) -> Option<&MercureSettings> {
     settings.events.sinks.mercure.as_ref()
 }
@@ -216,6 +256,13 @@ impl Shown {
             Some(url) if url.has_password() => Shown::Note(format!("\"{url}\""), "password hidden".to_owned()),
             Some(url) => Shown::text(url),
             None => Shown::Unset,
+        }
+    }
+
+    fn rabbitmq(url: Option<&AmqpUrl>) -> Shown {
+        match url {
+            Some(url) if url.password.is_some() => Shown::Note(format!("\"{url}\""), "password hidden".to_owned()),
+            url => Shown::optional(url),
         }
     }
 
