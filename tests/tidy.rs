@@ -103,7 +103,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("siphasher", &["crates/net/src/keys.rs"]),
     ("redis", &["crates/redis/"]),
     ("aws_lc_rs", &["crates/tls/src/lib.rs"]),
-    ("rustls", &["crates/tls/", "crates/http/src/tls.rs", "crates/redis/"]),
+    ("rustls", &["crates/tls/", "crates/http/src/tls.rs", "crates/redis/", "src/services/events/broker.rs"]),
     ("x509_parser", &["crates/tls/src/identity.rs"]),
     ("rustls_native_certs", &["crates/tls/src/trust.rs"]),
     (

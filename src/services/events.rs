@@ -3,15 +3,19 @@
 //! * `render`: describes stored events as JSON;
 //! * `sink`: the thread of a sink, with its place in the log, its pauses and its alarm;
 //! * `webhook`, `redis_stream`, `rabbitmq` and `mercure`: the sinks;
-//! * `http_client` and `amqp`: the protocols of some of them.
+//! * `http_client`: the HTTP client of two of them;
+//! * `publisher`, `confirms`, `amqp` and `broker`: the client of RabbitMQ, from its connection down to its socket.
 //!
 //! The writer adds events of links to the log in the commit that changes the links, and the log of visits adds visits
 //! ([`carom_store::links::events`]). The thread `events` syncs events that nobody waits for, removes old ones, and
 //! answers requests of the API. Each sink has a thread of its own, so a slow receiver delays no other.
 
 mod amqp;
+mod broker;
+mod confirms;
 mod http_client;
 mod mercure;
+mod publisher;
 mod rabbitmq;
 mod redis_stream;
 pub mod render;
@@ -26,10 +30,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub use self::broker::BrokerAddress;
 use self::mercure::Mercure;
 pub use self::mercure::MercureTerms;
+pub use self::publisher::RabbitTerms;
 use self::rabbitmq::Rabbit;
-pub use self::rabbitmq::RabbitTerms;
 use self::redis_stream::RedisStream;
 pub use self::redis_stream::RedisStreamTerms;
 use self::render::{RenderedEvent, Renderer};
@@ -94,7 +99,8 @@ pub struct StartedEvents {
 /// # Errors
 /// If a sink cannot be set up, or the operating system cannot start a thread.
 pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
-    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, rabbitmq, mercure } = setup;
+    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, rabbitmq, mercure } =
+        setup;
     let mut sinks = Sinks::new(&log, &renderer, &stats);
     if let Some(terms) = webhook {
         sinks.start(Webhook::new(terms))?;

@@ -73,10 +73,14 @@ pub struct RedisSinkSettings {
 pub struct RabbitSettings {
     /// The server.
     pub url: AmqpUrl,
-    /// The password, if the URL has none.
-    pub password: Option<Secret>,
+    /// The password, if the URL has none. Without any, the user is `guest`, whose password is its name.
+    pub password: Option<SecretSource>,
+    /// The CA certificates to trust; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
     /// The name of the exchange.
     pub exchange: String,
+    /// True if an event counts as delivered only once a queue has it.
+    pub mandatory: bool,
 }
 
 /// The Mercure hub that gets events.

@@ -251,6 +251,39 @@ fn searches_may_have_memory_or_none() {
 }
 
 #[test]
+fn rabbitmq_has_one_password_which_stays_hidden() {
+    let of = |file: &str, env: &[(&str, &str)]| {
+        load_all(Some(&format!("[events]\nlog = 'on'\n{file}\n")), env, Flags::default())
+    };
+    let given = ("CAROM_EVENTS_RABBITMQ_PASSWORD", "geheim");
+    let (settings, warnings) = of("rabbitmq_url = 'amqps://me@mq.example/a'", &[given]).unwrap();
+    let rabbit = settings.events.sinks.rabbitmq.clone().unwrap();
+    assert_eq!((rabbit.url.tls, rabbit.exchange.as_str(), rabbit.mandatory), (true, "carom.events", false));
+    assert_eq!((rabbit.password, warnings), (Some(events::SecretSource::Given(Secret("geheim".to_owned()))), vec![]));
+    let shown = settings.describe();
+    assert!(shown.contains("rabbitmq_url = \"amqps://me@mq.example:5671/a\"") && !shown.contains("geheim"), "{shown}");
+    let (settings, _) = of("rabbitmq_url = 'amqp://me:geheim@h'\nrabbitmq_mandatory = true", &[]).unwrap();
+    assert!(!settings.describe().contains("geheim") && !format!("{settings:?}").contains("geheim"));
+    // Only this user has a password that everybody knows.
+    assert!(of("rabbitmq_url = 'amqp://h'", &[]).is_ok() && of("rabbitmq_url = 'amqp://guest@h'", &[]).is_ok());
+    let (_, warnings) = of("rabbitmq_url = 'amqp://h'\nrabbitmq_ca_file = 'ca.pem'", &[]).unwrap();
+    assert!(warnings.len() == 1 && warnings[0].to_string().contains("does not start with amqps://"), "{warnings:?}");
+    let (_, warnings) = of("rabbitmq_exchange = 'x'", &[]).unwrap();
+    assert!(warnings.len() == 1 && warnings[0].to_string().contains("events.rabbitmq_url is not set"), "{warnings:?}");
+    for (file, env, wrong) in [
+        ("rabbitmq_url = 'amqp://me@h'", None, "set CAROM_EVENTS_RABBITMQ_PASSWORD, or events.rabbitmq_password_file"),
+        ("rabbitmq_url = 'amqp://me:geheim@h'", Some(given), "also contains a password"),
+        ("rabbitmq_url = 'amqp://me:geheim@h'\nrabbitmq_password_file = 'p'", None, "also contains a password"),
+        ("rabbitmq_url = 'amqp://me@h'\nrabbitmq_password_file = 'p'", Some(given), "is set, too"),
+        ("rabbitmq_url = 'amqp://me:geheim@h?x'", None, "query or fragment"),
+        ("rabbitmq_url = 'amqp://h'\nrabbitmq_exchange = 'a b'", None, "not the name of an exchange"),
+    ] {
+        let found = problems(of(file, env.as_slice()));
+        assert!(found.len() == 1 && found[0].contains(wrong) && !found[0].contains("geheim"), "{file}: {found:?}");
+    }
+}
+
+#[test]
 fn proxies_are_trusted_by_name() {
     let of = |text: &str| from_file(&format!("listen = ['127.0.0.1:1', '127.0.0.2:1']\n{text}\n"));
     let proxied = |text: &str| of(text).unwrap().0.proxied;

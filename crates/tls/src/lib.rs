@@ -1,9 +1,9 @@
 //! Certificates: those that carom presents to its clients, and those that it trusts when it connects to others. Beside
 //! them, the signatures of requests that carom sends: HMAC and JSON web tokens.
 //!
-//! This crate is the only one that names `aws_lc_rs`. Besides it, the TLS session of the HTTP machine and the client of
-//! Redis name `rustls`. It takes files as text and returns immutable configurations. It reads no clock and opens no
-//! socket.
+//! This crate is the only one that names `aws_lc_rs`. Besides it, the TLS session of the HTTP machine, the client of
+//! Redis and that of message brokers name `rustls`. It takes files as text and returns immutable configurations. It
+//! reads no clock and opens no socket.
 //!
 //! Read first: [`identity::TlsIdentity`], the certificates of a listener and the rule that picks one;
 //! [`trust::client`], the configuration of an outgoing connection.

@@ -1,90 +1,103 @@
 //! The sink that publishes events to a topic exchange of RabbitMQ, with Shlink's payloads.
 //!
-//! A message counts as delivered once the server has confirmed it: for a queue that is durable, once it is on disk
-//! there. `amqp` has the bytes.
+//! An event counts as delivered once the server has confirmed it: it is then on the disk of each durable queue that is
+//! bound for it. `publisher` has the connection.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::amqp::{self, Message, Method};
+use super::broker::BrokerDialer;
+use super::publisher::{PublishFailure, Publisher, RabbitTerms};
 use super::render::RenderedEvent;
 use super::sink::{Sink, SinkFailure};
-use carom_limits::SINK_TIME_MAX;
+use carom_limits::{SINK_BATCH_MAX, SINK_TIME_MAX};
 use carom_telemetry::stats::{NodeStats, SinkStats};
 
-/// An exchange of RabbitMQ. The `Debug` form hides the password.
-#[derive(Clone)]
-pub struct RabbitTerms {
-    /// The host name or address.
-    pub host: String,
-    /// The TCP port.
-    pub port: u16,
-    /// The user.
-    pub user: String,
-    /// The password.
-    pub password: String,
-    /// The virtual host.
-    pub vhost: String,
-    /// The exchange, of the type topic.
-    pub exchange: String,
-}
+/// Idle time after which a connection is replaced: a firewall may have forgotten it by then, and there are no
+/// heartbeats.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
-impl std::fmt::Debug for RabbitTerms {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RabbitTerms({}:{})", self.host, self.port)
-    }
-}
+/// Time after which a batch ends that is sent event by event.
+const ALONE_TIME: Duration = Duration::from_secs(2);
 
-/// The connection to an exchange of RabbitMQ.
+/// A sink that publishes to RabbitMQ.
 pub(super) struct Rabbit {
     terms: RabbitTerms,
-    session: Option<Session>,
-}
-
-/// A connection with an open channel.
-struct Session {
-    stream: TcpStream,
-    received: Vec<u8>,
-    frame_max: u32,
-    /// The number of the last message.
-    last_tag: u64,
+    dialer: BrokerDialer,
+    publisher: Option<Publisher>,
+    /// The instant at which the connection was last used.
+    used: Instant,
+    /// Number of events that are yet to be sent one by one.
+    alone: usize,
 }
 
 impl Rabbit {
+    /// Returns a sink that connects on first use.
     pub(super) fn new(terms: RabbitTerms) -> Rabbit {
-        Rabbit { terms, session: None }
+        let dialer = BrokerDialer::new(terms.address.clone());
+        Rabbit { terms, dialer, publisher: None, used: Instant::now(), alone: 0 }
     }
 
-    /// Publishes events, and returns the number of those that the server has confirmed, in their order.
-    fn publish(&mut self, events: &[RenderedEvent], deadline: Instant) -> (usize, io::Result<()>) {
-        let session = match self.session.take().map_or_else(|| Session::open(&self.terms, deadline), Ok) {
-            Ok(session) => self.session.insert(session),
-            Err(error) => return (0, Err(error)),
+    /// Publishes events in their order. Returns the number of those that the server has taken, and why it has not taken
+    /// the next one.
+    fn publish(&mut self, events: &[RenderedEvent], deadline: Instant) -> (usize, Result<(), PublishFailure>) {
+        if self.used.elapsed() > IDLE_MAX {
+            self.close();
+        }
+        let was_open = self.publisher.is_some();
+        let outcome = match self.attempt(events, deadline) {
+            // The server may have restarted since the last batch, which is no failure yet.
+            (0, Err(PublishFailure::Ended | PublishFailure::Lost(_))) if was_open => self.attempt(events, deadline),
+            outcome => outcome,
         };
-        let mut bytes = Vec::new();
-        for event in events {
-            let (id, body) = (event.id.to_string(), event.data.to_string());
-            let message = Message {
-                exchange: &self.terms.exchange,
-                key: event.of.as_str(),
-                id: &id,
-                of: event.topics.first().map_or("", String::as_str),
-                seconds: event.at_ms / 1_000,
-                body: body.as_bytes(),
-            };
-            amqp::publish(&message, session.frame_max, &mut bytes);
+        self.used = Instant::now();
+        outcome
+    }
+
+    fn attempt(&mut self, events: &[RenderedEvent], deadline: Instant) -> (usize, Result<(), PublishFailure>) {
+        let mut publisher = match self.publisher.take() {
+            Some(publisher) => publisher,
+            None => match Publisher::open(&mut self.dialer, &self.terms, deadline) {
+                Ok(publisher) => publisher,
+                Err(failure) => return (0, Err(failure)),
+            },
+        };
+        publisher.set_deadline(deadline);
+        let (taken, result) = self.send(&mut publisher, events);
+        match &result {
+            Ok(()) => self.publisher = Some(publisher),
+            Err(PublishFailure::Held(_)) => {
+                self.publisher = Some(publisher);
+                self.alone = SINK_BATCH_MAX;
+            }
+            Err(_) => publisher.abandon(),
         }
-        let first_tag = session.last_tag + 1;
-        session.last_tag += events.len() as u64;
-        let mut confirmed = vec![false; events.len()];
-        let result =
-            session.send(&bytes, deadline).and_then(|()| session.await_confirms(first_tag, &mut confirmed, deadline));
-        if result.is_err() {
-            // What the server still confirms belongs to messages that are sent again.
-            self.session = None;
+        (taken, result)
+    }
+
+    /// Sends events together. After the server has held one back, it may have taken later ones of the same batch, and
+    /// gets all of them again. So the next events go one by one: otherwise a full queue would get the others over and
+    /// over.
+    fn send(&mut self, publisher: &mut Publisher, events: &[RenderedEvent]) -> (usize, Result<(), PublishFailure>) {
+        let begun = Instant::now();
+        let mut taken = 0;
+        while self.alone > 0 && taken < events.len() {
+            if let (_, Err(failure)) = publisher.publish(&events[taken..=taken]) {
+                return (taken, Err(failure));
+            }
+            taken += 1;
+            self.alone -= 1;
+            if begun.elapsed() > ALONE_TIME {
+                return (taken, Ok(()));
+            }
         }
-        (confirmed.iter().take_while(|is_confirmed| **is_confirmed).count(), result)
+        let (more, result) = publisher.publish(&events[taken..]);
+        (taken + more, result)
+    }
+
+    fn close(&mut self) {
+        if let Some(publisher) = self.publisher.take() {
+            publisher.close();
+        }
     }
 }
 
@@ -96,128 +109,120 @@ impl Sink for Rabbit {
     }
 
     fn deliver(&mut self, events: &[RenderedEvent]) -> (usize, Result<(), SinkFailure>) {
-        let (count, result) = self.publish(events, Instant::now() + SINK_TIME_MAX);
-        let address = format!("{}:{}", self.terms.host, self.terms.port);
-        (count, result.map_err(|error| SinkFailure::Later(format!("{address}: {error}"), None)))
+        let (taken, result) = self.publish(events, Instant::now() + SINK_TIME_MAX);
+        let failure = |failure: PublishFailure| {
+            let is_refused = matches!(failure, PublishFailure::Refused(_));
+            let why = format!("{}: {}", self.terms.address, failure.into_text());
+            if is_refused { SinkFailure::Refused(why) } else { SinkFailure::Later(why, None) }
+        };
+        (taken, result.map_err(failure))
     }
 }
 
-impl Session {
-    /// Connects, logs in, and declares the exchange.
-    fn open(terms: &RabbitTerms, deadline: Instant) -> io::Result<Session> {
-        let mut failure = io::Error::other("the name has no address");
-        let addresses = (terms.host.as_str(), terms.port).to_socket_addrs()?;
-        let mut stream = None;
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, rest(deadline)?) {
-                Ok(connected) => {
-                    stream = Some(connected);
-                    break;
-                }
-                Err(error) => failure = error,
-            }
-        }
-        let stream = stream.ok_or(failure)?;
-        stream.set_nodelay(true)?;
-        let mut session = Session { stream, received: Vec::new(), frame_max: amqp::FRAME_MAX, last_tag: 0 };
-        session.send(amqp::HEADER, deadline)?;
-        match session.method(deadline)? {
-            Method::Start(mechanisms) if mechanisms.split(' ').any(|name| name == "PLAIN") => {}
-            _ => return Err(io::Error::other("the server offers no login with a password (PLAIN)")),
-        }
-        session.send(&amqp::start_ok(&terms.user, &terms.password), deadline)?;
-        let limits = session.method(deadline).map_err(|error| match error.kind() {
-            // Servers close the connection without a word.
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                io::Error::other("the server refuses the login")
-            }
-            _ => error,
-        })?;
-        let Method::Tune { channels, frame_max } = limits else { return Err(unexpected(&limits)) };
-        let (tuned, frame_max) = amqp::tune_ok(channels, frame_max);
-        session.frame_max = frame_max;
-        session.send(&[tuned, amqp::open(&terms.vhost)].concat(), deadline)?;
-        session.expect((10, 41), deadline)?;
-        let answers = [(20, 11), (40, 11), (85, 11)];
-        for (request, answer) in amqp::open_channel(&terms.exchange).iter().zip(answers) {
-            session.send(request, deadline)?;
-            session.expect(answer, deadline)?;
-        }
-        Ok(session)
-    }
-
-    /// Waits until all messages from this number on are confirmed.
-    fn await_confirms(&mut self, first_tag: u64, confirmed: &mut [bool], deadline: Instant) -> io::Result<()> {
-        while !confirmed.iter().all(|is_confirmed| *is_confirmed) {
-            match self.method(deadline)? {
-                Method::Ack(tag, multiple) => {
-                    let place = usize::try_from(tag.wrapping_sub(first_tag)).unwrap_or(usize::MAX);
-                    let from = if multiple { 0 } else { place };
-                    match confirmed.get_mut(from..=place) {
-                        Some(some) => some.fill(true),
-                        None => return Err(io::Error::other("the server confirms a message that was not sent")),
-                    }
-                }
-                Method::Nack(..) => return Err(io::Error::other("the server could not store a message")),
-                other => return Err(unexpected(&other)),
-            }
-        }
-        Ok(())
-    }
-
-    fn expect(&mut self, answer: (u16, u16), deadline: Instant) -> io::Result<()> {
-        match self.method(deadline)? {
-            Method::Ok(class, number) if (class, number) == answer => Ok(()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        let mut left = bytes;
-        while !left.is_empty() {
-            self.stream.set_write_timeout(Some(rest(deadline)?))?;
-            match self.stream.write(left) {
-                Ok(len) => left = &left[len..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the next method, and skips heartbeats.
-    fn method(&mut self, deadline: Instant) -> io::Result<Method> {
-        let mut piece = [0; 4_096];
-        loop {
-            while let Some(frame) = amqp::take_frame(&mut self.received).map_err(io::Error::other)? {
-                if let Some(method) = frame.method() {
-                    return Ok(method);
-                }
-            }
-            self.stream.set_read_timeout(Some(rest(deadline)?))?;
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-                Ok(len) => self.received.extend_from_slice(&piece[..len]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+impl Drop for Rabbit {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-/// Returns the time until a deadline.
-///
-/// # Errors
-/// If it has passed.
-fn rest(deadline: Instant) -> io::Result<Duration> {
-    let rest = deadline.saturating_duration_since(Instant::now());
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "the server did not answer in time");
-    (!rest.is_zero()).then_some(rest).ok_or_else(late)
-}
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
 
-fn unexpected(method: &Method) -> io::Error {
-    match method {
-        Method::Close(why) => io::Error::other(format!("the server refuses: {why}")),
-        _ => io::Error::other("the server sent an unexpected answer"),
+    use serde_json::json;
+
+    use super::*;
+    use crate::services::events::BrokerAddress;
+    use carom_model::events::{EventId, EventType};
+
+    fn event(seq: u64) -> RenderedEvent {
+        let id = EventId { log: 1, seq };
+        RenderedEvent { id, of: EventType::LinkCreated, at_ms: 0, data: json!({}), topics: Vec::new() }
+    }
+
+    fn sink(port: u16) -> Rabbit {
+        Rabbit::new(RabbitTerms {
+            address: BrokerAddress { host: "127.0.0.1".to_owned(), port, tls: None },
+            user: "guest".to_owned(),
+            password: "guest".to_owned(),
+            vhost: "/".to_owned(),
+            exchange: "carom.events".to_owned(),
+            mandatory: false,
+        })
+    }
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        [&[1, 0, 1, 0, 0, 0, payload.len() as u8][..], payload, &[0xce]].concat()
+    }
+
+    /// The answers of a server until the channel is ready.
+    fn greeting() -> Vec<u8> {
+        let start = [&[0, 10, 0, 10, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5][..], b"PLAIN", &[0; 4]].concat();
+        let mut bytes = [frame(&start), frame(&[0, 10, 0, 30, 0, 0, 0, 2, 0, 0, 0, 0])].concat();
+        for name in [[10, 41], [20, 11], [40, 11], [85, 11]] {
+            bytes.extend(frame(&[0, name[0], 0, name[1]]));
+        }
+        bytes
+    }
+
+    fn confirm(number: u8, tag: u8) -> Vec<u8> {
+        frame(&[0, 60, 0, number, 0, 0, 0, 0, 0, 0, 0, tag, 0])
+    }
+
+    /// Listens, and sends one of these to each client after the other. A client that hangs up makes room for the next.
+    fn server(sessions: Vec<Vec<u8>>) -> (Rabbit, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            for bytes in sessions {
+                let (mut tcp, _) = listener.accept().unwrap();
+                let _ = tcp.write_all(&bytes);
+                let _ = tcp.shutdown(std::net::Shutdown::Write);
+                let _ = tcp.read_to_end(&mut Vec::new());
+            }
+        });
+        (sink(port), thread)
+    }
+
+    #[test]
+    fn lost_connection_is_replaced_at_once() {
+        let once = [greeting(), confirm(80, 1)].concat();
+        let (mut sink, thread) = server(vec![once.clone(), once]);
+        assert_eq!(sink.deliver(&[event(1)]), (1, Ok(())));
+        // By now the server has closed the connection.
+        assert_eq!(sink.deliver(&[event(2)]), (1, Ok(())));
+        drop(sink);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn failures_name_the_server() {
+        let (mut sink, thread) = server(vec![Vec::new()]);
+        let (count, result) = sink.deliver(&[event(1)]);
+        let Err(SinkFailure::Later(why, None)) = result else { panic!("{result:?}") };
+        assert!(
+            count == 0 && why.starts_with("127.0.0.1:") && why.ends_with("the server closed the connection"),
+            "{why}"
+        );
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn events_go_one_by_one_after_one_was_held_back() {
+        let (nack, ack) = (|tag| confirm(120, tag), |tag| confirm(80, tag));
+        // Two events together, of which the server takes the second one; then each of them alone.
+        let answers = [greeting(), nack(1), ack(2), ack(3), ack(4)].concat();
+        let (mut sink, thread) = server(vec![answers]);
+        let (count, result) = sink.deliver(&[event(1), event(2)]);
+        assert!(
+            count == 0 && matches!(&result, Err(SinkFailure::Later(why, None)) if why.contains("nack")),
+            "{result:?}"
+        );
+        assert_eq!(sink.alone, SINK_BATCH_MAX);
+        assert_eq!(sink.deliver(&[event(1), event(2)]), (2, Ok(())));
+        assert_eq!(sink.alone, SINK_BATCH_MAX - 2);
+        drop(sink);
+        thread.join().unwrap();
     }
 }

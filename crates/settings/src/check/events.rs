@@ -9,6 +9,7 @@ use crate::problem::{InvalidValue, Problem, Warning};
 use crate::redis_url;
 use crate::registry::EVENTS;
 use crate::secret::Secret;
+use crate::value::urls::AmqpUrl;
 use crate::value::{self, Written, one_of, quantities, urls};
 
 /// Smallest size of the log of events, in bytes: old events leave the disk by a few megabytes at a time.
@@ -77,14 +78,44 @@ impl Checker<'_> {
 
     fn rabbitmq(&mut self) -> Option<RabbitSettings> {
         let url = self.one(Key::EventsRabbitmqUrl, urls::amqp_url);
-        let password = self.secret(Key::EventsRabbitmqPassword);
-        if url.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong =
-                InvalidValue::new("is set, but events.rabbitmq_url also contains a password", "keep one of the two");
-            self.wrong(Key::EventsRabbitmqPassword, wrong);
-        }
+        let password = self.rabbitmq_password(url.as_ref());
+        let ca_file = self.one(Key::EventsRabbitmqCaFile, value::path);
         let exchange = self.one(Key::EventsRabbitmqExchange, |written| name(written, "an exchange"));
-        Some(RabbitSettings { url: url?, password, exchange: exchange? })
+        let mandatory = self.one(Key::EventsRabbitmqMandatory, value::boolean);
+        if ca_file.is_some() && url.as_ref().is_some_and(|url| !url.tls) {
+            let why = "events.rabbitmq_url does not start with amqps://";
+            self.warnings.push(Warning(format!("events.rabbitmq_ca_file has no effect, because {why}")));
+        }
+        Some(RabbitSettings { url: url?, password, ca_file, exchange: exchange?, mandatory: mandatory? })
+    }
+
+    /// Returns the password of RabbitMQ if it is not in the URL. It may have one source, and any user but `guest` needs
+    /// one.
+    fn rabbitmq_password(&mut self, url: Option<&AmqpUrl>) -> Option<SecretSource> {
+        let given = self.one(Key::EventsRabbitmqPassword, rabbitmq_password);
+        let path = self.one(Key::EventsRabbitmqPasswordFile, value::path);
+        let is_in_url = url.is_some_and(|url| url.password.is_some());
+        for key in [Key::EventsRabbitmqPassword, Key::EventsRabbitmqPasswordFile] {
+            if is_in_url && self.is_set(key) {
+                let wrong = "is set, but events.rabbitmq_url also contains a password";
+                self.wrong(key, InvalidValue::new(wrong, "keep one of the two"));
+            }
+        }
+        if given.is_some() && path.is_some() {
+            let what = format!("is set, but {} is set, too", Key::EventsRabbitmqPassword.setting().env);
+            self.wrong(Key::EventsRabbitmqPasswordFile, InvalidValue::new(what, "keep one of the two"));
+        }
+        let is_missing = !is_in_url
+            && !self.is_set(Key::EventsRabbitmqPassword)
+            && !self.is_set(Key::EventsRabbitmqPasswordFile)
+            && url.is_some_and(|url| url.user != AmqpUrl::GUEST);
+        if is_missing {
+            let (given, file) =
+                (Key::EventsRabbitmqPassword.setting().env, Key::EventsRabbitmqPasswordFile.setting().name);
+            let right = format!("set {given}, or {file} to a file with the password");
+            self.wrong(Key::EventsRabbitmqUrl, InvalidValue::new("names a user without a password", right));
+        }
+        given.map(SecretSource::Given).or(path.map(SecretSource::File))
     }
 
     fn mercure(&mut self) -> Option<MercureSettings> {
@@ -141,6 +172,16 @@ const SINKS: [(&str, Key); 4] = [
 
 /// Shortest secret, in bytes.
 const SECRET_LEN_MIN: usize = 8;
+
+/// Reads the password of a user of RabbitMQ, which may be short. Messages never quote it.
+fn rabbitmq_password(written: &Written) -> Result<Secret, InvalidValue> {
+    let wrong = |why: &str| InvalidValue::new(why, "write the password, as text without zero bytes");
+    match value::text(written).map(str::trim) {
+        Ok("") | Err(_) => Err(wrong("is empty, or is not text")),
+        Ok(text) if text.contains('\0') => Err(wrong("contains a zero byte")),
+        Ok(text) => Ok(Secret(text.to_owned())),
+    }
+}
 
 /// Reads the key of a Redis stream, or the name of an exchange; `of` says which.
 fn name(written: &Written, of: &str) -> Result<String, InvalidValue> {

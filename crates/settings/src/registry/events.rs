@@ -8,7 +8,7 @@ use crate::redis_url::RedisUrl;
 use crate::settings::Settings;
 use crate::value::urls::AmqpUrl;
 
-pub(crate) const EVENTS: [Setting; 19] = [
+pub(crate) const EVENTS: [Setting; 22] = [
     Setting {
         key: Key::EventsLog,
         name: "events.log",
@@ -148,10 +148,10 @@ pub(crate) const EVENTS: [Setting; 19] = [
         name: "events.rabbitmq_url",
         env: "CAROM_EVENTS_RABBITMQ_URL",
         flag: None,
-        kind: "a URL such as amqp://carom@127.0.0.1:5672/",
+        kind: "a URL such as amqp://carom@127.0.0.1:5672/VHOST",
         default: None,
         secret: false,
-        doc: "RabbitMQ server with a topic exchange that gets events.",
+        doc: "RabbitMQ server with a topic exchange that gets events. amqps:// uses TLS. Without a user, guest logs in; without a virtual host, it is /.",
         show: |settings| Shown::rabbitmq(rabbitmq(settings).map(|rabbit| &rabbit.url)),
     },
     Setting {
@@ -163,8 +163,30 @@ pub(crate) const EVENTS: [Setting; 19] = [
         default: None,
         secret: true,
         doc: "Password for this server, unless the URL contains one.",
+        show: |settings| Shown::secret(rabbitmq(settings).and_then(|rabbit| rabbit.password.as_ref())),
+    },
+    Setting {
+        key: Key::EventsRabbitmqPasswordFile,
+        name: "events.rabbitmq_password_file",
+        env: "CAROM_EVENTS_RABBITMQ_PASSWORD_FILE",
+        flag: None,
+        kind: "a file",
+        default: None,
+        secret: false,
+        doc: "File with the password for this server, instead of the environment variable.",
+        show: |settings| Shown::secret_file(rabbitmq(settings).and_then(|rabbit| rabbit.password.as_ref())),
+    },
+    Setting {
+        key: Key::EventsRabbitmqCaFile,
+        name: "events.rabbitmq_ca_file",
+        env: "CAROM_EVENTS_RABBITMQ_CA_FILE",
+        flag: None,
+        kind: "a file",
+        default: None,
+        secret: false,
+        doc: "CA certificates to trust for amqps://, in PEM. If not set, the CA certificates of the system.",
         show: |settings| {
-            if rabbitmq(settings).is_some_and(|rabbit| rabbit.password.is_some()) { Shown::Hidden } else { Shown::Unset }
+            Shown::optional(rabbitmq(settings).and_then(|rabbit| Some(rabbit.ca_file.as_ref()?.display())))
         },
     },
     Setting {
@@ -172,11 +194,22 @@ pub(crate) const EVENTS: [Setting; 19] = [
         name: "events.rabbitmq_exchange",
         env: "CAROM_EVENTS_RABBITMQ_EXCHANGE",
         flag: None,
-        kind: "a name",
+        kind: "the name of an exchange",
         default: Some("carom.events"),
         secret: false,
-        doc: "Name of the exchange, which carom creates if necessary.",
+        doc: "Durable topic exchange that gets events. carom creates it if necessary.",
         show: |settings| Shown::text(rabbitmq(settings).map_or("carom.events", |rabbit| rabbit.exchange.as_str())),
+    },
+    Setting {
+        key: Key::EventsRabbitmqMandatory,
+        name: "events.rabbitmq_mandatory",
+        env: "CAROM_EVENTS_RABBITMQ_MANDATORY",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Keep an event, and all later ones, until a queue is bound for it. Otherwise, RabbitMQ drops an event that no queue is bound for.",
+        show: |settings| Shown::plain(rabbitmq(settings).is_some_and(|rabbit| rabbit.mandatory)),
     },
     Setting {
         key: Key::EventsMercureUrl,
