@@ -2,12 +2,14 @@
 
 mod fleet;
 mod log;
+mod rabbitmq;
 mod sinks;
 
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::support::http::Wire;
 use crate::support::node::{Node, Setup};
 
 /// A node that keeps events. Receivers of tests are on loopback, so it serves over the kernel.
@@ -45,4 +47,12 @@ fn types_and_codes(events: &[Value]) -> Vec<(String, String)> {
 /// The number in the ID of an event.
 fn number(event: &Value) -> u64 {
     event["id"].as_str().unwrap().split_once('-').unwrap().1.parse().unwrap()
+}
+
+/// A metric of a sink.
+fn metric(node: &Node, name: &str, sink: &str) -> u64 {
+    let text = Wire::open(node.admin).get("/metrics").text().to_owned();
+    let start = format!("carom_events_sink_{name}{{sink=\"{sink}\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("no {start}"));
+    line.parse().unwrap()
 }

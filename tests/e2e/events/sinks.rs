@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{all_events, keeping, types_and_codes};
+use super::{all_events, keeping, metric, types_and_codes};
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::http::Wire;
 use crate::support::links::change;
-use crate::support::node::{Node, Setup, wait_for, wait_until};
+use crate::support::node::{Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
 use crate::support::receiver::{Answer, Received, Receiver};
 use crate::support::redis;
@@ -53,13 +52,6 @@ fn hmac(secret: &str, message: &[u8]) -> String {
     openssl.stdin.take().unwrap().write_all(message).unwrap();
     let text = String::from_utf8(openssl.wait_with_output().unwrap().stdout).unwrap();
     text.split(' ').next().unwrap().to_owned()
-}
-
-fn metric(node: &Node, name: &str, sink: &str) -> u64 {
-    let text = Wire::open(node.admin).get("/metrics").text().to_owned();
-    let start = format!("carom_events_sink_{name}{{sink=\"{sink}\"}} ");
-    let line = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("no {start}"));
-    line.parse().unwrap()
 }
 
 #[test]

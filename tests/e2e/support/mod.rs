@@ -1,6 +1,8 @@
-//! The harness: nodes, clients, a browser, Redis, and fixtures that several themes use. No test of the server is here.
+//! The harness: nodes, clients, a browser, Redis, RabbitMQ, and fixtures that several themes use. No test of the server
+//! is here.
 
 pub(crate) mod alarms;
+pub(crate) mod amqp;
 pub(crate) mod api_client;
 pub(crate) mod balancer;
 pub(crate) mod browser;
@@ -19,6 +21,7 @@ pub(crate) mod node;
 pub(crate) mod openapi;
 pub(crate) mod probes;
 pub(crate) mod proxy;
+pub(crate) mod rabbitmq;
 pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod resp;

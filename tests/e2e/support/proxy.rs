@@ -1,4 +1,4 @@
-//! A TCP proxy between a node and Redis, which makes the network slow, silent, broken or wrong.
+//! A TCP proxy between a node and Redis or RabbitMQ, which makes the network slow, silent, broken or wrong.
 //!
 //! One thread reads what comes in on one side of a connection and notes when, another one does with it what the mode of
 //! that moment says. So a delay is one of each piece, not one more for each piece before it.
