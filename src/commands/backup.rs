@@ -13,6 +13,7 @@ use crate::commands::offline::{print, settings_of};
 use crate::services::api_keys::file as apps_file;
 use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
+use crate::services::maintenance::last_backup;
 use crate::services::maintenance::progress::{Progress, rate};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{keys_exit, lock, open_store, store_exit};
@@ -46,7 +47,8 @@ pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
         return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
     let is_new = make_folder(dir)?;
-    let made = make_backup(dir, &settings);
+    let taken_ms = unix_ms();
+    let made = make_backup(dir, &settings, taken_ms);
     if made.is_err() {
         // The folder was empty or new, so these files are all from this command.
         for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME] {
@@ -55,8 +57,23 @@ pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
         if is_new {
             let _ = fs::remove_dir(dir);
         }
+        return made;
     }
-    made
+    record(&settings.data_dir, taken_ms);
+    Ok(())
+}
+
+/// Records the time of a complete backup in the data directory, for the metrics of the node.
+fn record(data_dir: &Path, taken_ms: u64) {
+    // The backup is good without it. Monitoring then shows an older one, and alerts too early rather than too late.
+    if let Err(error) = last_backup::write(data_dir, taken_ms) {
+        let path = data_dir.join(last_backup::FILE_NAME);
+        let _ = writeln!(
+            io::stderr(),
+            "warning: the time of the backup cannot be written to {} ({error}); the metrics show an older backup",
+            path.display()
+        );
+    }
 }
 
 /// Creates a folder that only this user can read, or accepts an empty one. Returns true if it is new.
@@ -76,10 +93,9 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
     }
 }
 
-fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
-    // Before the store is read: the backup holds all codes that were issued earlier, and a restore passes over those
-    // that may have been issued since.
-    let taken_ms = unix_ms();
+/// Writes a backup. `taken_ms` is before the store is read: the backup holds all codes that were issued earlier, and a
+/// restore passes over those that may have been issued since.
+fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<(), Exit> {
     // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {

@@ -265,6 +265,16 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
         readable::latency(number(now, "/store/syncMicrosMean")),
         count(number(now, "/store/queue"), "write"),
     );
+    if now["dataDir"].is_object() {
+        let gib = |pointer: &str| number(now, pointer) / f64::from(1 << 30);
+        let _ = writeln!(
+            page,
+            "disk    {:.1} of {:.1} GiB free, last backup {}",
+            gib("/dataDir/freeBytes"),
+            gib("/dataDir/sizeBytes"),
+            now["dataDir"]["lastBackup"].as_str().map_or("never".to_owned(), plain),
+        );
+    }
     let left = number(now, "/issuer/remaining");
     let lasts = if changes > 0.0 {
         format!("; run out in {} at the current rate", span(left / changes))
@@ -311,6 +321,7 @@ mod tests {
         let now = json!({
             "version": "9.9.9", "ready": true, "uptimeSeconds": 61, "links": 1_500, "cores": [core(21_000)],
             "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7},
+            "dataDir": {"freeBytes": 3_u64 << 30, "sizeBytes": 8_u64 << 30, "lastBackup": "2026-01-01T03:05:00Z"},
             "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
         });
         let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status");
@@ -319,6 +330,7 @@ mod tests {
             "links 1,500   redirects 10,000/s",
             "link writes 10/s   connections 7",
             "REFUSING WRITES",
+            "disk    3.0 of 8.0 GiB free, last backup 2026-01-01T03:05:00Z",
             "864,000 of 7 characters left; run out in 1 d at the current rate",
             "alarms  1 ACTIVE",
             "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",

@@ -19,11 +19,13 @@ use crate::services::geo::{self, GeoSetup};
 use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
 use crate::services::maintenance::code_filter::CodeFilterSetup;
+use crate::services::maintenance::data_dir_watch;
 use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::search;
 
-/// Starts the samples of activity and the socket for backups, and reads the locations of addresses.
+/// Starts the samples of activity, the watch of the data directory and the socket for backups, and reads the locations
+/// of addresses.
 ///
 /// # Errors
 /// If the operating system refuses a thread. A node without its control socket works, and says so.
@@ -32,6 +34,9 @@ pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Su
     let sampler = activity_sampler::start(sampled, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the live statistics", &error))?;
     supervisor.register(Phase::Upkeep, "activity sampler", move || sampler.stop());
+    let watch = data_dir_watch::start(&settings.data_dir, Arc::clone(&base.stats))
+        .map_err(|error| thread_exit("the watch of the data directory", &error))?;
+    supervisor.register(Phase::Upkeep, "data directory", move || watch.stop());
     match backup::start(base.links.clone(), &settings.data_dir) {
         Ok(attendant) => supervisor.register(Phase::Upkeep, "backup", move || attendant.stop()),
         Err(error) => {

@@ -212,6 +212,8 @@ pub struct NodeStats {
     pub expiry: ExpiryStats,
     /// The certificates in use.
     pub tls: TlsStats,
+    /// The data directory.
+    pub data_dir: DataDirStats,
     /// Kernel bypass; `None` if the settings name no interface. Written once, before the cores start.
     pub bypass: OnceLock<BypassState>,
     /// The state of the allow list of destination hosts.
@@ -360,6 +362,17 @@ pub struct ExpiryStats {
     pub recycled: Counter,
     /// Codes prepared for reuse that no core has received yet. Written by the replenisher.
     pub recycled_left: Counter,
+}
+
+/// The state of the data directory. Written by the thread that looks at it every few seconds.
+#[derive(Debug, Default)]
+pub struct DataDirStats {
+    /// Bytes of its disk that are free for the node; 0 before the first look.
+    pub free_bytes: Counter,
+    /// Size of its disk in bytes; 0 before the first look.
+    pub size_bytes: Counter,
+    /// The state that the last complete backup contains, in milliseconds since 1970 UTC; 0 if there was no backup.
+    pub last_backup_ms: Counter,
 }
 
 /// The certificates in use; empty without TLS.

@@ -20,7 +20,7 @@ use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{
-    BypassStats, CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats,
+    BypassStats, CertificateStats, CoreStats, DataDirStats, HostListStats, LatencySummary, NodeStats, TlsStats,
 };
 
 /// Time within which a core reports its latencies. A slower core is shown without them.
@@ -60,6 +60,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         },
         "residency": describe_residency(node, sum(|core| core.map_bytes.get()), sum(|core| core.fetched.get())),
         "store": describe_store(node),
+        "dataDir": describe_data_dir(&node.data_dir),
         "visits": {"dropped": node.visits_dropped.get()},
         "accessLog": node.access_log.is_on.load(Ordering::Relaxed).then(|| json!({
             "lines": node.access_log.lines.get(),
@@ -106,6 +107,16 @@ fn describe_hosts(list: &HostListStats) -> Option<Value> {
     list.configured
         .load(Ordering::Relaxed)
         .then(|| json!({"static": list.fixed.get(), "dynamic": list.dynamic.get(), "read": read_ms.map(dates::format)}))
+}
+
+/// Describes the disk of the data directory and the last backup.
+fn describe_data_dir(data_dir: &DataDirStats) -> Value {
+    let last_backup_ms = Some(data_dir.last_backup_ms.get()).filter(|ms| *ms > 0);
+    json!({
+        "freeBytes": data_dir.free_bytes.get(),
+        "sizeBytes": data_dir.size_bytes.get(),
+        "lastBackup": last_backup_ms.map(dates::format),
+    })
 }
 
 /// Describes the certificates in use; `None` if TLS is not configured.

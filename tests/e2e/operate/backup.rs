@@ -332,3 +332,51 @@ fn restore_reports_keys_valid_again() {
     node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
     node.terminate();
 }
+
+/// The time of the last backup and the free bytes of the disk, as the metrics have them. The status agrees.
+fn reported(node: &Node) -> (u64, u64) {
+    let text = Wire::open(node.admin).get("/metrics").text().to_owned();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}")).parse::<f64>().expect("a number") as u64
+    };
+    let size = value("carom_data_dir_size_bytes");
+    let free = value("carom_data_dir_free_bytes");
+    assert!(free <= size, "{free} of {size}");
+    (value("carom_last_backup_timestamp_seconds"), free)
+}
+
+#[test]
+fn last_backup_and_disk_are_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    wait_until("a look at the disk", || reported(&node).1 > 0);
+    assert_eq!(reported(&node).0, 0);
+    assert_eq!(node.status()["dataDir"]["lastBackup"], Value::Null);
+    // One that fails is none.
+    let copy = dir.path().join("first");
+    fs::create_dir(&copy).unwrap();
+    fs::write(copy.join("of-somebody"), "x").unwrap();
+    assert_eq!(carom(&["backup", text(&copy), "--data-dir", text(setup.data_dir())]).0, 2);
+    assert!(!setup.data_dir().join("last-backup").exists());
+    fs::remove_file(copy.join("of-somebody")).unwrap();
+    let before = carom_telemetry::clock::unix_ms() / 1_000;
+    backup(&setup, &copy);
+    wait_until("the time of the backup", || reported(&node).0 >= before);
+    let first = reported(&node).0;
+    let manifest = fs::read_to_string(copy.join("backup.json")).unwrap();
+    let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
+    assert_eq!(first, manifest["takenMillis"].as_u64().unwrap() / 1_000);
+    assert_eq!(node.status()["dataDir"]["lastBackup"], manifest["taken"]);
+    // A restart keeps it, and one of a stopped node counts as well.
+    let setup = node.terminate();
+    wait_until("a later second", || carom_telemetry::clock::unix_ms() / 1_000 > first);
+    let node = setup.start();
+    wait_until("the time that was kept", || reported(&node).0 == first);
+    let setup = node.terminate();
+    backup(&setup, &dir.path().join("second"));
+    let node = setup.start();
+    wait_until("the time of the second backup", || reported(&node).0 > first);
+    node.terminate();
+}

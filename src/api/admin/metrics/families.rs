@@ -257,6 +257,15 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
         node.issuer_errors.get() as f64
     }),
     gauge("carom_bulk_requests", "Bulk requests in progress.", |node| node.bulks.load(Ordering::Relaxed) as f64),
+    gauge("carom_data_dir_free_bytes", "Free space on the disk of the data directory.", |node| {
+        node.data_dir.free_bytes.get() as f64
+    }),
+    gauge("carom_data_dir_size_bytes", "Size of the disk of the data directory.", |node| {
+        node.data_dir.size_bytes.get() as f64
+    }),
+    gauge("carom_last_backup_timestamp_seconds", "Time of the last complete backup; 0 if there was none.", |node| {
+        node.data_dir.last_backup_ms.get() as f64 / 1_000.0
+    }),
 ];
 
 /// Metrics of the fleet, if the node belongs to one.
