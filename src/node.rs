@@ -17,6 +17,7 @@ mod seed;
 mod store_services;
 mod supervisor;
 mod supply;
+mod watchdog;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -316,8 +317,8 @@ fn site(
     })
 }
 
-/// Starts the cores and opens the admin listener. Public listeners open when every core has its links. The
-/// XDP program of bypass stays attached until they have ended.
+/// Starts the cores and their watchdog, and opens the admin listener. Public listeners open when every core has its
+/// links. The XDP program of bypass stays attached until they have ended.
 fn start_cores(
     plan: CorePlan<'_>,
     ends: CoreEnds,
@@ -327,6 +328,7 @@ fn start_cores(
 ) -> Result<(), Exit> {
     let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits, base)?;
     let running = plan.start_all(ends, sources, parts)?;
+    watchdog::start(base, supervisor)?;
     let (mailboxes, admin) = (base.mailboxes.clone(), CoreId(base.cores.get() as u16));
     mailboxes.to(admin).post(ToCore::Open);
     supervisor.register(Phase::Cores, "cores", move || {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,9 @@ pub struct CoreParts {
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
+    /// While this file exists, the core stands still.
+    #[cfg(feature = "faults")]
+    pub stall_file: Option<std::path::PathBuf>,
 }
 
 /// An event in the life of a core, sent to the thread that started it.
@@ -125,11 +129,13 @@ impl Seeds {
 pub fn start(seed: CoreSeed) -> io::Result<Running> {
     let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
     let (core, events) = (seed.parts.core, seed.parts.events.clone());
+    let stats = Arc::clone(&seed.parts.context.cores[core.index()]);
     executor::spawn(&name, seed.parts.cpu, move || async move {
         let result = match Core::new(seed) {
             Ok(core) => core.run(),
             Err(error) => Err(error),
         };
+        stats.has_ended.store(result.is_ok(), Ordering::Release);
         // The starter of the node may have given up by now.
         let _ = events.send(CoreEvent::Ended(core, result));
     })
@@ -161,6 +167,8 @@ pub(super) struct Core {
     pub(super) gathering: Option<Gathering>,
     phase: Phase,
     pub(super) events: Sender<CoreEvent>,
+    #[cfg(feature = "faults")]
+    stall_file: Option<std::path::PathBuf>,
 }
 
 impl Core {
@@ -196,6 +204,8 @@ impl Core {
             gathering,
             phase: Phase::Serving,
             events: parts.events,
+            #[cfg(feature = "faults")]
+            stall_file: parts.stall_file,
         })
     }
 
@@ -402,6 +412,10 @@ impl Core {
 
     /// Handles a tick of the ring's timer, [`TICKS_PER_SECOND`] times a second.
     fn tick(&mut self) {
+        #[cfg(feature = "faults")]
+        while self.stall_file.as_ref().is_some_and(|file| file.exists()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.work.now.tick = self.work.now.tick.wrapping_add(1);
         if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
             self.work.services.expire(self.work.now.instant);

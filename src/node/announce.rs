@@ -49,3 +49,16 @@ pub(super) fn notify_manager(is_ready: bool) {
         tracing::warn!("the service manager could not be notified: {error}");
     }
 }
+
+/// Returns the time within which the service manager expects each sign of life of this process, if it expects any
+/// (`WatchdogSec=`).
+pub(super) fn watchdog_timeout() -> Option<Duration> {
+    sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())
+}
+
+/// Sends the service manager a sign of life.
+pub(super) fn notify_alive() {
+    if let Err(error) = sd_notify::notify(&[NotifyState::Watchdog]) {
+        tracing::warn!("the service manager got no sign of life: {error}");
+    }
+}

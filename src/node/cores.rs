@@ -96,6 +96,8 @@ impl CorePlan<'_> {
                     if is_admin { api::admin::service(handle, site) } else { api::public::service(handle, site) }
                 }),
                 events: core_events.clone(),
+                #[cfg(feature = "faults")]
+                stall_file: crate::services::faults::Faults::from_env().stall_file(&self.settings.data_dir, index),
             };
             running
                 .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);

@@ -27,11 +27,21 @@ pub(super) enum Phase {
     Store,
     /// The access log, whose disk may be another and slower one.
     AccessLog,
+    /// The watchdog: the service manager wants signs of life for as long as the process lives.
+    Watchdog,
 }
 
 impl Phase {
-    const ALL: [Phase; 7] =
-        [Phase::Upkeep, Phase::Cores, Phase::Fetchers, Phase::Fleet, Phase::Queues, Phase::Store, Phase::AccessLog];
+    const ALL: [Phase; 8] = [
+        Phase::Upkeep,
+        Phase::Cores,
+        Phase::Fetchers,
+        Phase::Fleet,
+        Phase::Queues,
+        Phase::Store,
+        Phase::AccessLog,
+        Phase::Watchdog,
+    ];
 }
 
 struct Service {

@@ -3,6 +3,7 @@
 //!
 //! `CAROM_FAULT` names one fault:
 //!
+//! * `core-on-order`: core 0 stands still while the file `stall-core` is in the data directory.
 //! * `ack-before-sync`: the writer acknowledges before it syncs.
 //! * `trust-counter`: a node of a fleet uses whatever the counter in Redis returns.
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
@@ -42,6 +43,8 @@ pub struct Faults {
     pub deaf_fetchers: bool,
     /// Gives cores memory for hardly any links.
     pub little_memory: bool,
+    /// Stalls core 0 while a certain file is in the data directory.
+    pub core_on_order: bool,
     /// Stalls or fails syncs while certain files are in the data directory.
     pub sync_on_order: bool,
 }
@@ -56,8 +59,14 @@ impl Faults {
             deaf_visits: is("deaf-visits"),
             deaf_fetchers: is("deaf-fetchers"),
             little_memory: is("little-memory"),
+            core_on_order: is("core-on-order"),
             sync_on_order: is("sync-on-order"),
         }
+    }
+
+    /// Returns the file that stalls a core, if it is to stall.
+    pub fn stall_file(&self, data_dir: &Path, core: usize) -> Option<PathBuf> {
+        (self.core_on_order && core == 0).then(|| data_dir.join("stall-core"))
     }
 
     /// Blocks while a sync is to stall.

@@ -77,8 +77,10 @@ pub struct CoreStats {
     pub too_long: Counter,
     /// Requests that hyper handled (the API, pages).
     pub handed_over: Counter,
-    /// Iterations of the core's loop.
+    /// Iterations of the core's loop: several a second even without load, as each tick of its timer is one.
     pub turns: Counter,
+    /// True once the core has ended its loop in order.
+    pub has_ended: AtomicBool,
     /// Sleeps in which the core gathered requests instead of waking up for the first one.
     pub gathered: Counter,
     /// Longest time for which a task (a request that is not a redirect) occupied the core without a pause, in

@@ -130,6 +130,15 @@ fn unit_restarts_after_curable_exits() {
 }
 
 #[test]
+fn unit_watches_a_node_that_hangs() {
+    assert_eq!(values(SERVICE, "Type"), ["notify"]);
+    assert_eq!(values(SERVICE, "NotifyAccess"), ["main"]);
+    assert_eq!(values(SERVICE, "WatchdogSec"), ["30"]);
+    // A timeout of the watchdog is a failure.
+    assert_eq!(values(SERVICE, "Restart"), ["on-failure"]);
+}
+
+#[test]
 fn kernel_settings_exist() {
     let mut count = 0;
     for line in SYSCTL.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -8,3 +8,4 @@ mod deploy;
 mod metrics;
 mod package;
 mod startup;
+mod watchdog;
