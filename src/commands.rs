@@ -13,4 +13,5 @@ mod import_online;
 mod import_source;
 pub mod moving;
 pub mod offline;
+mod retention;
 pub mod status;

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => status::top(&arguments),
         Command::Health(arguments) => status::health(&arguments),
-        Command::Backup { dir, place } => backup::backup(&dir, place),
+        Command::Backup { dir, keep, place } => backup::backup(&dir, keep, place),
         Command::Verify { dir, config } => backup::verify(&dir, config.as_deref()),
         Command::Restore { dir, revoke_keys, place } => backup::restore(&dir, revoke_keys, place),
         Command::App(command) => app::run(command),

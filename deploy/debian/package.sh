@@ -175,6 +175,8 @@ put_settings() {
     put 0640 "$here/carom.toml" etc/carom/carom.toml
     put 0644 "$root/deploy/systemd/carom.service" usr/lib/systemd/system/carom.service
     put 0644 "$root/deploy/systemd/carom.socket" usr/lib/systemd/system/carom.socket
+    put 0644 "$root/deploy/systemd/carom-backup.service" usr/lib/systemd/system/carom-backup.service
+    put 0644 "$root/deploy/systemd/carom-backup.timer" usr/lib/systemd/system/carom-backup.timer
     put 0644 "$root/deploy/sysctl.d/60-carom.conf" usr/lib/sysctl.d/60-carom.conf
     put 0644 "$root/deploy/logrotate/carom" etc/logrotate.d/carom
 }

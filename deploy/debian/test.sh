@@ -194,6 +194,7 @@ check_installed() {
     # The service starts at boot; the sockets only if the administrator enables them.
     [[ -L $system/etc/systemd/system/multi-user.target.wants/carom.service ]] || fail 'the service is not enabled'
     [[ ! -e $system/etc/systemd/system/sockets.target.wants/carom.socket ]] || fail 'the sockets are enabled'
+    [[ ! -e $system/etc/systemd/system/timers.target.wants/carom-backup.timer ]] || fail 'the backups are enabled'
     # Only carom can read its settings.
     as_carom carom check-config /etc/carom/carom.toml >/dev/null || fail 'carom cannot read its settings'
     if inside setpriv --reuid nobody --regid nogroup --clear-groups cat /etc/carom/carom.toml >/dev/null 2>&1; then
@@ -374,7 +375,7 @@ try_systemd() {
     pretend_systemd
     is_asked ' start carom.service' install_package || fail 'the service is not started'
     is_asked ' restart carom.service' install_package || fail 'the service is not restarted'
-    is_asked 'stop carom.socket carom.service' inside dpkg --remove carom || fail 'the service is not stopped'
+    is_asked 'stop carom-backup.timer carom.socket carom.service' inside dpkg --remove carom || fail 'the service is not stopped'
     printf '#!/bin/sh\nexit 101\n' >"$system/usr/sbin/policy-rc.d"
     chmod 0755 "$system/usr/sbin/policy-rc.d"
     if is_asked 'start carom.service' install_package; then fail 'policy-rc.d is ignored'; fi

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use crate::commands::cli::AppPlace;
 use crate::commands::data::inspect::{Each, Records, Report, inspect};
 use crate::commands::data::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::commands::offline::{print, settings_of};
+use crate::commands::retention;
 use crate::services::api_keys::file as apps_file;
 use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
@@ -36,30 +38,42 @@ const BUFFER_LEN: usize = 1024 * 1024;
 /// Bytes written between two syncs. One big sync at the end would delay the syncs of a node on the same disk.
 const SYNC_EVERY: u64 = 4 * 1024 * 1024;
 
-/// Backs up a data directory into `dir`, with or without a running node on it.
+/// Backs up a data directory into `dir`, with or without a running node on it. With `keep`, into a new directory below
+/// `dir`, of which so many are kept.
 ///
 /// # Errors
 /// The reason for the failure. Files that the command has written are removed.
-pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
+pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     if !settings.data_dir.join("links").is_dir() {
         let what = format!("{} contains no links", settings.data_dir.display());
         return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
-    let is_new = make_folder(dir)?;
     let taken_ms = unix_ms();
-    let made = make_backup(dir, &settings, taken_ms);
-    if made.is_err() {
+    let target = match keep {
+        Some(_) => retention::place_of(dir, &settings.data_dir, taken_ms)?,
+        None => dir.to_owned(),
+    };
+    let is_new = make_folder(&target)?;
+    let is_good = make_backup(&target, &settings, taken_ms).inspect_err(|_| {
         // The folder was empty or new, so these files are all from this command.
-        for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME] {
-            let _ = fs::remove_file(dir.join(name));
+        for name in retention::FILES {
+            let _ = fs::remove_file(target.join(name));
         }
         if is_new {
-            let _ = fs::remove_dir(dir);
+            let _ = fs::remove_dir(&target);
         }
-        return made;
-    }
+    })?;
     record(&settings.data_dir, taken_ms);
+    match keep {
+        Some(keep) if is_good => {
+            for path in retention::remove_oldest(dir, &target, keep)? {
+                print(&format!("removed the old backup {}\n", path.display()));
+            }
+        }
+        Some(_) => _ = writeln!(io::stderr(), "note: all older backups are kept, as they may be without damage"),
+        None => {}
+    }
     Ok(())
 }
 
@@ -94,8 +108,8 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 }
 
 /// Writes a backup. `taken_ms` is before the store is read: the backup holds all codes that were issued earlier, and a
-/// restore passes over those that may have been issued since.
-fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<(), Exit> {
+/// restore passes over those that may have been issued since. Returns true if the store is without damage.
+fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<bool, Exit> {
     // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
@@ -158,7 +172,7 @@ fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<(), Exi
         let _ =
             writeln!(io::stderr(), "warning: {report}: the store itself is damaged; see store_damaged in the runbook");
     }
-    Ok(())
+    Ok(report.is_good())
 }
 
 /// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the

@@ -60,9 +60,12 @@ pub enum Command {
     /// Back up the data directory of a running or stopped node.
     #[command(after_help = texts::HINT, after_long_help = texts::BACKUP)]
     Backup {
-        /// Directory for the backup: empty, or created if it does not exist.
+        /// Directory for the backup: empty, or created if it does not exist. With --keep, the directory of all backups.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// Back up to a new directory in DIR, named by the time, and keep only the N newest complete backups there
+        #[arg(long, value_name = "N")]
+        keep: Option<NonZeroU32>,
         /// The data directory.
         #[command(flatten)]
         place: AppPlace,

@@ -46,7 +46,11 @@ A backup is a consistent snapshot with every link acknowledged before it began. 
 links, visits (except those of the last minutes), API keys and the code secret. Protect it like the data directory.
 
 Run the command as the user that runs the node. A running node sends its data through control.sock in the data directory:
-  sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom";
+  sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom
+
+--keep removes old backups once the new one is complete: only complete ones that it has written itself, with the same
+code secret. It keeps everything else, and every backup if the store is damaged:
+  sudo -u carom carom backup --keep 7 /backups --data-dir /var/lib/carom";
 
 /// Help on restores.
 pub(super) const RESTORE: &str = "\

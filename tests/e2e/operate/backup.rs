@@ -380,3 +380,57 @@ fn last_backup_and_disk_are_reported() {
     wait_until("the time of the second backup", || reported(&node).0 > first);
     node.terminate();
 }
+
+/// Backs up in a second of its own, as the name of the backup has no smaller unit.
+fn backup_and_keep(setup: &Setup, dir: &Path, keep: &str) -> (i32, String) {
+    let second = || carom_telemetry::clock::unix_ms() / 1_000;
+    let begun = second();
+    wait_until("the next second", || second() > begun);
+    carom(&["backup", "--keep", keep, text(dir), "--data-dir", text(setup.data_dir())])
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn keep_removes_the_oldest_backups_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    node.wire().shorten_as("kept", TARGET);
+    let all = dir.path().join("all");
+    for _ in 0..2 {
+        let (code, said) = backup_and_keep(&setup, &all, "2");
+        assert_eq!(code, 0, "{said}");
+        assert!(!said.contains("removed"), "{said}");
+    }
+    let first = names(&all);
+    assert_eq!(first.len(), 2, "{first:?}");
+    assert_eq!(fs::metadata(all.join(&first[0])).unwrap().permissions().mode() & 0o077, 0);
+    // These look old, but nobody knows what they are.
+    fs::create_dir(all.join("2020-01-31T030500Z")).unwrap();
+    fs::create_dir(all.join("before-the-upgrade")).unwrap();
+    fs::copy(all.join(&first[0]).join("backup.json"), all.join("before-the-upgrade/backup.json")).unwrap();
+    let node = node.terminate();
+    let (code, said) = backup_and_keep(&node, &all, "2");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(&format!("removed the old backup {}", all.join(&first[0]).display())), "{said}");
+    let left = names(&all);
+    assert_eq!(left.len(), 4, "{left:?}");
+    assert!(left.contains(&first[1]) && !left.contains(&first[0]), "{left:?}");
+    let newest = left.iter().rfind(|name| name.ends_with('Z')).unwrap();
+    done(&["verify", text(&all.join(newest))]);
+    restore(&all.join(newest), &dir.path().join("restored"));
+    // A single backup is no place for others, and neither is the data directory.
+    for odd in [all.join(newest), setup.data_dir().to_owned(), setup.data_dir().join("backups")] {
+        let (code, said) = backup_and_keep(&setup, &odd, "1");
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("with --keep, pass a directory that contains only dated backups"), "{said}");
+    }
+    assert_eq!(backup_and_keep(&setup, &all, "0").0, 2);
+    assert_eq!(names(&all), left);
+}

@@ -10,6 +10,8 @@ use crate::support::node::CAROM;
 const SERVICE: &str = include_str!("../../../deploy/systemd/carom.service");
 const BYPASS: &str = include_str!("../../../deploy/systemd/carom.service.d/bypass.conf");
 const SOCKET: &str = include_str!("../../../deploy/systemd/carom.socket");
+const BACKUP: &str = include_str!("../../../deploy/systemd/carom-backup.service");
+const TIMER: &str = include_str!("../../../deploy/systemd/carom-backup.timer");
 const SYSCTL: &str = include_str!("../../../deploy/sysctl.d/60-carom.conf");
 const LOGROTATE: &str = include_str!("../../../deploy/logrotate/carom");
 
@@ -38,10 +40,13 @@ fn units_are_valid_and_sandboxed() {
     // It looks whether the program is there.
     let service = write("carom.service", &SERVICE.replace("/usr/bin/carom", CAROM));
     let socket = write("carom.socket", SOCKET);
-    let said = analyze(&["verify", "--man=no", &service, &socket]);
+    let backup = write("carom-backup.service", &BACKUP.replace("/usr/bin/carom ", &format!("{CAROM} ")));
+    let timer = write("carom-backup.timer", TIMER);
+    let said = analyze(&["verify", "--man=no", &service, &socket, &backup, &timer]);
     assert!(!said.contains("carom"), "{said}");
     // Of ten, the less the better; above two somebody has to look again.
     analyze(&["security", "--offline=true", "--threshold=20", &service]);
+    analyze(&["security", "--offline=true", "--threshold=20", &backup]);
     // The ring is not filtered away.
     let allowed = analyze(&["syscall-filter", "@aio"]);
     let groups = analyze(&["syscall-filter", "@system-service"]);
@@ -104,7 +109,8 @@ fn logrotate_moves_access_logs() {
 
 #[test]
 fn every_line_has_a_comment() {
-    for (name, text) in [("service", SERVICE), ("drop-in", BYPASS), ("socket", SOCKET), ("sysctl", SYSCTL)] {
+    let units = [("service", SERVICE), ("drop-in", BYPASS), ("socket", SOCKET), ("backup", BACKUP), ("timer", TIMER)];
+    for (name, text) in units.into_iter().chain([("sysctl", SYSCTL)]) {
         let mut has_reason = false;
         for line in text.lines() {
             match line {
@@ -136,6 +142,19 @@ fn unit_watches_a_node_that_hangs() {
     assert_eq!(values(SERVICE, "WatchdogSec"), ["30"]);
     // A timeout of the watchdog is a failure.
     assert_eq!(values(SERVICE, "Restart"), ["on-failure"]);
+}
+
+#[test]
+fn backup_unit_matches_the_service() {
+    for key in ["User", "Group", "StateDirectoryMode"] {
+        assert_eq!(values(BACKUP, key), values(SERVICE, key), "{key}");
+    }
+    let command = values(BACKUP, "ExecStart")[0];
+    let settings = values(SERVICE, "ExecStart")[0].split_once(" --config ").unwrap().1;
+    assert_eq!(command, format!("/usr/bin/carom backup --keep 7 --config {settings} /var/lib/carom-backups"));
+    assert_eq!(values(BACKUP, "StateDirectory"), ["carom carom-backups"]);
+    // It is started by the timer alone.
+    assert!(!BACKUP.contains("[Install]") && values(TIMER, "WantedBy") == ["timers.target"]);
 }
 
 #[test]

@@ -75,6 +75,8 @@ fn contents_are_complete_and_reproducible() {
         ("./usr/sbin/carom-affinity", "-rwxr-xr-x"),
         ("./usr/lib/systemd/system/carom.service", "-rw-r--r--"),
         ("./usr/lib/systemd/system/carom.socket", "-rw-r--r--"),
+        ("./usr/lib/systemd/system/carom-backup.service", "-rw-r--r--"),
+        ("./usr/lib/systemd/system/carom-backup.timer", "-rw-r--r--"),
         ("./usr/lib/sysctl.d/60-carom.conf", "-rw-r--r--"),
         ("./etc/carom/", "drwxr-x---"),
         ("./etc/carom/carom.toml", "-rw-r-----"),

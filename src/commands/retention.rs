@@ -1,0 +1,256 @@
+//! Dated backups below one directory, of which the newest are kept: `carom backup --keep N`.
+//!
+//! A retention that is too eager deletes what nobody can restore. So a directory is removed only if its name, its files
+//! and its manifest show that `carom backup --keep` has written it, for the same code secret, and completed it.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use crate::services::api_keys::file as apps_file;
+use crate::services::domain_redirects::file as domains_file;
+use crate::startup::code_secret;
+use carom_model::dates;
+use carom_settings::exit::{Exit, Reason};
+use carom_store::backup::manifest::Manifest;
+use carom_store::backup::{MANIFEST_FILE, STORE_FILE};
+
+/// The files of a backup. A backup has no folders.
+pub(super) const FILES: [&str; 5] =
+    [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME];
+
+/// Names that a directory of backups does not contain, because they belong to a single backup or to a data directory.
+const FOREIGN: [&str; 4] = [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, "links"];
+
+/// End of the name of a backup that is being removed. If the removal is interrupted, the next one continues it.
+const REMOVED: &str = ".removed";
+
+/// The form of the names, such as `2026-01-31T030500Z`: they sort by time, and need no quotes in a shell.
+const NAME_FORM: &str = "%Y-%m-%dT%H%M%SZ";
+
+/// Returns the directory of a backup taken at `taken_ms`, below the directory of all backups.
+///
+/// # Errors
+/// If `dir` is a single backup, a data directory, or no directory at all.
+pub(super) fn place_of(dir: &Path, data_dir: &Path, taken_ms: u64) -> Result<PathBuf, Exit> {
+    let refused = |what: String| {
+        Exit::new(Reason::Usage, what)
+            .with_remedy("with --keep, pass a directory that contains only dated backups, or that does not exist yet")
+    };
+    match fs::metadata(dir) {
+        Ok(meta) if !meta.is_dir() => return Err(refused(format!("{} is not a directory", dir.display()))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(refused(format!("{}: {error}", dir.display())));
+        }
+        _ => {}
+    }
+    if let Some(name) = FOREIGN.into_iter().find(|name| dir.join(name).symlink_metadata().is_ok()) {
+        let what = format!("{} contains {name}, so it is a backup or a data directory", dir.display());
+        return Err(refused(what));
+    }
+    if is_inside(dir, data_dir) {
+        return Err(refused(format!("{} is inside of the data directory", dir.display())));
+    }
+    Ok(dir.join(name_of(taken_ms)))
+}
+
+/// True if a directory, which need not exist yet, is another one or a part of it.
+fn is_inside(dir: &Path, other: &Path) -> bool {
+    let existing =
+        std::path::absolute(dir).ok().and_then(|dir| dir.ancestors().find_map(|ancestor| ancestor.canonicalize().ok()));
+    existing.zip(other.canonicalize().ok()).is_some_and(|(dir, other)| dir.starts_with(other))
+}
+
+/// Removes the oldest complete backups of `dir`, so that `keep` of them are left. The new backup is always one of these.
+/// Returns the directories that were removed, oldest first.
+///
+/// # Errors
+/// If the directory cannot be read, or a backup cannot be removed.
+pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<Vec<PathBuf>, Exit> {
+    let failed = |path: &Path, error: &io::Error| {
+        let what = format!("the backup is complete, but an old one could not be removed: {}: {error}", path.display());
+        Exit::new(Reason::Incomplete, what).with_remedy("remove old backups by hand, before their disk is full")
+    };
+    let manifest = manifest_of(new).map_err(|error| failed(new, &error))?;
+    let mut old = Vec::new();
+    let entries = fs::read_dir(dir).map_err(|error| failed(dir, &error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| failed(dir, &error))?;
+        if is_leftover(&entry) {
+            remove(&entry.path()).map_err(|error| failed(&entry.path(), &error))?;
+        } else if entry.path() != new && is_like(&entry, &manifest) {
+            old.push(entry.path());
+        }
+    }
+    // The names sort by time.
+    old.sort();
+    let others_kept = keep.get() as usize - 1;
+    old.truncate(old.len().saturating_sub(others_kept));
+    for path in &old {
+        // From here on, nobody takes it for a backup.
+        let renamed = path.with_extension(&REMOVED[1..]);
+        fs::rename(path, &renamed).and_then(|()| remove(&renamed)).map_err(|error| failed(path, &error))?;
+    }
+    Ok(old)
+}
+
+fn name_of(taken_ms: u64) -> String {
+    dates::format_as(taken_ms / 1_000, NAME_FORM)
+}
+
+/// True if an entry is a complete backup that `carom backup --keep` has written, with the code secret of `new`.
+fn is_like(entry: &DirEntry, new: &Manifest) -> bool {
+    let name = entry.file_name();
+    has_only_files_of_backups(entry)
+        && manifest_of(&entry.path())
+            .is_ok_and(|old| name.to_str() == Some(&*name_of(old.taken_ms)) && old.fingerprint == new.fingerprint)
+}
+
+/// True if an entry is the rest of a backup whose removal was interrupted.
+fn is_leftover(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let dated = name.to_str().and_then(|name| name.strip_suffix(REMOVED));
+    dated.is_some_and(is_dated) && has_only_files_of_backups(entry)
+}
+
+/// True if a name has the form of [`name_of`].
+fn is_dated(name: &str) -> bool {
+    let with_colons = |time: &str| Some(format!("{}:{}:{}", time.get(..2)?, time.get(2..4)?, time.get(4..)?));
+    let parsed = name.split_once('T').and_then(|(date, time)| {
+        let instant = format!("{date}T{}", with_colons(time)?);
+        dates::parse(&instant).ok()
+    });
+    parsed.is_some_and(|ms| name_of(ms) == name)
+}
+
+/// True if an entry is a directory, not a link to one, that contains files of backups and nothing else.
+fn has_only_files_of_backups(entry: &DirEntry) -> bool {
+    let is_file_of_backup = |file: io::Result<DirEntry>| {
+        file.is_ok_and(|file| {
+            file.file_type().is_ok_and(|kind| kind.is_file())
+                && file.file_name().to_str().is_some_and(|name| FILES.contains(&name))
+        })
+    };
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
+        && fs::read_dir(entry.path()).is_ok_and(|mut files| files.all(is_file_of_backup))
+}
+
+fn manifest_of(dir: &Path) -> io::Result<Manifest> {
+    let text = fs::read(dir.join(MANIFEST_FILE))?;
+    Manifest::parse(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Removes the files of a backup by their names, and then its empty directory.
+fn remove(dir: &Path) -> io::Result<()> {
+    for name in FILES {
+        match fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use carom_store::backup::RecordCounts;
+
+    const DAY_MS: u64 = 86_400_000;
+    const START_MS: u64 = 1_769_828_700_000;
+
+    /// Writes the files of a backup without records, as old as its number of days after [`START_MS`].
+    fn write(dir: &Path, day: u64, fingerprint: &str) -> PathBuf {
+        let taken_ms = START_MS + day * DAY_MS + 123;
+        let path = dir.join(name_of(taken_ms));
+        fs::create_dir_all(&path).unwrap();
+        let counts = RecordCounts::default();
+        let manifest = Manifest { taken_ms, fingerprint: fingerprint.to_owned(), files: BTreeMap::new(), counts };
+        fs::write(path.join(MANIFEST_FILE), manifest.to_text()).unwrap();
+        fs::write(path.join(STORE_FILE), "x").unwrap();
+        path
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn keep(count: u32) -> NonZeroU32 {
+        NonZeroU32::new(count).unwrap()
+    }
+
+    #[test]
+    fn names_are_dates_that_sort() {
+        assert_eq!(name_of(START_MS), "2026-01-31T030500Z");
+        assert!(is_dated("2026-01-31T030500Z"));
+        for wrong in ["2026-01-31", "2026-01-31T030500", "2026-13-31T030500Z", "2026-01-31T03:05:00Z", "é", "T", ""] {
+            assert!(!is_dated(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_complete_backups_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let all: Vec<PathBuf> = (0..5).map(|day| write(dir.path(), day, "f")).collect();
+        assert_eq!(remove_oldest(dir.path(), &all[4], keep(9)).unwrap(), [] as [PathBuf; 0]);
+        assert_eq!(remove_oldest(dir.path(), &all[4], keep(3)).unwrap(), all[..2]);
+        assert_eq!(names(dir.path()).len(), 3);
+        // A clock that was wrong does not cost the new backup.
+        assert_eq!(remove_oldest(dir.path(), &all[2], keep(1)).unwrap(), all[3..]);
+        assert!(all[2].is_dir());
+    }
+
+    #[test]
+    fn nothing_else_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let changed = |day: u64, change: &dyn Fn(&Path)| change(&write(dir.path(), day, "f"));
+        changed(0, &|path| fs::remove_file(path.join(MANIFEST_FILE)).unwrap());
+        changed(1, &|path| fs::write(path.join(MANIFEST_FILE), "{}\n").unwrap());
+        changed(2, &|path| fs::write(path.join("notes"), "mine").unwrap());
+        changed(3, &|path| fs::create_dir(path.join(apps_file::FILE_NAME)).unwrap());
+        changed(4, &|path| fs::rename(path, dir.path().join("before-the-upgrade")).unwrap());
+        changed(5, &|path| {
+            fs::rename(path, dir.path().join("elsewhere")).unwrap();
+            std::os::unix::fs::symlink("elsewhere", path).unwrap();
+        });
+        write(dir.path(), 6, "of another code secret");
+        fs::write(dir.path().join("a-file"), "x").unwrap();
+        fs::create_dir(dir.path().join("a-folder.removed")).unwrap();
+        let new = write(dir.path(), 7, "f");
+        let before = names(dir.path());
+        assert_eq!(remove_oldest(dir.path(), &new, keep(1)).unwrap(), [] as [PathBuf; 0]);
+        assert_eq!(names(dir.path()), before);
+    }
+
+    #[test]
+    fn an_interrupted_removal_is_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (write(dir.path(), 0, "f"), write(dir.path(), 1, "f"));
+        let renamed = dir.path().join(format!("{}{REMOVED}", name_of(START_MS)));
+        fs::rename(old, &renamed).unwrap();
+        fs::remove_file(renamed.join(STORE_FILE)).unwrap();
+        remove_oldest(dir.path(), &new, keep(5)).unwrap();
+        assert_eq!(names(dir.path()), [name_of(START_MS + DAY_MS)]);
+    }
+
+    #[test]
+    fn odd_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("data");
+        fs::create_dir_all(data_dir.join("links")).unwrap();
+        fs::write(dir.path().join("file"), "x").unwrap();
+        let backup = write(dir.path(), 0, "f");
+        for odd in [&data_dir, &backup, &dir.path().join("file"), &data_dir.join("not/yet")] {
+            let refused = place_of(odd, &data_dir, START_MS).unwrap_err();
+            assert_eq!(refused.reason, Reason::Usage, "{}", odd.display());
+        }
+        let new = dir.path().join("new");
+        assert_eq!(place_of(&new, &data_dir, START_MS).unwrap(), new.join("2026-01-31T030500Z"));
+    }
+}
