@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus python3-scapy rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
+PACKAGES := build-essential chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.

@@ -8,11 +8,13 @@ use carom_telemetry::alarms::Alarm;
 use super::markdown::anchors;
 use super::root;
 
-/// The folder where the Debian package installs the pages of `docs/src`.
-const INSTALLED: &str = "/usr/share/doc/carom/docs/";
+/// The template of the place of the pages of `docs/src`: an external label, or else where the Debian package installs
+/// them.
+const BASE: &str = "{{ or $externalLabels.runbook_base `file:///usr/share/doc/carom/docs` }}/";
 
 /// Alarms that alerts of their own cover, and these alerts.
-const COVERED: [(Alarm, &str); 4] = [
+const COVERED: [(Alarm, &str); 5] = [
+    (Alarm::CertificateEnds, "CaromCertificateEnds"),
     (Alarm::DiskFull, "CaromTakesNoWrites"),
     (Alarm::StoreFailed, "CaromTakesNoWrites"),
     (Alarm::RedisAway, "CaromRedisAway"),
@@ -47,7 +49,7 @@ fn rules(text: &str) -> Vec<Rule<'_>> {
     let rule = |part| {
         let (alert, _) = str::split_once(part, '\n')?;
         let severity = between(part, "labels: {severity: ", "}")?;
-        let runbook = between(part, "runbook: \"", "\"")?;
+        let runbook = between(part, "runbook_url: \"", "\"")?;
         Some(Rule { alert, severity, runbook, expr: between(part, "expr: ", "labels:")? })
     };
     parts.map(|part| rule(part).unwrap_or_else(|| panic!("not a whole rule: {part}"))).collect()
@@ -55,9 +57,9 @@ fn rules(text: &str) -> Vec<Rule<'_>> {
 
 /// Returns the problem with the target of a rule, or `None`. `read` reads a page of `docs/src`.
 fn lost(rule: &Rule<'_>, read: &dyn Fn(&Path) -> Option<String>) -> Option<String> {
-    let target = rule.runbook.strip_prefix(INSTALLED).and_then(|target| target.split_once('#'));
+    let target = rule.runbook.strip_prefix(BASE).and_then(|target| target.split_once('#'));
     let Some((page, anchor)) = target else {
-        return Some(format!("{}: {} is not a section of an installed page", rule.alert, rule.runbook));
+        return Some(format!("{}: {} is not a section of a page below {BASE}", rule.alert, rule.runbook));
     };
     // The section of each alarm is another test's subject.
     let is_known = |text: String| anchor == "{{ $labels.alarm }}" || anchors(&text).iter().any(|known| known == anchor);
@@ -122,7 +124,9 @@ fn every_alarm_has_one_alert() {
         match COVERED.iter().find(|(covered, _)| *covered == alarm) {
             Some((_, alert)) => {
                 assert!(found.is_empty(), "{}: {alert} covers it, and CaromAlarm alerts again", alarm.name());
-                assert!(rules.iter().any(|rule| rule.alert == *alert), "{}: there is no alert {alert}", alarm.name());
+                let severity = alarm.severity().name();
+                let is_there = rules.iter().any(|rule| rule.alert == *alert && rule.severity == severity);
+                assert!(is_there, "{}: there is no alert {alert} with the severity {severity}", alarm.name());
             }
             None => assert_eq!(found, [alarm.severity().name()], "severity of {} in CaromAlarm", alarm.name()),
         }
@@ -130,13 +134,48 @@ fn every_alarm_has_one_alert() {
 }
 
 #[test]
+fn inhibition_names_existing_alerts_and_alarms() {
+    let text = read("deploy/prometheus/carom.rules.yml");
+    let rules = rules(&text);
+    let inhibition = read("deploy/prometheus/alertmanager.yml");
+    assert!(inhibition.matches("source_matchers:").count() > 5);
+    let unknown = unknown_names(&inhibition, &rules);
+    assert!(unknown.is_empty(), "alertmanager.yml names {unknown:?}, which does not exist");
+    // The severities of the routes are those of the alerts.
+    for severity in ["critical", "warning", "notice"] {
+        assert!(inhibition.contains(severity) && rules.iter().any(|rule| rule.severity == severity), "{severity}");
+    }
+}
+
+/// Returns the alerts and alarms in the matchers of a file that are none.
+fn unknown_names<'t>(text: &'t str, rules: &[Rule<'_>]) -> Vec<&'t str> {
+    let values = move |label: &'static str| {
+        let matchers = text.split(label).skip(1).filter_map(|rest| rest.split('"').next());
+        matchers.flat_map(|names| names.split('|')).filter(|name| !name.contains('*'))
+    };
+    let is_alert = |name: &str| rules.iter().any(|rule| rule.alert == name);
+    let is_alarm = |name: &str| Alarm::ALL.iter().any(|alarm| alarm.name() == name);
+    let alerts = ["alertname=\"", "alertname=~\"", "alertname!=\""];
+    let alarms = ["alarm=\"", "alarm=~\""];
+    let mut unknown: Vec<&str> = Vec::new();
+    unknown.extend(alerts.into_iter().flat_map(values).filter(|name| !is_alert(name)));
+    unknown.extend(alarms.into_iter().flat_map(values).filter(|name| !is_alarm(name)));
+    unknown
+}
+
+#[test]
 fn planted_faults_are_found() {
-    let rule = |runbook| Rule { alert: "A", severity: "critical", runbook, expr: "up == 0" };
+    fn rule(runbook: &str) -> Rule<'_> {
+        Rule { alert: "A", severity: "critical", runbook, expr: "up == 0" }
+    }
     let page = |path: &Path| (path == Path::new("a.md")).then(|| "# A\n\n## Of two words\n".to_owned());
-    assert!(lost(&rule("/usr/share/doc/carom/docs/a.md#of-two-words"), &page).is_none());
-    for wrong in ["RUNBOOK.md#a", "/usr/share/doc/carom/docs/a.md#b", "/usr/share/doc/carom/docs/b.md#a"] {
+    assert!(lost(&rule(&format!("{BASE}a.md#of-two-words")), &page).is_none());
+    for wrong in ["RUNBOOK.md#a", &format!("{BASE}a.md#b"), &format!("{BASE}b.md#a")] {
         assert!(lost(&rule(wrong), &page).is_some(), "{wrong}");
     }
+    let matchers =
+        "[alertname=\"A\"] [alertname=~\"A|B\", alertname!=\"C\"] [alertname=~\"A.*\", alarm=~\"disk_full|x\"]";
+    assert_eq!(unknown_names(matchers, &[rule("")]), ["B", "C", "x"]);
     let fires = "  alertname: A\n  exp_alerts:\n    - exp_labels: {severity: critical}\n";
     assert_eq!(untested(&rule(""), &format!("{{alertname: A}}\n{fires}")), [""; 0]);
     assert_eq!(untested(&rule(""), fires).len(), 1);

@@ -197,3 +197,15 @@ fn alerts_and_dashboard_are_valid() {
     fs::write(file.path(), serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string()).unwrap();
     promtool(&["check", "rules", file.path().to_str().unwrap()], "");
 }
+
+#[test]
+fn inhibition_is_valid() {
+    let made = Command::new("amtool")
+        .arg("check-config")
+        .arg(deployed("prometheus/alertmanager.yml"))
+        .output()
+        .expect("amtool, which `make test` installs");
+    let said = String::from_utf8([made.stdout, made.stderr].concat()).unwrap();
+    assert!(made.status.success(), "{said}");
+    assert!(said.contains("inhibit rules"), "{said}");
+}
