@@ -166,6 +166,36 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with("carom_") || word.starts_with("process_")).collect()
 }
 
+/// An expression of the dashboard with values for the variables of Grafana.
+fn filled_in(question: &str) -> String {
+    let question = question.replace("$__rate_interval", "1m").replace("$instance", ".*");
+    assert!(!question.contains('$'), "{question}");
+    question
+}
+
+#[test]
+fn dashboard_has_thresholds_and_states() {
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(deployed("grafana/carom.json")).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let numbers: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(numbers.len(), panels.len(), "two panels have one number");
+    let of_kind = |kind: &'static str| panels.iter().filter(move |panel| panel["type"] == kind);
+    for panel in of_kind("stat") {
+        let steps = &panel["fieldConfig"]["defaults"]["thresholds"]["steps"];
+        assert!(steps.as_array().is_some_and(|steps| !steps.is_empty()), "{}: no thresholds", panel["title"]);
+    }
+    let heat = of_kind("heatmap").next().expect("a heat map of latencies");
+    let target = &heat["targets"][0];
+    assert_eq!(target["format"], "heatmap");
+    assert!(target["expr"].as_str().unwrap().contains("by (le) (increase(carom_request_duration_seconds_bucket"));
+    let timelines: Vec<&str> =
+        of_kind("state-timeline").map(|panel| panel["targets"][0]["expr"].as_str().unwrap()).collect();
+    assert!(timelines.iter().any(|question| question.contains("carom_alarm_active")), "{timelines:?}");
+    let restarts = &dashboard["annotations"]["list"][0];
+    assert!(restarts["expr"].as_str().unwrap().starts_with("process_start_time_seconds"), "{restarts}");
+    assert_eq!(restarts["useValueForTime"], true);
+}
+
 #[test]
 fn alerts_and_dashboard_are_valid() {
     let rules = deployed("prometheus/carom.rules.yml");
@@ -178,7 +208,7 @@ fn alerts_and_dashboard_are_valid() {
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let question = target["expr"].as_str().unwrap();
-            questions.push(question.replace("$__rate_interval", "1m").replace("$instance", ".*"));
+            questions.push(filled_in(question));
             // It counts changes and deletes too, so nobody may take it for new links.
             if question.contains("carom_store_updates_total") {
                 let title = panel["title"].as_str().unwrap();
@@ -187,6 +217,8 @@ fn alerts_and_dashboard_are_valid() {
         }
     }
     assert!(questions.len() > 30);
+    let annotations = dashboard["annotations"]["list"].as_array().unwrap();
+    questions.extend(annotations.iter().map(|annotation| filled_in(annotation["expr"].as_str().unwrap())));
     let rules: Vec<Value> = questions
         .iter()
         .enumerate()
