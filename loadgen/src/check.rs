@@ -56,10 +56,11 @@ impl Fault {
     }
 }
 
-/// Expectation for redirects.
+/// Expectation for responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Expectation {
-    /// Expected status; `None` stands for that of the link, or for any redirect if the link's is unknown.
+    /// Expected status of redirects and of URLs. `None` stands for that of the link, or for any redirect if the link's
+    /// is unknown; and for any success or redirect of a URL.
     pub(crate) status: Option<u16>,
     /// True if `Location` must be the destination of the link.
     pub(crate) location: bool,
@@ -81,6 +82,10 @@ impl Expectation {
             },
             RequestKind::Miss => response.status == 404,
             RequestKind::Create => matches!(response.status, 200 | 201),
+            RequestKind::Url => match self.status {
+                Some(status) => response.status == status,
+                None => (200..400).contains(&response.status),
+            },
         };
         if !status_is_right {
             return Err(Fault::Status);
@@ -157,6 +162,18 @@ mod tests {
             any.check(Call { kind: RequestKind::Redirect, number: 0 }, &response, bytes.as_bytes(), &links)
         };
         assert_eq!((check(301), check(302)), (Ok(()), Err(Fault::Status)));
+    }
+
+    #[test]
+    fn urls_must_succeed_or_redirect() {
+        let answer = |status: u16| format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+        let any = Expectation { status: None, location: true };
+        for (status, expected) in [(200, Ok(())), (302, Ok(())), (404, Err(Fault::Status)), (503, Err(Fault::Status))] {
+            assert_eq!(check(RequestKind::Url, &answer(status), &any), expected, "{status}");
+        }
+        let exact = Expectation { status: Some(404), location: true };
+        assert_eq!(check(RequestKind::Url, &answer(404), &exact), Ok(()));
+        assert_eq!(check(RequestKind::Url, &answer(200), &exact), Err(Fault::Status));
     }
 
     #[test]

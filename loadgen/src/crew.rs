@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::check::{self, Fault};
+use crate::client::{Client, Sent, Stage};
 use crate::links::Links;
-use crate::plan::{Loop, Plan};
+use crate::plan::{Loop, Plan, Target};
 use crate::popularity::Popularity;
 use crate::random;
 use crate::record::{Interval, Record};
 use crate::request::{self, Requests};
 use crate::response;
 use crate::schedule::Schedule;
-use crate::tls::Session;
 use crate::traffic::{Call, RequestKind, Traffic};
 
 /// Delay from which a request counts as late, in nanoseconds.
@@ -22,72 +22,6 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 
 /// Delay before a retry of a connection that failed to open or broke before its first response, in nanoseconds.
 const RETRY_NS: u64 = 100_000_000;
-
-/// A request in flight.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    call: Call,
-    intended_ns: u64,
-    sent_ns: u64,
-}
-
-/// Stage in the life of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    /// The connection is opened at this instant.
-    Due { at_ns: u64 },
-    /// The handshakes are in progress.
-    Opening,
-    /// The connection carries requests.
-    Open,
-    /// The connection ends, and its input is ignored.
-    Ending,
-}
-
-/// State of one connection.
-#[derive(Debug)]
-pub(crate) struct Client {
-    /// Stage in the life of the connection.
-    pub(crate) stage: Stage,
-    /// Bytes to send next.
-    pub(crate) out: Vec<u8>,
-    /// True if the connection is in the list of slots to settle.
-    pub(crate) is_dirty: bool,
-    in_flight: VecDeque<Sent>,
-    /// Received bytes of an incomplete response.
-    inbox: Vec<u8>,
-    tls: Option<Session>,
-    /// Requests sent since the connection was opened.
-    requests: u64,
-    answered: u64,
-    /// True once the connection takes no further requests.
-    is_last_sent: bool,
-    /// True if the connection is in the queue of those with room.
-    is_free: bool,
-    /// Instant at which the connection last got room for a request.
-    freed_ns: u64,
-    /// Instant at which the connection began to open.
-    opening_ns: u64,
-}
-
-impl Client {
-    fn new() -> Client {
-        Client {
-            stage: Stage::Due { at_ns: 0 },
-            out: Vec::new(),
-            is_dirty: false,
-            in_flight: VecDeque::new(),
-            inbox: Vec::new(),
-            tls: None,
-            requests: 0,
-            answered: 0,
-            is_last_sent: false,
-            is_free: false,
-            freed_ns: 0,
-            opening_ns: 0,
-        }
-    }
-}
 
 /// A span in which the thread should have run but did not.
 #[derive(Clone, Copy, Default, Debug)]
@@ -123,7 +57,7 @@ pub(crate) struct Crew {
     begin_ns: u64,
     /// End of the plan: no request is planned from here on.
     end_ns: u64,
-    /// Requests that may still be sent, if their number is limited.
+    /// Measured requests that may still be sent, if their number is limited.
     left: Option<u64>,
     in_flight: usize,
     /// Instant of the last response.
@@ -141,14 +75,15 @@ impl Crew {
         let stream = |purpose: u64| random::stream(plan.seed, (thread as u64 + 1) << 1 | purpose);
         let begin_ns = plan.warmup.as_nanos() as u64;
         let key = plan.api_key.as_ref().map(|key| key.0.as_str());
-        let requests_of = |host: &str| Requests::new(host, plan.headers, &plan.extra, key, plan.seed);
+        let requests_of =
+            |target: &Target| Requests::new(&target.host, &target.path, plan.headers, &plan.extra, key, plan.seed);
         Crew {
             clients: (0..share(plan.connections)).map(|_| Client::new()).collect(),
             dirty: Vec::new(),
             record: Record::default(),
             interval: Interval::new(0),
             last_trouble: None,
-            requests: plan.targets.iter().map(|target| requests_of(&target.host)).collect(),
+            requests: plan.targets.iter().map(requests_of).collect(),
             traffic: Traffic::new(plan.mix, popularity, thread, stream(0)),
             schedule: match plan.pace {
                 Loop::Open { arrival, rate } => Some(Schedule::new(arrival, rate, thread, threads, stream(1))),
@@ -159,7 +94,7 @@ impl Crew {
             stall: Stall::default(),
             begin_ns,
             end_ns: begin_ns.saturating_add(plan.duration.as_nanos() as u64),
-            left: plan.create_only.map(|count| share(count as usize) as u64),
+            left: plan.requests.map(|count| share(count as usize) as u64),
             in_flight: 0,
             heard_ns: 0,
             plan: Arc::clone(plan),
@@ -329,11 +264,9 @@ impl Crew {
         if let Some(schedule) = &mut self.schedule {
             schedule.advance();
         }
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-        }
         let freed_ns = self.clients[slot as usize].freed_ns;
         if intended_ns >= self.begin_ns {
+            self.left = self.left.map(|left| left - 1);
             self.count_sent(intended_ns, freed_ns, now_ns);
         }
         let target = self.target(slot);
@@ -470,7 +403,7 @@ impl Crew {
         if url != request::made_url(self.plan.seed, call.number) || !self.record.codes.insert(check::hash(&code)) {
             return Err(Fault::Created);
         }
-        if self.plan.create_only.is_some() {
+        if self.plan.collects_created {
             self.record.created.push((code, url));
         }
         Ok(())
@@ -564,8 +497,9 @@ impl Crew {
                 self.connect_failed(slot, "the connection did not open in time", now_ns);
             }
         }
-        // The plan has a number of links to create, but the server creates none any more.
-        if self.left.is_some_and(|left| left > 0) && now_ns.saturating_sub(self.heard_ns) >= timeout_ns {
+        // The plan has a number of requests, but the server answers none any more, although some are due.
+        let due_ns = self.schedule.as_ref().map_or(0, Schedule::next_ns).max(self.heard_ns);
+        if self.left.is_some_and(|left| left > 0) && now_ns.saturating_sub(due_ns) >= timeout_ns {
             self.end_early(now_ns);
         }
     }
@@ -576,6 +510,10 @@ impl Crew {
             if !self.clients[slot as usize].in_flight.is_empty() {
                 self.fail(slot, Fault::Timeout, now_ns);
             }
+        }
+        // Nothing was planned beyond the number of requests.
+        if self.left == Some(0) {
+            return;
         }
         let Some(mut schedule) = self.schedule.take() else { return };
         let (begin_ns, end_ns) = (self.begin_ns, self.end_ns);
@@ -589,12 +527,5 @@ impl Crew {
                 self.interval.latency.saturating_record_n(waited_ns, count);
             }
         });
-    }
-}
-
-impl Client {
-    /// True if the last request has been answered.
-    fn is_finished(&self) -> bool {
-        self.is_last_sent && self.in_flight.is_empty()
     }
 }

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::check::Fault;
-use crate::cli::{RATE_MAX, RunOptions};
 use crate::console::{Console, say};
 use crate::failure::Failure;
 use crate::links::Links;
 use crate::measurement::{finish, measure};
+use crate::options::RunOptions;
 use crate::plan::Loop;
 use crate::report::{Report, Step};
 use crate::run::RunOutcome;
 use crate::units;
+use crate::values::RATE_MAX;
 use crate::verdict::{self, Verdict};
 
 /// Share of the rate that the gap may have at the end of the search.

@@ -1,18 +1,22 @@
 //! `carom-loadgen`: an open-loop load generator for redirect servers.
 //!
-//! The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
+//! `cli` reads the command line and `options` checks it, with `target` for URLs, `values` for other values and `output`
+//! for files. The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
 //! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
 
 mod check;
 mod cli;
+mod client;
 mod console;
 mod crew;
 mod failure;
 mod find_rate;
 mod links;
 mod measurement;
+mod options;
+mod output;
 mod plan;
 mod popularity;
 mod random;
@@ -22,9 +26,11 @@ mod request;
 mod response;
 mod run;
 mod schedule;
+mod target;
 mod tls;
 mod traffic;
 mod units;
+mod values;
 mod verdict;
 mod worker;
 
@@ -37,15 +43,16 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::check::Fault;
-use crate::cli::{Arguments, LinkSource, RunOptions};
+use crate::cli::Arguments;
 use crate::console::{Console, say};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::links::Links;
 use crate::measurement::{finish, measure};
+use crate::options::{LinkSource, RunOptions};
 use crate::plan::{Loop, Plan};
 use crate::record::Summary;
 use crate::report::Report;
-use crate::traffic::RequestKind;
+use crate::traffic::{Mix, RequestKind};
 
 /// Lines of an export between two progress messages: a multiple of the reader's interval.
 const PROGRESS_LINES: usize = 1 << 20;
@@ -111,12 +118,13 @@ fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) 
 fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     let plan = Plan {
         pace: Loop::Closed,
-        mix: cli::creating(),
+        mix: Mix::only(RequestKind::Create),
         warmup: Duration::ZERO,
         duration: Duration::from_secs(24 * 3_600),
         renew: None,
         pipeline: 1,
-        create_only: Some(count),
+        requests: Some(count),
+        collects_created: true,
         ..order.plan.clone()
     };
     let console = console.while_creating(count);

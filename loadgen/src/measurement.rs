@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::cli::RunOptions;
 use crate::console::Console;
 use crate::failure::{Failure, INTERRUPTED, UNREACHABLE};
 use crate::links::Links;
+use crate::options::RunOptions;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::run::{self, RunError, RunOutcome};

@@ -18,6 +18,8 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// Value of the header `Host`.
     pub(crate) host: String,
+    /// Path and query, for requests to the URL as given.
+    pub(crate) path: String,
     /// TLS settings; `None` for plain HTTP.
     pub(crate) tls: Option<Tls>,
 }
@@ -73,8 +75,10 @@ pub(crate) struct Plan {
     pub(crate) expectation: Expectation,
     /// Seed of all random numbers.
     pub(crate) seed: u64,
-    /// Number of requests after which the run ends; it also collects the created links.
-    pub(crate) create_only: Option<u64>,
+    /// Measured requests after which the run ends.
+    pub(crate) requests: Option<u64>,
+    /// True to collect the created links, so that they can be requested.
+    pub(crate) collects_created: bool,
 }
 
 impl Plan {

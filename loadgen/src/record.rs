@@ -108,7 +108,7 @@ impl Cpu {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Latencies by kind, in the order of [`RequestKind::ALL`].
-    pub(crate) kinds: [Latencies; 4],
+    pub(crate) kinds: [Latencies; RequestKind::COUNT],
     /// Delays of requests that the generator caused, in nanoseconds.
     pub(crate) lag: Histogram<u64>,
     /// Counts of requests.

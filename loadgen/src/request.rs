@@ -38,6 +38,8 @@ impl Headers {
 /// Writer of requests to one target.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
+    /// Method and path of the URL as given.
+    url: Vec<u8>,
     /// Bytes from behind the path to the empty line.
     fields: Vec<u8>,
     /// Bytes from behind the path of a create to the length of its body.
@@ -46,8 +48,16 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Prepares requests with the given `Host`, extra fields (`Name: value`), and API key for creates.
-    pub(crate) fn new(host: &str, headers: Headers, extra: &[String], api_key: Option<&str>, seed: u64) -> Requests {
+    /// Prepares requests with the given `Host`, the path of the URL as given, extra fields (`Name: value`), and API key
+    /// for creates.
+    pub(crate) fn new(
+        host: &str,
+        path: &str,
+        headers: Headers,
+        extra: &[String],
+        api_key: Option<&str>,
+        seed: u64,
+    ) -> Requests {
         let extra: String = extra.iter().map(|field| format!("{field}\r\n")).collect();
         let browser = if headers == Headers::Browser { BROWSER } else { "" };
         let fields = format!(" HTTP/1.1\r\nHost: {host}\r\n{browser}{extra}").into_bytes();
@@ -55,7 +65,7 @@ impl Requests {
         let create_fields = format!(
             "POST {SHORT_URLS} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{key}{extra}Content-Length: "
         );
-        Requests { fields, create_fields: create_fields.into_bytes(), seed }
+        Requests { url: format!("GET {path}").into_bytes(), fields, create_fields: create_fields.into_bytes(), seed }
     }
 
     /// Appends a request; `last` asks the server to close the connection after it.
@@ -64,10 +74,12 @@ impl Requests {
             RequestKind::Redirect | RequestKind::Miss => b"GET /",
             RequestKind::Head => b"HEAD /",
             RequestKind::Create => return self.write_create(call.number, last, out),
+            RequestKind::Url => &self.url,
         };
         out.extend_from_slice(method);
         match call.kind {
             RequestKind::Miss => write_missing(call.number, out),
+            RequestKind::Url => {}
             _ => out.extend_from_slice(links.code(call.number)),
         }
         out.extend_from_slice(&self.fields);
@@ -112,7 +124,8 @@ mod tests {
         let mut links = Links::default();
         links.push(b"abc", b"https://a/", None).unwrap();
         let mut out = Vec::new();
-        Requests::new("h:1", headers, &["X: y".to_owned()], Some("key"), 7).write(call, &links, last, &mut out);
+        let requests = Requests::new("h:1", "/a?b", headers, &["X: y".to_owned()], Some("key"), 7);
+        requests.write(call, &links, last, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -128,6 +141,8 @@ mod tests {
         );
         let miss = text(Call { kind: RequestKind::Miss, number: 61 }, Headers::Minimal, false);
         assert!(miss.starts_with("GET /z00-000 HTTP/1.1\r\n"), "{miss}");
+        let url = Call { kind: RequestKind::Url, number: 0 };
+        assert_eq!(text(url, Headers::Minimal, false), "GET /a?b HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n");
     }
 
     #[test]

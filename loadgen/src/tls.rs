@@ -13,6 +13,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 /// Certificates to trust.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
+    /// The certificates that the system trusts, and those that they have signed.
+    System,
     /// The certificates in a PEM file, and those that they have signed.
     File(std::path::PathBuf),
     /// Any certificate. For test machines.
@@ -37,6 +39,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
         let mut config = match trust {
+            Trust::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
             Trust::File(path) => builder.with_root_certificates(roots(path)?).with_no_client_auth(),
             Trust::Anybody => builder
                 .dangerous()
@@ -59,6 +62,15 @@ impl Tls {
         connection.set_buffer_limit(None);
         Ok(Session { connection })
     }
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(carom_tls::trust::system_roots());
+    if roots.is_empty() {
+        return Err("the system has no CA certificates; pass --tls-ca FILE, or -k to trust any certificate".to_owned());
+    }
+    Ok(roots)
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, String> {

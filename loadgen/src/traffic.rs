@@ -16,11 +16,20 @@ pub(crate) enum RequestKind {
     Miss,
     /// `POST` of a new link.
     Create,
+    /// `GET` of the target's URL as given.
+    Url,
 }
 
 impl RequestKind {
     /// All kinds of requests.
-    pub(crate) const ALL: [RequestKind; 4] =
+    pub(crate) const ALL: [RequestKind; RequestKind::COUNT] =
+        [RequestKind::Redirect, RequestKind::Head, RequestKind::Miss, RequestKind::Create, RequestKind::Url];
+
+    /// Number of kinds.
+    pub(crate) const COUNT: usize = 5;
+
+    /// Kinds that a mix may name. The URL as given goes with no other kind.
+    const OF_MIXES: [RequestKind; 4] =
         [RequestKind::Redirect, RequestKind::Head, RequestKind::Miss, RequestKind::Create];
 
     /// Returns the name of the kind on the command line and in reports.
@@ -30,6 +39,7 @@ impl RequestKind {
             RequestKind::Head => "head",
             RequestKind::Miss => "miss",
             RequestKind::Create => "create",
+            RequestKind::Url => "url",
         }
     }
 }
@@ -37,13 +47,13 @@ impl RequestKind {
 /// Shares of the kinds, in [`RequestKind`]'s order. Only their ratios count.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Mix {
-    shares: [f64; 4],
+    shares: [f64; RequestKind::COUNT],
 }
 
 impl Mix {
     /// Returns a mix of one kind only.
     pub(crate) fn only(kind: RequestKind) -> Mix {
-        let mut shares = [0.0; 4];
+        let mut shares = [0.0; RequestKind::COUNT];
         shares[kind as usize] = 1.0;
         Mix { shares }
     }
@@ -53,11 +63,11 @@ impl Mix {
     /// # Errors
     /// A message with the expected form.
     pub(crate) fn read(text: &str) -> Result<Mix, String> {
-        let mut shares = [0.0; 4];
+        let mut shares = [0.0; RequestKind::COUNT];
         for part in text.split(',') {
             let (name, share) =
                 part.split_once('=').ok_or_else(|| format!("`{part}` is not a share such as miss=5"))?;
-            let kind = RequestKind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+            let kind = RequestKind::OF_MIXES.into_iter().find(|kind| kind.name() == name.trim());
             let kind = kind.ok_or_else(|| format!("`{name}` is not redirect, head, miss or create"))?;
             let value = share.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
             shares[kind as usize] =
@@ -107,7 +117,7 @@ impl std::fmt::Display for Mix {
 pub(crate) struct Call {
     /// Kind of the request.
     pub(crate) kind: RequestKind,
-    /// Number of the link for redirects; a random number for misses; a unique number for creates.
+    /// Number of the link for redirects; a random number for misses; a unique number for creates; 0 for URLs.
     pub(crate) number: u64,
 }
 
@@ -138,6 +148,7 @@ impl Traffic {
                 self.created += 1;
                 self.first_created + self.created
             }
+            RequestKind::Url => 0,
         };
         Call { kind, number }
     }
@@ -156,7 +167,7 @@ mod tests {
     #[test]
     fn shares_are_kept() {
         let mut traffic = traffic("redirect=90,miss=5,head=4,create=1", 1);
-        let mut counts = [0; 4];
+        let mut counts = [0; RequestKind::COUNT];
         (0..100_000).for_each(|_| counts[traffic.next().kind as usize] += 1);
         for (count, expected) in counts.into_iter().zip([90_000f64, 4_000.0, 5_000.0, 1_000.0]) {
             assert!((f64::from(count) - expected).abs() < 6.0 * expected.sqrt(), "{count} for {expected}");
@@ -175,7 +186,7 @@ mod tests {
 
     #[test]
     fn wrong_shares_are_refused() {
-        for wrong in ["", "redirect", "get=1", "redirect=x", "redirect=-1", "redirect=0", "miss=nan"] {
+        for wrong in ["", "redirect", "get=1", "redirect=x", "redirect=-1", "redirect=0", "miss=nan", "url=1"] {
             assert!(Mix::read(wrong).is_err(), "{wrong}");
         }
         assert_eq!(Mix::read("create=1, redirect=99").unwrap().to_string(), "redirect=99,create=1");

@@ -13,7 +13,8 @@ use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::crew::{Crew, Stage};
+use crate::client::Stage;
+use crate::crew::Crew;
 use crate::links::Links;
 use crate::plan::Plan;
 use crate::record::{Cpu, Interval, Record};

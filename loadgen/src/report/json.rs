@@ -34,6 +34,7 @@ impl Report {
             "cpus": plan.cpus,
             "pipeline": plan.pipeline,
             "renew": plan.renew,
+            "requestLimit": plan.requests,
             "mix": plan.mix.to_string(),
             "zipf": plan.zipf,
             "headers": plan.headers.name(),

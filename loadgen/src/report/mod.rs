@@ -7,11 +7,10 @@ mod json;
 mod plot;
 mod table;
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use crate::check::Fault;
-use crate::cli::Files;
+use crate::output::{OutputFile, OutputFormat};
 use crate::plan::{Loop, Plan};
 use crate::record::{Record, Summary};
 use crate::run::RunOutcome;
@@ -107,16 +106,22 @@ impl Report {
     ///
     /// # Errors
     /// Each file that cannot be written, with the reason. The others are written.
-    pub(crate) fn write_files(&self, files: &Files, outcome: &RunOutcome) -> Result<(), String> {
+    pub(crate) fn write_files(&self, files: &[OutputFile], outcome: &RunOutcome) -> Result<(), String> {
         // The warm-up comes before the measured time, whose first second is number 0.
         let measured = self.began + self.plan.warmup;
-        let written = [
-            write(files.json.as_deref(), || self.json(&outcome.series).into_bytes()),
-            write(files.hgrm.as_deref(), || self.hgrm().into_bytes()),
-            write(files.hlog.as_deref(), || hlog::write(measured, &outcome.series)),
-            write(files.html.as_deref(), || self.html(&outcome.series).into_bytes()),
-        ];
-        let wrong: Vec<String> = written.into_iter().filter_map(Result::err).collect();
+        let mut wrong = Vec::new();
+        for OutputFile { format, path } in files {
+            let bytes = match format {
+                OutputFormat::Json => self.json(&outcome.series).into_bytes(),
+                OutputFormat::Html => self.html(&outcome.series).into_bytes(),
+                OutputFormat::Text => self.table().into_bytes(),
+                OutputFormat::Hgrm => self.hgrm().into_bytes(),
+                OutputFormat::Hlog => hlog::write(measured, &outcome.series),
+            };
+            if let Err(error) = std::fs::write(path, bytes) {
+                wrong.push(format!("{} cannot be written: {error}", path.display()));
+            }
+        }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
@@ -151,12 +156,15 @@ impl Report {
             _ => "uniform".to_owned(),
         };
         let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
+        let content = if plan.mix.has(RequestKind::Url) {
+            "the URL as given".to_owned()
+        } else {
+            format!("{}, {popularity}, {}", units::show_noun(self.links as u64, "link"), plan.mix)
+        };
         format!(
-            "{pace} to {}; {}{pipeline}{renew}; {}, {popularity}, {}; {} headers; {} {}; seed {}",
+            "{pace} to {}; {}{pipeline}{renew}; {content}; {} headers; {} {}; seed {}",
             targets.join(", "),
             units::show_noun(plan.connections as u64, "connection"),
-            units::show_noun(self.links as u64, "link"),
-            plan.mix,
             plan.headers.name(),
             if cpus.len() == 1 { "CPU" } else { "CPUs" },
             cpus.join(","),
@@ -169,9 +177,4 @@ impl Report {
         let all = Fault::ALL.into_iter().map(|fault| (fault.name(), self.record.fault(fault)));
         all.filter(|(_, count)| *count > 0).collect()
     }
-}
-
-fn write(path: Option<&Path>, bytes: impl FnOnce() -> Vec<u8>) -> Result<(), String> {
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, bytes()).map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }

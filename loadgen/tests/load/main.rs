@@ -4,9 +4,10 @@
 
 mod bind;
 mod server;
+mod tls;
+mod url;
 
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -534,37 +535,6 @@ fn an_interrupted_run_still_reports() {
     assert_eq!(json["interrupted"], true);
     assert!(number(&json, "/requests/completed") >= 250.0 && number(&json, "/durationSeconds") < 20.0, "{json}");
     assert_eq!(number(&json, "/requests/unsent"), 0.0, "what was not due yet is not missing");
-}
-
-#[test]
-fn tls_is_spoken_and_certificates_are_checked() {
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(vec!["carom.test".to_owned()]).unwrap();
-    let key = rustls_pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key)
-        .unwrap();
-    let config = Arc::new(config);
-    let server = Server::start_with(right, move |stream| {
-        let connection = rustls::ServerConnection::new(Arc::clone(&config)).expect("a configuration that was checked");
-        Box::new(rustls::StreamOwned::new(connection, stream))
-    });
-    let generator = Generator::new();
-    let pem = generator.file("ca.pem");
-    std::fs::File::create(&pem).unwrap().write_all(cert.pem().as_bytes()).unwrap();
-    let run = |options: &str, code| {
-        let mut command = generator.command(&server, "--tls --rate 300 --connections 4 --warmup 100ms --duration 1s");
-        generator.finish_or_not(&command.args(options.split_whitespace()).output().unwrap(), code)
-    };
-    let json = run(&format!("--tls-ca {} --sni carom.test --renew 20", pem.display()), 0).unwrap();
-    assert!(number(&json, "/requests/completed") > 200.0 && number(&json, "/errors/total") == 0.0, "{json}");
-    assert!(run("--tls-insecure --pipeline 4", 0).is_some());
-    assert!(run(&format!("--tls-ca {} --sni other.test", pem.display()), 4).is_none(), "another name is refused");
-    assert!(run("--sni carom.test", 2).is_none(), "whom to trust must be said");
 }
 
 impl Generator {
