@@ -109,7 +109,8 @@ pub(crate) struct Arguments {
     /// Do not check the Location of redirects, for servers that redirect every request to the same destination.
     #[arg(long)]
     pub(crate) no_check_location: bool,
-    /// Objectives, such as p80=5ms,p99=20ms,mean=10ms,errors=0. Also: p50, p90, p99.9, p99.99, max and rate.
+    /// Objectives, such as 'p80<5ms,p99<20ms,mean<10ms,errors=0,rate>40k'. Also: p50, p90, p99.9, p99.99 and max. The
+    /// older form p99=20ms means at most 20 ms.
     #[arg(long, value_name = "OBJECTIVES")]
     pub(crate) slo: Option<String>,
     /// Seed of all random numbers: the same seed sends the same requests at the same times.

@@ -14,7 +14,7 @@ use crate::links::Links;
 use crate::measurement::{finish, measure};
 use crate::options::RunOptions;
 use crate::plan::Loop;
-use crate::report::{Report, Step};
+use crate::report::{FoundRate, Report, Step};
 use crate::run::RunOutcome;
 use crate::units;
 use crate::values::RATE_MAX;
@@ -38,6 +38,8 @@ struct Search<'a> {
     stop: &'a Arc<AtomicBool>,
     console: &'a Console,
     steps: Vec<Step>,
+    /// Lowest rate that missed, and the reason.
+    limit: Option<(f64, String)>,
 }
 
 /// A run at one rate.
@@ -55,7 +57,7 @@ pub(crate) fn search(
     stop: &Arc<AtomicBool>,
     console: &Console,
 ) -> Result<u8, Failure> {
-    let mut search = Search { order, links, stop, console, steps: Vec::new() };
+    let mut search = Search { order, links, stop, console, steps: Vec::new(), limit: None };
     let (mut held, mut missed): (Option<Run>, Option<Run>) = (None, None);
     let mut rate = order.plan.rate().unwrap_or(1.0);
     while search.steps.len() < RUNS_MAX {
@@ -121,8 +123,42 @@ impl Search<'_> {
             // The answered requests met the objectives, but too many were unanswered.
             run.report.verdict = Verdict::Missed;
         }
+        run.report.found_rate = Some(self.found_rate(&run));
         run.report.found = self.steps;
         finish(self.order, &run.report, &run.outcome)
+    }
+
+    /// Says which rate the search has found, given its last run.
+    fn found_rate(&self, run: &Run) -> FoundRate {
+        let objectives: Vec<&str> = self.order.objectives.iter().map(|objective| objective.text.as_str()).collect();
+        let (objectives, rate) = (objectives.join(","), units::show_count(run.rate as u64));
+        if !run.held {
+            let why = run.report.verdict.text();
+            let best = self.steps.iter().filter(|step| step.held).map(|step| step.rate).reduce(f64::max);
+            let text = match best.map(|best| units::show_count(best as u64)) {
+                Some(best) => format!("{best}/s was within {objectives}, but is unconfirmed (at {rate}/s: {why})"),
+                None => format!("no rate found within {objectives} (at {rate}/s: {why})"),
+            };
+            return FoundRate { rate: None, text };
+        }
+        let limit = self.limit.as_ref().map_or("the highest rate that can be set", |(_, why)| why.as_str());
+        let text = format!("max rate {rate}/s within {objectives} (limited by: {limit})");
+        FoundRate { rate: Some(run.rate), text }
+    }
+
+    /// Notes why a rate missed, if no lower one did.
+    fn note_limit(&mut self, rate: f64, report: &Report) {
+        if self.limit.as_ref().is_some_and(|(lowest, _)| *lowest < rate) {
+            return;
+        }
+        let shown = units::show_count(rate as u64);
+        let why = match (report.verdict, report.judged.iter().find(|judged| !judged.held)) {
+            (Verdict::Bottleneck, _) => format!("the generator, at {shown}/s"),
+            (Verdict::Missed, Some(judged)) => format!("{} of {} at {shown}/s", judged.measure(), judged.shown),
+            (Verdict::Ok, _) => format!("requests without an answer at {shown}/s"),
+            (verdict, _) => format!("{} at {shown}/s", verdict.text()),
+        };
+        self.limit = Some((rate, why));
     }
 
     fn run(&mut self, rate: f64) -> Result<Run, Failure> {
@@ -142,6 +178,9 @@ impl Search<'_> {
             figures.push(format!("{} without an answer", units::show_count(without)));
         }
         let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
+        if !held {
+            self.note_limit(rate, &report);
+        }
         let step = Step { rate, held, text: format!("{word}: {}", figures.join(", ")) };
         if !self.order.quiet {
             say(&step.to_string());

@@ -1,4 +1,4 @@
-//! Numbers as people write them: `20ms`, `40k`, `p99=20ms`.
+//! Numbers as people write them: `20ms`, `40k`, `1.5M`.
 
 use std::time::Duration;
 

@@ -44,6 +44,8 @@ pub(crate) struct Objective {
     figure: Figure,
     /// Microseconds for latencies, else a number.
     bound: f64,
+    /// True if the bound itself misses the objective: with `<` and `>`.
+    is_strict: bool,
     /// Text of the objective as the user wrote it.
     pub(crate) text: String,
 }
@@ -64,7 +66,8 @@ pub(crate) struct Judged {
 }
 
 impl Objective {
-    /// Parses objectives such as `p80=5ms,p99=20ms,mean=10ms,errors=0`.
+    /// Parses objectives such as `p80<5ms,p99<20ms,mean<=10ms,errors=0,rate>40k`. `=` stands for `<=`, or for `>=` of a
+    /// rate.
     ///
     /// # Errors
     /// Every mistake in them.
@@ -80,41 +83,74 @@ impl Objective {
     }
 
     fn read(text: &str) -> Result<Objective, String> {
-        let (name, bound) =
-            text.split_once('=').ok_or_else(|| format!("invalid objective `{text}`; expected one such as p99=20ms"))?;
-        let micros = || units::duration(bound).map(|time| time.as_secs_f64() * 1e6);
-        let (figure, bound) = match name {
-            "mean" => (Figure::Mean, micros()?),
-            "max" => (Figure::Max, micros()?),
-            "errors" => (Figure::Errors, if bound == "0" { 0.0 } else { units::count(bound)? as f64 }),
-            "rate" => (Figure::Rate, units::number(bound)?),
-            _ => match quantile(name) {
-                Some(index) => (Figure::Quantile(index), micros()?),
-                None => {
-                    let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
-                    return Err(format!("unknown measure `{name}`; expected one of {known}"));
-                }
-            },
+        let wrong = |why: &str| format!("invalid objective `{text}`{why}; expected e.g. p99<20ms");
+        let (name, rest) = text.split_at(text.find(['<', '=', '>']).ok_or_else(|| wrong(""))?);
+        let bound = rest.trim_start_matches(['<', '=', '>']);
+        let (name, sign, bound) = (name.trim(), &rest[..rest.len() - bound.len()], bound.trim());
+        let figure = figure(name).ok_or_else(|| {
+            let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
+            format!("invalid objective `{text}`: unknown measure `{name}`; expected one of {known}")
+        })?;
+        match (sign, figure) {
+            ("=", _) | (">" | ">=", Figure::Rate) => {}
+            (_, Figure::Rate) => {
+                return Err(format!("invalid objective `{text}`: a rate has a lower bound; expected e.g. rate>40k"));
+            }
+            ("<" | "<=", _) => {}
+            (">" | ">=", _) => return Err(wrong(&format!(": {name} has an upper bound"))),
+            _ => return Err(wrong(&format!(": unknown sign `{sign}`"))),
+        }
+        let value = match figure {
+            Figure::Errors if bound == "0" => Ok(0.0),
+            Figure::Errors => units::count(bound).map(|count| count as f64),
+            Figure::Rate => units::number(bound),
+            Figure::Mean | Figure::Max | Figure::Quantile(_) => {
+                units::duration(bound).map(|time| time.as_secs_f64() * 1e6)
+            }
         };
-        Ok(Objective { figure, bound, text: text.to_owned() })
+        let bound = value.map_err(|reason| format!("invalid objective `{text}`: {reason}"))?;
+        Ok(Objective { figure, bound, is_strict: matches!(sign, "<" | ">"), text: text.to_owned() })
     }
 
     /// Compares the objective with the results of a run.
     pub(crate) fn judge(&self, record: &Record, latency: &Summary) -> Judged {
-        let (value, held, shown) = match self.figure {
+        let (value, shown) = match self.figure {
             Figure::Errors => {
-                let value = record.errors() as f64 + record.counts.unsent as f64;
-                (value, value <= self.bound, units::show_count(value as u64))
+                let value = record.errors() + record.counts.unsent;
+                (value as f64, units::show_count(value))
             }
-            Figure::Rate => {
-                let value = record.throughput();
-                (value, value >= self.bound, format!("{}/s", units::show_count(value as u64)))
-            }
-            Figure::Mean => latency_held(latency.mean, self.bound, latency),
-            Figure::Max => latency_held(latency.max, self.bound, latency),
-            Figure::Quantile(index) => latency_held(latency.quantiles[index], self.bound, latency),
+            Figure::Rate => (record.throughput(), format!("{}/s", units::show_count(record.throughput() as u64))),
+            Figure::Mean => (latency.mean, units::show_micros(latency.mean)),
+            Figure::Max => (latency.max, units::show_micros(latency.max)),
+            Figure::Quantile(index) => (latency.quantiles[index], units::show_micros(latency.quantiles[index])),
         };
-        Judged { text: self.text.clone(), value, shown, held, figure: self.figure }
+        let is_within = match (self.figure, self.is_strict) {
+            (Figure::Rate, true) => value > self.bound,
+            (Figure::Rate, false) => value >= self.bound,
+            (_, true) => value < self.bound,
+            (_, false) => value <= self.bound,
+        };
+        // Without a measured value, a bound on a latency is missed.
+        let is_measured = latency.count > 0 || matches!(self.figure, Figure::Errors | Figure::Rate);
+        Judged { text: self.text.clone(), value, shown, held: is_within && is_measured, figure: self.figure }
+    }
+}
+
+impl Judged {
+    /// Returns the name of the measure, such as `p99`.
+    pub(crate) fn measure(&self) -> &str {
+        self.text.split(['<', '=', '>']).next().unwrap_or_default().trim()
+    }
+}
+
+/// Returns the figure with that name.
+fn figure(name: &str) -> Option<Figure> {
+    match name {
+        "mean" => Some(Figure::Mean),
+        "max" => Some(Figure::Max),
+        "errors" => Some(Figure::Errors),
+        "rate" => Some(Figure::Rate),
+        _ => quantile(name).map(Figure::Quantile),
     }
 }
 
@@ -122,11 +158,6 @@ impl Objective {
 fn quantile(name: &str) -> Option<usize> {
     let name = name.replace('.', "");
     QUANTILES.iter().position(|(known, _)| *known == name)
-}
-
-/// Compares a latency with its bound. Without a measured value, the objective is missed.
-fn latency_held(micros: f64, bound: f64, latency: &Summary) -> (f64, bool, String) {
-    (micros, latency.count > 0 && micros <= bound, units::show_micros(micros))
 }
 
 /// Verdict on a run.
@@ -307,8 +338,38 @@ mod tests {
     }
 
     #[test]
+    fn signs_say_whether_the_bound_itself_will_do() {
+        let run = record(10, 0);
+        for (objective, expected) in [
+            ("p99<11ms", Verdict::Ok),
+            ("p99 <= 11ms", Verdict::Ok),
+            ("p99<9ms", Verdict::Missed),
+            ("errors<1", Verdict::Ok),
+            ("errors<=0", Verdict::Ok),
+            ("errors<0", Verdict::Missed),
+            ("rate>=100", Verdict::Ok),
+            ("rate=100", Verdict::Ok),
+            ("rate>100", Verdict::Missed),
+            ("rate>99,p99<11ms", Verdict::Ok),
+        ] {
+            assert_eq!(verdict(&run, objective), expected, "{objective}");
+        }
+    }
+
+    #[test]
     fn every_wrong_objective_is_named() {
         let wrong = Objective::read_all("p99,p98=1s,mean=5,errors=-1,p50=1ms").unwrap_err();
         assert_eq!(wrong.len(), 4, "{wrong:?}");
+        assert_eq!(wrong[0], "invalid objective `p99`; expected e.g. p99<20ms");
+        for (text, words) in [
+            ("p99>20ms", "p99 has an upper bound"),
+            ("rate<40k", "expected e.g. rate>40k"),
+            ("p99==20ms", "unknown sign `==`"),
+            ("p98<1s", "unknown measure `p98`"),
+            ("p99<20", "is not a time such as"),
+        ] {
+            let wrong = Objective::read_all(text).unwrap_err().join("\n");
+            assert!(wrong.starts_with(&format!("invalid objective `{text}`")) && wrong.contains(words), "{wrong}");
+        }
     }
 }

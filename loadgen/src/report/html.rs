@@ -25,7 +25,8 @@ impl Report {
 
     fn write_page(&self, out: &mut String, series: &[Second]) -> std::fmt::Result {
         writeln!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
-        writeln!(out, "<title>Load test: {}</title>", self.verdict.text())?;
+        let began = httpdate::fmt_http_date(self.began);
+        writeln!(out, "<title>Load test of {}, {began}</title>", escaped(&self.targets()))?;
         writeln!(out, "<style>{}</style></head><body>", include_str!("report.css"))?;
         writeln!(out, "<h1>Load test</h1><p class=\"soft\">{}</p>", escaped(&self.settings()))?;
         let class = if self.verdict == Verdict::Ok { "good" } else { "bad" };
@@ -38,6 +39,9 @@ impl Report {
         if !self.found.is_empty() {
             let steps: Vec<String> = self.found.iter().map(ToString::to_string).collect();
             writeln!(out, "<h2>Search</h2><pre>{}</pre>", escaped(&steps.join("\n")))?;
+        }
+        if let Some(found) = &self.found_rate {
+            writeln!(out, "<p>{}</p>", escaped(&found.text))?;
         }
         writeln!(out, "<h2>Latency by percentile</h2>{}", self.curve())?;
         if series.len() > 1 {
@@ -138,10 +142,11 @@ impl Report {
             (
                 "Requests",
                 format!(
-                    "{} planned, {} sent, {} successful",
+                    "{} planned, {} sent, {} successful, {} not sent",
                     show_count(counts.planned),
                     show_count(counts.sent),
-                    show_count(counts.completed)
+                    show_count(counts.completed),
+                    show_count(counts.unsent)
                 ),
             ),
             (

@@ -1,4 +1,4 @@
-//! All figures as JSON. Other programs rely on the names.
+//! All figures as JSON. Other programs rely on the names: new words for a figure stand beside the older ones.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::run::Second;
 impl Report {
     /// Returns the report as JSON text.
     pub(crate) fn json(&self, series: &[Second]) -> String {
-        let (record, counts, plan) = (&self.record, &self.record.counts, &self.plan);
+        let (record, plan) = (&self.record, &self.plan);
         let (arrival, rate) = match plan.pace {
             Loop::Open { arrival, rate } => (json!(arrival.name()), json!(rate)),
             Loop::Closed => (Value::Null, Value::Null),
@@ -41,40 +41,63 @@ impl Report {
             "links": self.links,
             "durationSeconds": record.seconds,
             "warmupSeconds": plan.warmup.as_secs_f64(),
-            "requests": {
-                "planned": counts.planned,
-                "sent": counts.sent,
-                "completed": counts.completed,
-                "completedInTime": counts.in_time,
-                "late": counts.late_for_server + counts.late_for_generator,
-                "lateForServer": counts.late_for_server,
-                "lateForGenerator": counts.late_for_generator,
-                "unsent": counts.unsent,
-            },
+            "requests": self.requests(),
             "throughput": record.throughput(),
-            "latencyMicros": { "intended": kinds(|row| &row.intended), "actual": kinds(|row| &row.actual) },
+            "latencyMicros": {
+                "corrected": kinds(|row| &row.intended),
+                "uncorrected": kinds(|row| &row.actual),
+                "intended": kinds(|row| &row.intended),
+                "actual": kinds(|row| &row.actual),
+            },
             "errors": errors,
             "series": series.iter().map(second).collect::<Vec<_>>(),
-            "generator": {
-                "cpuSeconds": { "user": record.cpu.user, "system": record.cpu.system },
-                "cpuMicrosPerRequest": record.cpu_micros_per_request(),
-                "busiestThread": record.busiest,
-                "displaced": record.displaced,
-                "lagMicros": { "p50": self.lag.quantiles[0], "p99": self.lag.quantiles[3], "max": self.lag.max },
-                "ceiling": self.ceiling(),
-                "bottleneck": self.bottleneck.is_some(),
-            },
+            "generator": self.generator(),
             "machine": { "cpuSeconds": record.machine },
             "slo": self.judged.iter().map(|judged| json!({
-                "objective": judged.text, "value": judged.value, "held": judged.held,
+                "objective": judged.text, "value": judged.value, "met": judged.held, "held": judged.held,
             })).collect::<Vec<_>>(),
             "search": self.found.iter().map(|step| json!({
-                "rate": step.rate, "held": step.held, "text": step.text,
+                "rate": step.rate, "met": step.held, "held": step.held, "text": step.text,
             })).collect::<Vec<_>>(),
+            "found": self.found_rate.as_ref().map(|found| json!({ "maxRate": found.rate, "text": found.text })),
             "interrupted": self.interrupted,
             "verdict": self.verdict.text(),
         });
         format!("{value:#}\n")
+    }
+
+    /// Returns the numbers of requests.
+    fn requests(&self) -> Value {
+        let counts = &self.record.counts;
+        json!({
+            "planned": counts.planned,
+            "sent": counts.sent,
+            "successful": counts.completed,
+            "completed": counts.completed,
+            "successfulInTime": counts.in_time,
+            "completedInTime": counts.in_time,
+            "late": counts.late_for_server + counts.late_for_generator,
+            "lateForServer": counts.late_for_server,
+            "lateForGenerator": counts.late_for_generator,
+            "notSent": counts.unsent,
+            "unsent": counts.unsent,
+        })
+    }
+
+    /// Returns the load of the generator itself.
+    fn generator(&self) -> Value {
+        let record = &self.record;
+        let lag = json!({ "p50": self.lag.quantiles[0], "p99": self.lag.quantiles[3], "max": self.lag.max });
+        json!({
+            "cpuSeconds": { "user": record.cpu.user, "system": record.cpu.system },
+            "cpuMicrosPerRequest": record.cpu_micros_per_request(),
+            "busiestThread": record.busiest,
+            "displaced": record.displaced,
+            "schedulerLagMicros": lag,
+            "lagMicros": lag,
+            "ceiling": self.ceiling(),
+            "bottleneck": self.bottleneck.is_some(),
+        })
     }
 }
 

@@ -46,6 +46,15 @@ impl std::fmt::Display for Step {
     }
 }
 
+/// Result of a search for the highest rate.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundRate {
+    /// Highest rate that met the objectives; `None` if no rate did.
+    pub(crate) rate: Option<f64>,
+    /// Result in one line.
+    pub(crate) text: String,
+}
+
 /// All figures of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
@@ -55,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) judged: Vec<Judged>,
     /// Steps of a search for the highest rate.
     pub(crate) found: Vec<Step>,
+    /// Result of a search; `None` for a single run.
+    pub(crate) found_rate: Option<FoundRate>,
     /// True if the user ended the run early.
     interrupted: bool,
     plan: Plan,
@@ -92,6 +103,7 @@ impl Report {
             bottleneck: verdict::bottleneck(record, is_open, &judged),
             judged,
             found: Vec::new(),
+            found_rate: None,
             interrupted: outcome.interrupted,
             plan: plan.clone(),
             links,
@@ -136,6 +148,12 @@ impl Report {
         if micros > 0.0 { 1e6 / micros * self.plan.cpus.len() as f64 } else { 0.0 }
     }
 
+    /// Returns the targets as the user wrote them.
+    fn targets(&self) -> String {
+        let names: Vec<&str> = self.plan.targets.iter().map(|target| target.name.as_str()).collect();
+        names.join(", ")
+    }
+
     /// Describes the settings of the run in one line.
     fn settings(&self) -> String {
         let plan = &self.plan;
@@ -145,7 +163,6 @@ impl Report {
             }
             Loop::Closed => "closed loop".to_owned(),
         };
-        let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
         let renew = plan
             .renew
@@ -163,7 +180,7 @@ impl Report {
         };
         format!(
             "{pace} to {}; {}{pipeline}{renew}; {content}; {} headers; {} {}; seed {}",
-            targets.join(", "),
+            self.targets(),
             units::show_noun(plan.connections as u64, "connection"),
             plan.headers.name(),
             if cpus.len() == 1 { "CPU" } else { "CPUs" },

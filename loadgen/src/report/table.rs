@@ -101,7 +101,7 @@ impl Report {
         Ok(())
     }
 
-    /// Writes each objective, and the verdict on the run.
+    /// Writes each objective, the verdict on the run, and the result of a search.
     fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
         for judged in &self.judged {
             let word = if judged.held { "met" } else { "missed" };
@@ -111,7 +111,10 @@ impl Report {
         if let Some(why) = &self.bottleneck {
             writeln!(out, "            {why}")?;
         }
-        Ok(())
+        match &self.found_rate {
+            Some(found) => writeln!(out, "\n{}", found.text),
+            None => Ok(()),
+        }
     }
 }
 

@@ -219,6 +219,15 @@ fn files_agree_with_each_other() {
     let mut command = generator.command(&server, "--rate 1000 --warmup 200ms --duration 3s --slo errors=0");
     command.arg("--hgrm").arg(&hgrm).arg("--hlog").arg(&hlog).arg("--html").arg(&html);
     let json = generator.finish(&command.output().unwrap(), 0);
+    for (word, older) in [
+        ("/requests/successful", "/requests/completed"),
+        ("/requests/notSent", "/requests/unsent"),
+        ("/latencyMicros/corrected", "/latencyMicros/intended"),
+        ("/latencyMicros/uncorrected", "/latencyMicros/actual"),
+        ("/generator/schedulerLagMicros", "/generator/lagMicros"),
+    ] {
+        assert!(json.pointer(word).is_some() && json.pointer(word) == json.pointer(older), "{word}: {json}");
+    }
     let completed = number(&json, "/requests/completed");
     assert_eq!(completed, number(&json, "/requests/planned"));
     let series: f64 =
@@ -384,11 +393,16 @@ fn the_search_finds_what_a_server_can_do() {
         right(head)
     });
     let generator = Generator::new();
-    let options = "--find-rate --rate 100 --connections 32 --warmup 100ms --duration 500ms --slo p90=100ms";
-    let json = generator.run(&server, options, 0);
+    let options = "--find-rate --rate 100 --connections 32 --warmup 100ms --duration 500ms --slo p90<100ms";
+    let output = generator.command(&server, options).output().unwrap();
+    let json = generator.finish(&output, 0);
     let rate = number(&json, "/rate");
     assert!(rate < 1_300.0 && (rate >= 200.0 || was_limited(&json)), "{json}");
-    assert_eq!(json["slo"][0]["held"], true);
+    assert_eq!((&json["slo"][0]["held"], &json["slo"][0]["met"]), (&Value::Bool(true), &Value::Bool(true)));
+    let answer = json["found"]["text"].as_str().unwrap();
+    assert!(answer.starts_with("max rate ") && answer.contains("/s within p90<100ms (limited by: "), "{answer}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().last(), Some(answer));
+    assert_eq!(number(&json, "/found/maxRate"), rate);
 }
 
 #[test]
