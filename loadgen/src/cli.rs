@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::request::Headers;
 use crate::schedule::Arrival;
@@ -16,7 +16,11 @@ use crate::schedule::Arrival;
 /// that meets the objectives.
 #[derive(Parser, Debug)]
 #[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
+    /// Work other than a run.
+    #[command(subcommand)]
+    pub(crate) work: Option<OtherWork>,
     /// URL to request, such as http://127.0.0.1:8080/abc. Can be repeated; connections are spread over all servers.
     /// With --codes, --create or --mix, only its host and port count. `--target URL` is an older form.
     #[arg(value_name = "URL")]
@@ -146,6 +150,36 @@ const EXIT_CODES: &str = "Exit codes:
     4  the target cannot be reached
   130  interrupted by a signal; the results cover the time until then";
 
+/// Text that follows the options in the help of `compare`.
+const COMPARE_EXIT_CODES: &str = "Exit codes:
+    0  no condition of --fail-if was met
+    1  a condition was met
+    2  invalid options or files
+    3  with --fail-if: the generator was the bottleneck in a run, so its results say nothing about the server";
+
+/// Work other than a run.
+#[derive(Subcommand, Debug)]
+pub(crate) enum OtherWork {
+    /// Compare the results of two runs, such as those of two builds.
+    Compare(CompareArguments),
+}
+
+/// Compare the results of two runs, such as those of two builds.
+#[derive(Args, Debug)]
+#[command(after_help = COMPARE_EXIT_CODES)]
+pub(crate) struct CompareArguments {
+    /// Results of the run to compare with, as JSON.
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// Results of the new run, as JSON.
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Fail if a measure changes by more than this, such as 'p99>+10%', 'throughput<-5%' or 'errors>+0'. Can be
+    /// repeated. Measures: throughput, mean, p50, p80, p90, p99, p99.9, p99.99, max and errors.
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<String>,
+}
+
 /// Value of `--arrival`.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum ArrivalName {
@@ -199,5 +233,19 @@ mod tests {
         assert_eq!((short.header.len(), short.output.len(), short.insecure), (2, 2, true));
         let older = read("carom-loadgen --target h:1 --target h:2 --tls-insecure --connections 8 --duration 1s");
         assert_eq!((older.target.len(), older.insecure), (2, true));
+        assert!(short.work.is_none() && older.work.is_none());
+    }
+
+    #[test]
+    fn compare_takes_two_files_and_conditions() {
+        let read = |line: &str| Arguments::try_parse_from(line.split_whitespace());
+        let arguments = read("carom-loadgen compare a.json b.json --fail-if p99>+10% --fail-if errors>+0").unwrap();
+        let Some(OtherWork::Compare(compare)) = arguments.work else { panic!("no comparison") };
+        assert_eq!((compare.base, compare.new), (PathBuf::from("a.json"), PathBuf::from("b.json")));
+        assert_eq!(compare.fail_if, ["p99>+10%", "errors>+0"]);
+        for wrong in ["carom-loadgen compare a.json", "carom-loadgen -c 8 compare a.json b.json --fail-if x"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(read("carom-loadgen http://compare/").unwrap().url, ["http://compare/"]);
     }
 }

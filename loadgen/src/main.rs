@@ -5,10 +5,12 @@
 //! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
+//! `compare` compares the results of two runs.
 
 mod check;
 mod cli;
 mod client;
+mod compare;
 mod console;
 mod crew;
 mod failure;
@@ -43,7 +45,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::check::Fault;
-use crate::cli::Arguments;
+use crate::cli::{Arguments, OtherWork};
 use crate::console::{Console, say};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::links::Links;
@@ -59,11 +61,12 @@ const PROGRESS_LINES: usize = 1 << 20;
 
 fn main() -> ExitCode {
     // clap itself ends with 2 for unknown options.
-    let code = match Arguments::parse()
-        .check()
-        .map_err(|wrong| Failure::usage(wrong.join("\n")))
-        .and_then(|order| carry_out(&order))
-    {
+    let mut arguments = Arguments::parse();
+    let result = match arguments.work.take() {
+        Some(OtherWork::Compare(arguments)) => compare::run(&arguments),
+        None => arguments.check().map_err(|wrong| Failure::usage(wrong.join("\n"))).and_then(|order| carry_out(&order)),
+    };
+    let code = match result {
         Ok(code) => code,
         Err(failure) => {
             say(&failure.text);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
 mod bind;
+mod compare;
 mod server;
 mod tls;
 mod url;
