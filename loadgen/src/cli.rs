@@ -136,6 +136,9 @@ pub(crate) struct Arguments {
     /// Write an HTML report with plots.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Print a line for each second, also on a terminal, instead of the live view.
+    #[arg(long)]
+    pub(crate) no_live: bool,
     /// Print neither progress nor results.
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -1,7 +1,12 @@
-//! Lines for the user during a run, on standard error.
+//! The progress of a run, on standard error: a live view on a terminal, else a line for each second.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::live::Live;
+use crate::plan::Plan;
+use crate::pulse::Pulse;
 use crate::record::{Interval, Summary};
 use crate::units;
 
@@ -14,15 +19,18 @@ pub(crate) fn say(text: &str) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Console {
     quiet: bool,
-    is_terminal: bool,
+    /// True on a terminal that can draw in place, unless the user wants lines.
+    is_live: bool,
     /// Number of links to create, while links are created.
     making: Option<u64>,
 }
 
 impl Console {
-    /// Returns the display of a run.
-    pub(crate) fn new(quiet: bool) -> Console {
-        Console { quiet, is_terminal: io::stderr().is_terminal(), making: None }
+    /// Returns the display. Without `live`, or without a terminal, it prints lines.
+    pub(crate) fn new(quiet: bool, live: bool) -> Console {
+        let draws_in_place = || std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let is_live = live && !quiet && io::stderr().is_terminal() && draws_in_place();
+        Console { quiet, is_live, making: None }
     }
 
     /// Returns the display for the time in which `count` links are created.
@@ -30,26 +38,63 @@ impl Console {
         Console { making: Some(count), ..self }
     }
 
-    /// Shows a second of a run of `of` seconds.
-    pub(crate) fn show_second(self, interval: &Interval, of: f64) {
-        if self.quiet {
+    /// Returns the display of a run.
+    pub(crate) fn progress(self, plan: &Plan) -> Progress {
+        let end = match (self.making, plan.requests) {
+            (Some(count), _) => format!(", creating {}", units::show_noun(count, "link")),
+            (None, Some(count)) => format!(", {}", units::show_noun(count, "request")),
+            (None, None) => format!(" of {:.0}", plan.duration.as_secs_f64()),
+        };
+        let live = (self.is_live && self.making.is_none()).then(|| Live::new(plan));
+        Progress { console: self, end, live }
+    }
+}
+
+/// Display of the progress of one run.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    console: Console,
+    /// Text behind the number of the second: what the run lasts for.
+    end: String,
+    /// The live view; `None` for lines.
+    live: Option<Live>,
+}
+
+impl Progress {
+    /// Returns the figures that a thread publishes; `None` if nothing reads them.
+    pub(crate) fn pulse(&self, thread: usize) -> Option<Arc<Pulse>> {
+        self.live.as_ref().map(|live| live.pulse(thread))
+    }
+
+    /// Notes that the run starts at `origin`.
+    pub(crate) fn begin(&mut self, origin: Instant) {
+        if let Some(live) = &mut self.live {
+            live.begin(origin);
+        }
+    }
+
+    /// Draws the live view if it is time. Returns the time until the next picture; `None` without a live view.
+    pub(crate) fn refresh(&mut self) -> Option<Duration> {
+        self.live.as_mut().map(Live::refresh)
+    }
+
+    /// Shows a second of the run, without a live view.
+    pub(crate) fn show_second(&self, interval: &Interval) {
+        if self.console.quiet || self.live.is_some() {
             return;
         }
         let summary = Summary::of(&interval.latency);
-        let end = match self.making {
-            Some(count) => format!(", creating {}", units::show_noun(count, "link")),
-            None => format!(" of {of:.0}"),
-        };
         let text = format!(
-            "{:>4} s{end}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
+            "{:>4} s{}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
             interval.second + 1,
+            self.end,
             units::show_count(interval.completed),
             units::show_micros(summary.quantiles[0]),
             units::show_micros(summary.quantiles[3]),
             units::show_micros(summary.max),
             interval.errors,
         );
-        if self.is_terminal {
+        if self.console.is_live {
             let mut out = io::stderr().lock();
             let _ = write!(out, "\r\x1b[2K{text}").and_then(|()| out.flush());
         } else {
@@ -57,10 +102,12 @@ impl Console {
         }
     }
 
-    /// Clears the line of the progress.
-    pub(crate) fn end_line(self) {
-        if self.is_terminal && !self.quiet {
-            let _ = write!(io::stderr(), "\r\x1b[2K");
+    /// Removes the live view, or the line that was drawn in place.
+    pub(crate) fn end(&mut self) {
+        match &mut self.live {
+            Some(live) => live.clear(),
+            None if self.console.is_live => _ = write!(io::stderr(), "\r\x1b[2K"),
+            None => {}
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::client::{Client, Sent, Stage};
 use crate::links::Links;
 use crate::plan::{Loop, Plan, Target};
 use crate::popularity::Popularity;
+use crate::pulse::Pulse;
 use crate::random;
 use crate::record::{Interval, Record};
 use crate::request::{self, Requests};
@@ -40,6 +41,8 @@ pub(crate) struct Crew {
     pub(crate) record: Record,
     /// Counts and latencies of the current second.
     pub(crate) interval: Interval,
+    /// Figures for the live view; `None` without one.
+    pulse: Option<Arc<Pulse>>,
     /// Most recent reason why a connection failed to open.
     pub(crate) last_trouble: Option<String>,
     plan: Arc<Plan>,
@@ -65,8 +68,8 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Returns the connections of thread `thread`.
-    pub(crate) fn new(plan: &Arc<Plan>, links: &Arc<Links>, thread: usize) -> Crew {
+    /// Returns the connections of thread `thread`, which publishes its figures in `pulse`.
+    pub(crate) fn new(plan: &Arc<Plan>, links: &Arc<Links>, thread: usize, pulse: Option<Arc<Pulse>>) -> Crew {
         let threads = plan.cpus.len();
         let share_of = |thread: usize, whole: usize| whole / threads + usize::from(thread < whole % threads);
         let share = |whole: usize| share_of(thread, whole);
@@ -82,6 +85,7 @@ impl Crew {
             dirty: Vec::new(),
             record: Record::default(),
             interval: Interval::new(0),
+            pulse,
             last_trouble: None,
             requests: plan.targets.iter().map(requests_of).collect(),
             traffic: Traffic::new(plan.mix, popularity, thread, stream(0)),
@@ -422,6 +426,9 @@ impl Crew {
                 self.record.counts.completed += 1;
                 self.record.counts.in_time += u64::from(now_ns <= self.end_ns);
                 self.interval.completed += 1;
+                if let Some(pulse) = &self.pulse {
+                    pulse.count_completed();
+                }
                 self.record_latency(sent.call.kind, sent.intended_ns, sent.sent_ns, now_ns);
             }
             Ok(()) => {}
@@ -437,6 +444,9 @@ impl Crew {
         latencies.intended.saturating_record(since(intended_ns));
         latencies.actual.saturating_record(since(sent_ns));
         self.interval.latency.saturating_record(since(intended_ns));
+        if let Some(pulse) = &self.pulse {
+            pulse.count_latency(since(intended_ns));
+        }
     }
 
     /// Ends the connection after a response, as the server or the plan demands. Requests in flight behind it stay
@@ -480,6 +490,9 @@ impl Crew {
         if measured || fault.is_wrong_answer() {
             self.record.faults[fault as usize] += 1;
             self.interval.errors += 1;
+            if let Some(pulse) = &self.pulse {
+                pulse.count_fault(fault);
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
+//! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `pulse`.
 //! `compare` compares the results of two runs.
 
 mod check;
@@ -16,11 +17,13 @@ mod crew;
 mod failure;
 mod find_rate;
 mod links;
+mod live;
 mod measurement;
 mod options;
 mod output;
 mod plan;
 mod popularity;
+mod pulse;
 mod random;
 mod record;
 mod report;
@@ -84,7 +87,7 @@ fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(error.to_string()))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let console = Console::new(order.quiet);
+    let console = Console::new(order.quiet, order.live);
     let links = Arc::new(prepare_links(order, &stop, &console)?);
     if order.find_rate {
         return find_rate::search(order, &links, &stop, &console);

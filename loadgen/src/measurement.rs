@@ -19,9 +19,9 @@ pub(crate) fn measure(
     stop: &Arc<AtomicBool>,
     console: &Console,
 ) -> Result<RunOutcome, Failure> {
-    let seconds = plan.duration.as_secs_f64();
-    let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
-    console.end_line();
+    let mut progress = console.progress(plan);
+    let outcome = run::run(&Arc::new(plan.clone()), links, stop, &mut progress);
+    progress.end();
     outcome.map_err(|error| match error {
         RunError::Unreachable(reason) => {
             let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();

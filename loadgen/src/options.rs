@@ -53,6 +53,8 @@ pub(crate) struct RunOptions {
     pub(crate) find_rate: bool,
     /// Files to write.
     pub(crate) files: Vec<OutputFile>,
+    /// True for the live view if there is a terminal.
+    pub(crate) live: bool,
     /// True to print neither progress nor results.
     pub(crate) quiet: bool,
 }
@@ -136,7 +138,15 @@ impl Arguments {
             requests: requests.map(|requests| requests.expect(checked)),
             collects_created: false,
         };
-        Ok(RunOptions { plan, source, objectives, find_rate: self.find_rate, files, quiet: self.quiet })
+        Ok(RunOptions {
+            plan,
+            source,
+            objectives,
+            find_rate: self.find_rate,
+            files,
+            live: !self.no_live,
+            quiet: self.quiet,
+        })
     }
 
     /// True if the URLs are requested as given, rather than links.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
+use crate::console::Progress;
 use crate::links::Links;
 use crate::plan::Plan;
 use crate::record::{Interval, Record, Summary};
@@ -71,7 +72,8 @@ impl Second {
     }
 }
 
-/// Runs a plan. Calls `each_second` on the calling thread for each second, once all threads have completed it.
+/// Runs a plan. Shows the progress on the calling thread: each second once all threads have completed it, or a live
+/// view.
 ///
 /// # Errors
 /// If the target is unreachable, or a thread fails.
@@ -79,7 +81,7 @@ pub(crate) fn run(
     plan: &Arc<Plan>,
     links: &Arc<Links>,
     stop: &Arc<AtomicBool>,
-    each_second: impl FnMut(&Interval),
+    progress: &mut Progress,
 ) -> Result<RunOutcome, RunError> {
     let (news, inbox) = channel();
     let mut starts = Vec::new();
@@ -90,6 +92,7 @@ pub(crate) fn run(
             thread,
             plan: Arc::clone(plan),
             links: Arc::clone(links),
+            pulse: progress.pulse(thread),
             news: news.clone(),
             start,
             stop: Arc::clone(stop),
@@ -100,13 +103,14 @@ pub(crate) fn run(
     }
     drop(news);
     let mut listener =
-        Listener { inbox, seconds: BTreeMap::new(), series: Vec::new(), threads: threads.len(), each_second };
+        Listener { inbox, seconds: BTreeMap::new(), series: Vec::new(), threads: threads.len(), progress };
     match listener.await_ready() {
         Err(RunError::Unreachable(_)) if stop.load(Ordering::Relaxed) => return Err(RunError::Interrupted),
         ready => ready?,
     }
     let began = SystemTime::now() + START_DELAY;
     let origin = Instant::now() + START_DELAY;
+    listener.progress.begin(origin);
     // A thread that has ended reports the reason in its result.
     starts.iter().for_each(|start| _ = start.send(origin));
     let record = listener.await_done()?;
@@ -123,17 +127,32 @@ fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 /// Receiver of the threads' messages.
-struct Listener<F> {
+struct Listener<'a> {
     inbox: Receiver<WorkerMessage>,
     /// Seconds that all threads have completed.
     series: Vec<Second>,
     /// Other seconds, each with the number of threads that have reported it.
     seconds: BTreeMap<u64, (Interval, usize)>,
     threads: usize,
-    each_second: F,
+    progress: &'a mut Progress,
 }
 
-impl<F: FnMut(&Interval)> Listener<F> {
+impl Listener<'_> {
+    /// Returns the next message. Keeps the live view up to date until it arrives.
+    fn receive(&mut self) -> WorkerMessage {
+        loop {
+            let received = match self.progress.refresh() {
+                Some(wait) => self.inbox.recv_timeout(wait),
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(message) => return message,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => unreachable!("threads tell before they end"),
+            }
+        }
+    }
+
     fn await_ready(&mut self) -> Result<(), RunError> {
         let mut trouble = None;
         for _ in 0..self.threads {
@@ -153,7 +172,7 @@ impl<F: FnMut(&Interval)> Listener<F> {
         let mut all = Record::default();
         let mut running = self.threads;
         while running > 0 {
-            match self.inbox.recv().expect("threads tell before they end") {
+            match self.receive() {
                 WorkerMessage::Ready(_) => {}
                 WorkerMessage::Interval(interval) => self.take_interval(interval),
                 WorkerMessage::Done(result) => {
@@ -181,7 +200,7 @@ impl<F: FnMut(&Interval)> Listener<F> {
         if told == self.threads
             && let Some((whole, _)) = self.seconds.remove(&second)
         {
-            (self.each_second)(&whole);
+            self.progress.show_second(&whole);
             self.series.push(Second::of(&whole));
         }
     }

@@ -17,6 +17,7 @@ use crate::client::Stage;
 use crate::crew::Crew;
 use crate::links::Links;
 use crate::plan::Plan;
+use crate::pulse::Pulse;
 use crate::record::{Cpu, Interval, Record};
 
 /// Interval of the checks for timeouts, new seconds, and Ctrl-C, in nanoseconds.
@@ -50,6 +51,8 @@ pub(crate) struct Job {
     pub(crate) plan: Arc<Plan>,
     /// Links to request.
     pub(crate) links: Arc<Links>,
+    /// Figures for the live view; `None` without one.
+    pub(crate) pulse: Option<Arc<Pulse>>,
     /// Channel for messages to the run.
     pub(crate) news: Sender<WorkerMessage>,
     /// Channel that delivers the start of the run.
@@ -102,7 +105,7 @@ impl Worker {
         rustix::thread::sched_setaffinity(None, &cpus)?;
         let mut ring = Ring::new(None)?;
         let addresses = job.plan.targets.iter().map(|target| ring.add_address(target.address)).collect();
-        let crew = Crew::new(&job.plan, &job.links, job.thread);
+        let crew = Crew::new(&job.plan, &job.links, job.thread, job.pulse.clone());
         let line = |slot| Line {
             socket: None,
             tag: Tag { slot, generation: 0 },

@@ -4,6 +4,7 @@
 
 mod bind;
 mod compare;
+mod live;
 mod server;
 mod tls;
 mod url;

@@ -1,0 +1,61 @@
+//! The progress of a run: a live view on a terminal, and a line for each second elsewhere.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+
+use crate::Generator;
+use crate::server::{Server, right};
+
+const RUN: &str = "--rate 300 --connections 2 --warmup 0s --duration 1s";
+
+/// Returns what a terminal of the kind `term` gets from a run.
+fn on_terminal(options: &str, term: &str) -> String {
+    let (server, generator) = (Server::start(right), Generator::new());
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let screen = openpt(flags).unwrap();
+    unlockpt(&screen).unwrap();
+    let mut command = generator.command(&server, &format!("{RUN} {options}"));
+    command.stderr(Stdio::from(ioctl_tiocgptpeer(&screen, flags).unwrap())).env("TERM", term);
+    let child = command.spawn().unwrap();
+    // The screen ends once nobody has the terminal open.
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        // The kernel reports the end as an error, behind all bytes.
+        let _ = File::from(screen).read_to_end(&mut seen);
+        String::from_utf8_lossy(&seen).into_owned()
+    });
+    generator.finish(&child.wait_with_output().unwrap(), 0);
+    reader.join().unwrap()
+}
+
+#[test]
+fn terminal_shows_a_live_view_and_is_left_clean() {
+    let seen = on_terminal("", "xterm-256color");
+    for words in ["last second", "successful", "p99.9", "errors", "s of 1.0 s", "█", "300/s, 2 connections"] {
+        assert!(seen.contains(words), "{words} in {seen:?}");
+    }
+    assert!(seen.matches("\x1b[8F\x1b[?7l").count() >= 2, "several pictures in one place: {seen:?}");
+    assert!(seen.ends_with("\x1b[8F\x1b[J"), "{seen:?}");
+}
+
+#[test]
+fn lines_take_the_place_of_the_live_view() {
+    for (options, term) in [("--no-live", "xterm-256color"), ("", "dumb")] {
+        let seen = on_terminal(options, term);
+        assert!(seen.contains("   1 s of 1: ") && !seen.contains('\x1b'), "{options} {term}: {seen:?}");
+    }
+    assert_eq!(on_terminal("--quiet", "xterm-256color"), "");
+}
+
+#[test]
+fn pipes_get_lines() {
+    let (server, generator) = (Server::start(right), Generator::new());
+    let output = generator.command(&server, RUN).env("TERM", "xterm-256color").output().unwrap();
+    generator.finish(&output, 0);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("   1 s of 1: ") && !text.contains('\x1b'), "{text:?}");
+}
