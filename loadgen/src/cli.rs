@@ -15,7 +15,7 @@ use crate::schedule::Arrival;
 /// coordinated omission). `--closed` measures the highest throughput instead, and `--find-rate` finds the highest rate
 /// that meets the objectives.
 #[derive(Parser, Debug)]
-#[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXAMPLES_AND_EXIT_CODES)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     /// Work other than a run.
@@ -145,7 +145,12 @@ pub(crate) struct Arguments {
 }
 
 /// Text that follows the options in the help.
-const EXIT_CODES: &str = "Exit codes:
+const EXAMPLES_AND_EXIT_CODES: &str = "Examples:
+  carom-loadgen http://127.0.0.1:8080/abc -c 64 -d 30s -r 40000
+  carom-loadgen http://127.0.0.1:8080 --create 10000 --find-rate --slo 'p99<20ms' -d 5s
+  carom-loadgen compare base.json new.json --fail-if 'p99>+10%'
+
+Exit codes:
     0  every answer was correct, and every objective was met
     1  an objective was missed, or an answer was wrong
     2  invalid options or files
