@@ -52,6 +52,36 @@ pub const VISIT_SEGMENT_BYTES: usize = 16 * 1024 * 1024;
 /// two of each segment.
 pub const VISIT_BLOCK_BYTES: usize = 64 * 1024;
 
+/// Bytes of the log of visits that Redis keeps for each node: some 200,000 visits. A node that was away for longer lacks
+/// the visits of the others in between, and says so. Twelve nodes need less than half a gigabyte of Redis.
+pub const VISIT_LOG_STREAM_BYTES: usize = 32 * 1024 * 1024;
+
+/// Entries of the log of visits that Redis keeps for each node: three days with one entry each second.
+pub const VISIT_LOG_STREAM_ENTRIES: usize = 250_000;
+
+/// Bytes of blocks in one stream entry of the log of visits, unless a single block is longer.
+pub const VISIT_LOG_ENTRY_BYTES: usize = 256 * 1024;
+
+/// Bytes of sealed files that a node keeps because other nodes may lack blocks of them. Beyond it, the oldest file is
+/// removed, and other nodes note a gap.
+pub const VISIT_LOG_UNSENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Bytes of records of other nodes that wait for the thread that writes the log, unless a single block is longer.
+pub const VISIT_LOG_INBOX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Spans of time in which the log of visits may lack visits. Beyond them, neighbours are joined.
+pub const VISIT_LOG_GAPS_MAX: usize = 64;
+
+/// Data directories whose blocks a log of visits tells apart. Redis has a hundred bytes for each.
+pub const VISIT_LOG_ORIGINS_MAX: usize = 1_024;
+
+/// Greatest age of the last moment at which a node had the logs of all live nodes, for lists that say that they are
+/// complete. Nodes publish and read once a second.
+pub const VISIT_LOG_LAG_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Time for which the nodes of a fleet remember a deletion of visits, for visits that arrive later.
+pub const VISIT_DELETIONS_KEPT: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3_600);
+
 /// Queries of the log of visits that may wait. Further requests get 503.
 pub const VISIT_QUERY_QUEUE_LEN: usize = 64;
 

@@ -6,6 +6,7 @@
 //! counted them. [`batches`] and [`exchange`] decide how nodes share counts. The counting thread is `services::visits`.
 //!
 //! [`record`] is a single visit, for the log of visits; [`campaign`] and [`breakdown`] say what the log tells of visits.
+//! [`shared_log`] decides how nodes share their logs.
 
 pub mod allowance;
 pub mod batches;
@@ -16,6 +17,7 @@ pub mod history;
 pub mod origins;
 pub mod record;
 pub mod ring;
+pub mod shared_log;
 pub mod tally;
 mod visit;
 
