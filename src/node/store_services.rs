@@ -18,7 +18,7 @@ use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueu
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
-use crate::services::visit_log::{self, StartedVisitLog, VisitLogSetup, VisitLogTerms};
+use crate::services::visit_log::{self, LogSharing, StartedVisitLog, VisitLogSetup, VisitLogTerms};
 use crate::services::visits::VisitReader;
 use crate::services::{access_log, visits, workers, writer};
 
@@ -130,16 +130,24 @@ fn start_visit_log(
     receivers: Vec<VisitLogReceiver>,
     supervisor: &mut Supervisor,
 ) -> Result<Option<VisitLogQueue>, Exit> {
-    let VisitSettings { is_on, keep, keep_bytes, addresses } = settings.visits;
+    let VisitSettings { is_on, is_shared, keep, keep_bytes, addresses } = settings.visits;
     let are_events = settings.events.is_on && settings.events.visits;
     if !is_on {
         return Ok(None);
     }
+    let fleet = if is_shared { fleet::visits(settings)? } else { None };
+    let sharing = match (&settings.fleet.redis, is_shared) {
+        (None, _) => LogSharing::Alone,
+        (Some(_), false) => LogSharing::Apart,
+        (Some(_), true) => LogSharing::Shared,
+    };
     let started = visit_log::threads::start(VisitLogSetup {
         data_dir: settings.data_dir.clone(),
         terms: VisitLogTerms { addresses, keep, keep_bytes, are_events },
         links: base.links.clone(),
         geo: base.geo.clone(),
+        sharing,
+        fleet,
         receivers,
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),

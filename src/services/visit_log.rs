@@ -9,14 +9,29 @@
 //! * [`copies`]: the log in backups;
 //! * `threads`: starts the threads.
 //!
+//! In a fleet, each log has the visits of all nodes:
+//!
+//! * `mark`: the origin and number of a block;
+//! * `sharing`: the state that the threads share, and its file;
+//! * `outgoing`: own blocks on their way to the other nodes;
+//! * `received`: numbers own blocks, and writes those of other nodes;
+//! * `exchange`, `follow`: the thread that asks Redis.
+//!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
-//! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between.
+//! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between. The
+//! thread `redis-visit-log` exchanges blocks with the other nodes of a fleet.
 
 pub mod copies;
 mod deletions;
 mod events;
+mod exchange;
+mod follow;
+mod mark;
+mod outgoing;
 mod query;
+mod received;
 mod segment;
+mod sharing;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -34,14 +49,20 @@ use std::time::{Duration, Instant};
 use memchr::memmem;
 
 use self::deletions::Deletions;
-use self::segment::{Sealed, active_path, push_block, sealed_path, take_block, write_whole};
+use self::mark::BlockMark;
+use self::outgoing::{OUTGOING, Outgoing, outgoing_path, read_marks};
+use self::segment::{Sealed, active_path, push_block, sealed_path, write_whole};
+pub use self::sharing::LogSharing;
+use self::sharing::Sharing;
 use crate::bridge::Mailboxes;
 use crate::bridge::geo::{GeoSlot, source};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
+use crate::services::visits::FleetVisits;
 use carom_limits::VISIT_SEGMENT_BYTES;
 use carom_model::access::key;
 use carom_model::clients::locations::GeoSource;
 use carom_model::visits::record::{RequestPart, VisitAddresses, VisitRecord};
+use carom_model::visits::shared_log::SharedLogState;
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -80,7 +101,6 @@ pub struct VisitLogTerms {
 }
 
 /// The parts of a node that the log needs.
-#[derive(Debug)]
 pub struct VisitLogSetup {
     /// The data directory.
     pub data_dir: PathBuf,
@@ -90,6 +110,10 @@ pub struct VisitLogSetup {
     pub links: Links,
     /// The locations of addresses.
     pub geo: GeoSlot,
+    /// The part of the log in a fleet.
+    pub sharing: LogSharing,
+    /// The connection to the other nodes, for a log that is shared.
+    pub fleet: Option<FleetVisits>,
     /// The ring of each core.
     pub receivers: Vec<VisitLogReceiver>,
     /// The mailboxes of the cores, for answers.
@@ -98,19 +122,23 @@ pub struct VisitLogSetup {
     pub stats: Arc<NodeStats>,
 }
 
-/// A handle on the thread that writes the log.
+/// A handle on the threads that write the log and exchange it.
 #[derive(Debug)]
 pub struct Logging {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
+    exchange: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 impl Logging {
-    /// Stops the thread after a last write. Call it after the cores have ended.
+    /// Stops the threads after a last write. Call it after the cores have ended.
     pub fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        self.thread.join().expect("panics abort");
+        // The exchange publishes what the other thread has written.
+        for (stop, thread) in [Some((self.stop, self.thread)), self.exchange].into_iter().flatten() {
+            stop.store(true, Ordering::Release);
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
     }
 }
 
@@ -132,6 +160,7 @@ struct Shared {
     links: Links,
     geo: GeoSlot,
     stats: Arc<NodeStats>,
+    sharing: Sharing,
     /// Lock this before the state.
     intake: Mutex<Intake>,
     state: Mutex<State>,
@@ -151,9 +180,27 @@ struct State {
     /// The records of the active segment, by write.
     active: Vec<Arc<[u8]>>,
     active_bytes: usize,
+    /// The number of the active segment.
+    active_seq: u64,
+    /// The instant at which the active segment got its first records, in milliseconds since 1970 UTC.
+    begun_ms: u64,
     /// The sealed segments, oldest first.
     sealed: Vec<Arc<Sealed>>,
     deletions: Deletions,
+    /// The knowledge about the logs of all nodes, if the log is shared.
+    shared_log: Option<SharedLogState>,
+    outgoing: Outgoing,
+}
+
+impl State {
+    /// Adds records to the active segment.
+    fn push(&mut self, chunk: Arc<[u8]>) {
+        if self.active.is_empty() {
+            self.begun_ms = unix_ms();
+        }
+        self.active_bytes += chunk.len();
+        self.active.push(chunk);
+    }
 }
 
 /// The log at one instant, as a query reads it.
@@ -169,8 +216,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the state of the log on disk, and the number of the active segment.
-fn read_back(dir: &Path, stats: &NodeStats) -> io::Result<(State, u64)> {
-    let (mut sealed, mut actives) = (Vec::new(), Vec::new());
+fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(State, u64)> {
+    let (mut sealed, mut actives, mut kept) = (Vec::new(), Vec::new(), Vec::<u64>::new());
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -178,6 +225,7 @@ fn read_back(dir: &Path, stats: &NodeStats) -> io::Result<(State, u64)> {
         match (kind, number.parse()) {
             ("segment", Ok(seq)) => sealed.push(Arc::new(Sealed::open(dir, seq)?)),
             ("active", Ok(seq)) => actives.push(seq),
+            (kind, Ok(seq)) if OUTGOING.strip_suffix('-') == Some(kind) => kept.push(seq),
             // A crash in the middle of a write.
             _ if number.ends_with(".new") => fs::remove_file(entry.path())?,
             _ => {}
@@ -189,24 +237,73 @@ fn read_back(dir: &Path, stats: &NodeStats) -> io::Result<(State, u64)> {
     }
     let next = sealed.last().map_or(1, |segment| segment.seq + 1);
     let seq = actives.iter().copied().max().unwrap_or(next).max(next);
-    for old in actives.into_iter().filter(|old| *old != seq) {
-        // A crash between the seal of the segment and its removal.
-        fs::remove_file(active_path(dir, old))?;
+    let has_records = |of: &u64| fs::metadata(active_path(dir, *of)).is_ok_and(|file| file.len() > 0);
+    let is_empty = sealed.is_empty() && !actives.iter().any(has_records);
+    let shared_log = sharing::open(dir, mode, is_empty, unix_ms())?;
+    let mut state = State {
+        active: Vec::new(),
+        active_bytes: 0,
+        active_seq: seq,
+        begun_ms: 0,
+        sealed,
+        deletions: Deletions::open(dir)?,
+        shared_log,
+        outgoing: Outgoing::default(),
+    };
+    actives.retain(|of| *of != seq);
+    state.read_kept(dir, kept, actives)?;
+    state.read_active(dir, seq)?;
+    Ok((state, seq))
+}
+
+impl State {
+    /// Reads the files behind sealed segments: those that are kept for other nodes, and those that a crash has left
+    /// between the seal of a segment and their removal.
+    fn read_kept(&mut self, dir: &Path, mut kept: Vec<u64>, actives: Vec<u64>) -> io::Result<()> {
+        let has_crashed = !actives.is_empty();
+        for old in actives {
+            if self.shared_log.is_some() {
+                fs::rename(active_path(dir, old), outgoing_path(dir, old))?;
+                kept.push(old);
+            } else {
+                fs::remove_file(active_path(dir, old))?;
+            }
+        }
+        kept.sort_unstable();
+        for old in kept {
+            let path = outgoing_path(dir, old);
+            if self.shared_log.is_none() {
+                fs::remove_file(path)?;
+                continue;
+            }
+            let bytes = fs::read(&path)?;
+            read_marks((old, &bytes[..]), self.shared_log.as_mut(), &mut self.outgoing, |_, _| {});
+            self.outgoing.add_file(old, bytes.len() as u64);
+        }
+        // Before one of the files is removed.
+        let changed = self.shared_log.as_ref().filter(|_| has_crashed);
+        changed.map_or(Ok(()), |shared_log| sharing::write(dir, shared_log))
     }
-    let path = active_path(dir, seq);
-    let bytes = if path.exists() { fs::read(&path)? } else { Vec::new() };
-    let (mut rest, mut active) = (&bytes[..], Vec::<Arc<[u8]>>::new());
-    while let Some(raw) = take_block(&mut rest) {
-        active.push(raw.into());
+
+    /// Reads the active segment, and cuts off a block that a crash has left unfinished.
+    fn read_active(&mut self, dir: &Path, seq: u64) -> io::Result<()> {
+        let path = active_path(dir, seq);
+        let bytes = if path.exists() { fs::read(&path)? } else { Vec::new() };
+        let (mut active, mut begun_ms) = (Vec::<Arc<[u8]>>::new(), None);
+        let whole = read_marks((seq, &bytes[..]), self.shared_log.as_mut(), &mut self.outgoing, |raw, content| {
+            begun_ms = begun_ms.or(content.span.map(|span| span.from_ms));
+            active.push(raw.into());
+        });
+        if whole < bytes.len() as u64 {
+            // Most likely a block that a crash cut off.
+            let bytes = bytes.len() as u64 - whole;
+            tracing::warn!(bytes, "cut off the end of the log of visits, which cannot be read");
+            OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
+        }
+        self.active_bytes = active.iter().map(|chunk| chunk.len()).sum();
+        (self.active, self.begun_ms) = (active, begun_ms.unwrap_or(0));
+        Ok(())
     }
-    if !rest.is_empty() {
-        // Most likely a block that a crash cut off.
-        tracing::warn!(bytes = rest.len(), "cut off the end of the log of visits, which cannot be read");
-        OpenOptions::new().write(true).open(&path)?.set_len((bytes.len() - rest.len()) as u64)?;
-    }
-    let active_bytes = active.iter().map(|chunk| chunk.len()).sum();
-    let deletions = Deletions::open(dir)?;
-    Ok((State { active, active_bytes, sealed, deletions }, seq))
 }
 
 fn note_damage(stats: &NodeStats, segment: &Sealed, why: &str) {
@@ -254,8 +351,7 @@ impl Shared {
         let mut state = locked(&self.state);
         let chunk: Arc<[u8]> = std::mem::take(&mut intake.pending).into();
         if !chunk.is_empty() {
-            state.active.push(Arc::clone(&chunk));
-            state.active_bytes += chunk.len();
+            state.push(Arc::clone(&chunk));
         }
         (chunk, std::mem::take(&mut intake.visits))
     }
@@ -283,6 +379,14 @@ fn stored<'a>(visit: &VisitRecord<'a>, addresses: VisitAddresses, geo: Option<&'
     let request =
         RequestPart { host, path, query: without_keys(query), referrer: without_keys(referrer), ..visit.request };
     VisitRecord { request, ..visit }
+}
+
+/// Compresses the records of a block and its mark, and appends them as a block.
+fn push_marked(chunk: &[u8], mark: BlockMark, into: &mut Vec<u8>) {
+    let mut raw = Vec::with_capacity(chunk.len() + 32);
+    raw.extend_from_slice(chunk);
+    mark.push(&mut raw);
+    push_block(&raw, into);
 }
 
 /// The thread that writes.
@@ -319,8 +423,9 @@ impl Writer {
         Ok(self.file.insert(file))
     }
 
-    /// Appends the block to the active segment. After an error the segment ends where it ended before.
-    fn append_block(&mut self) -> io::Result<()> {
+    /// Appends the block to the active segment, and returns its place. After an error the segment ends where it ended
+    /// before.
+    fn append_block(&mut self) -> io::Result<u64> {
         let block = std::mem::take(&mut self.block);
         self.file()?;
         let (len, file) = (self.len, self.file()?);
@@ -331,7 +436,7 @@ impl Writer {
         }
         self.len = if written.is_ok() { len + block.len() as u64 } else { len };
         self.block = block;
-        written
+        written.map(|()| len)
     }
 
     fn run(&mut self, until: &AtomicBool) {
@@ -339,7 +444,9 @@ impl Writer {
         self.shared.count_bytes();
         while !until.load(Ordering::Acquire) {
             let found = self.shared.drain();
-            if written.elapsed() >= WRITE_EVERY {
+            self.write_received();
+            // Until Redis was asked, at most some seconds, own blocks have no numbers.
+            if written.elapsed() >= WRITE_EVERY && self.shared.sharing.is_checked() {
                 written = Instant::now();
                 self.write();
                 self.note_drops();
@@ -353,34 +460,52 @@ impl Writer {
         }
     }
 
-    /// Writes the new visits, and seals the active segment if it is long, old, or asked for.
+    /// Writes the new visits, and seals the active segment if it is due.
     fn write(&mut self) {
         let (chunk, visits) = self.shared.take_pending();
         if self.shared.terms.are_events {
             self.shared.add_events(&chunk);
         }
         if !chunk.is_empty() {
-            self.block.clear();
-            push_block(&chunk, &mut self.block);
-            match self.append_block() {
-                Ok(()) => self.shared.stats.visit_log.visits.add(visits),
-                Err(error) => {
-                    self.shared.stats.visit_log.dropped.add_shared(visits);
-                    self.dropped += visits;
-                    self.fail(&format!("{visits} visits cannot be written: {error}"));
-                }
+            self.append_chunk(&chunk, visits);
+        }
+        self.seal_if_due();
+    }
+
+    /// Appends own visits to the active segment, in a fleet with the mark of this node.
+    fn append_chunk(&mut self, chunk: &[u8], visits: u64) {
+        self.block.clear();
+        let mark = self.shared.next_mark();
+        match mark {
+            Some(mark) => push_marked(chunk, mark, &mut self.block),
+            None => push_block(chunk, &mut self.block),
+        }
+        let appended = self.append_block();
+        if let Some(mark) = mark {
+            let place = appended.as_ref().ok().map(|at| (self.seq, *at, self.block.len() as u32));
+            self.shared.note_own(mark, place, chunk);
+        }
+        match appended {
+            Ok(_) => self.shared.stats.visit_log.visits.add(visits),
+            Err(error) => {
+                self.shared.stats.visit_log.dropped.add_shared(visits);
+                self.dropped += visits;
+                self.fail(&format!("{visits} visits cannot be written: {error}"));
             }
         }
-        let (bytes, first_ms) = {
+    }
+
+    /// Seals the active segment if it is long, old, or if that is asked for.
+    fn seal_if_due(&mut self) {
+        let (bytes, is_empty, begun_ms) = {
             let state = locked(&self.shared.state);
-            let mut first = state.active.first().map_or(&[][..], |chunk| &chunk[..]);
-            (state.active_bytes, VisitRecord::take(&mut first).map(|visit| visit.at_ms))
+            (state.active_bytes, state.active.is_empty(), state.begun_ms)
         };
-        let Some(first_ms) = first_ms else {
+        if is_empty {
             self.shared.wants_seal.store(false, Ordering::Release);
             return;
-        };
-        let is_old = unix_ms().saturating_sub(first_ms) >= ACTIVE_MS_MAX;
+        }
+        let is_old = unix_ms().saturating_sub(begun_ms) >= ACTIVE_MS_MAX;
         let is_wanted = self.shared.wants_seal.load(Ordering::Acquire);
         if (bytes >= VISIT_SEGMENT_BYTES || is_old || is_wanted)
             && let Err(error) = self.seal()
@@ -411,13 +536,13 @@ impl Writer {
         {
             let mut state = locked(&self.shared.state);
             state.sealed.extend(sealed);
-            (state.active, state.active_bytes) = (Vec::new(), 0);
+            (state.active, state.active_bytes, state.active_seq) = (Vec::new(), 0, self.seq + 1);
         }
         self.shared.wants_seal.store(false, Ordering::Release);
-        let old = active_path(dir, self.seq);
+        let old = self.seq;
         (self.file, self.seq) = (None, self.seq + 1);
         self.shared.count_bytes();
-        fs::remove_file(old)?;
+        self.shared.leave_active(old)?;
         self.file()?;
         Ok(())
     }

@@ -368,9 +368,13 @@ fn visits_are_logged_as_long_and_as_much_as_asked() {
     let default = visits("").unwrap();
     let day = Duration::from_secs(86_400);
     assert_eq!((default.is_on, default.keep, default.keep_bytes), (false, Some(90 * day), 1 << 30));
-    assert_eq!(default.addresses.as_str(), "none");
-    let other = visits("log = \"on\"\nkeep = \"forever\"\nkeep_bytes = \"64MiB\"\naddresses = \"network\"").unwrap();
+    assert_eq!((default.addresses.as_str(), default.is_shared), ("none", true));
+    let other = visits(
+        "log = \"on\"\nshare_log = \"off\"\nkeep = \"forever\"\nkeep_bytes = \"64MiB\"\naddresses = \"network\"",
+    )
+    .unwrap();
     assert_eq!((other.keep, other.keep_bytes, other.addresses.as_str()), (None, 64 << 20, "network"));
+    assert!(!other.is_shared);
     let (off, warnings) = from_file("[visits]\nlog = \"off\"\nkeep = \"1d\"").unwrap();
     assert!(!off.visits.is_on && warnings[0].to_string().contains("visits.keep has no effect"), "{warnings:?}");
     let wrong =

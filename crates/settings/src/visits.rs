@@ -9,6 +9,8 @@ use carom_model::visits::record::VisitAddresses;
 pub struct VisitSettings {
     /// True if single visits are logged.
     pub is_on: bool,
+    /// True if the nodes of a fleet share their logs.
+    pub is_shared: bool,
     /// Time for which visits are kept; `None` means forever.
     pub keep: Option<Duration>,
     /// Bytes on disk above which the oldest visits are removed.

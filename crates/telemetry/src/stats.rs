@@ -298,6 +298,33 @@ pub struct VisitLogStats {
     pub dropped: Counter,
     /// Bytes of the log on disk.
     pub bytes: Counter,
+    /// True once the log is shared with the other nodes of a fleet.
+    pub is_shared: AtomicBool,
+    /// Visits of other nodes that were written. Written by the log's thread.
+    pub received: Counter,
+    /// Blocks of this node that Redis has received since the start. Written by the exchange.
+    pub published: Counter,
+    /// Age of the oldest block of this node that Redis lacks, in milliseconds; 0 if it has all.
+    pub lag_ms: Counter,
+    /// Spans of time in which visits of other nodes may be missing.
+    pub gaps: Counter,
+    /// Blocks of other nodes that could not be read.
+    pub unread: Counter,
+    /// The logs of all nodes, for the status.
+    pub origins: Mutex<Vec<LogOriginStats>>,
+}
+
+/// The log of a node, as far as its visits are in the log of this one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogOriginStats {
+    /// The identity of the log.
+    pub origin: String,
+    /// The name of the node.
+    pub node: String,
+    /// The number of the last block that is here.
+    pub logged: u64,
+    /// The number of the last block that any node is known to have.
+    pub published: u64,
 }
 
 /// The counters of the log of events.

@@ -164,10 +164,8 @@ impl Context {
         let page =
             self.services.ask_visit_log(|ticket| VisitLogRequest::Query(query, ticket)).await.map_err(refused)?;
         let domains = Arc::clone(&self.services.context().domains);
-        // Each node logs the visits that it has answered itself.
-        let complete = page.complete && self.services.context().fleet_view.is_none();
         let count = page.records.len();
-        let write = move || written(&page, &domains, &span, totals, complete);
+        let write = move || written(&page, &domains, &span, totals);
         let text = match count {
             ..=VISITS_WRITTEN_AT_ONCE => write(),
             _ => self.services.hand_off(JobKind::Document, write).await.map_err(refused)?,
@@ -177,17 +175,11 @@ impl Context {
 }
 
 /// Serialises a page of visits.
-fn written(
-    page: &VisitPage,
-    domains: &Domains,
-    span: &VisitSpan,
-    mut shown: Map<String, Value>,
-    complete: bool,
-) -> Vec<u8> {
+fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, mut shown: Map<String, Value>) -> Vec<u8> {
     let visits = page.records.iter().filter_map(|bytes| VisitRecord::take(&mut &bytes[..]));
     let data: Vec<Value> = visits.map(|visit| described(&visit, domains)).collect();
     let mut pagination = json!(Pagination::of(span.page, span.per_page as usize, data.len(), page.total));
-    pagination["complete"] = json!(complete);
+    pagination["complete"] = json!(page.complete);
     shown.insert("data".to_owned(), json!(data));
     shown.insert("pagination".to_owned(), pagination);
     to_json(&json!({ "visits": shown }))

@@ -71,9 +71,7 @@ impl Context {
         let (Span { start_ms, end_ms }, without_bots) = (request.span, request.without_bots);
         let filter = VisitFilter { selection, start_ms, end_ms, without_bots };
         let statistics = self.services.count_logged_visits(filter).await.map_err(refused)?;
-        // Each node logs the visits that it has answered itself.
-        let is_alone = self.services.context().fleet_view.is_none();
-        Ok(json!({ "visitStats": described(&statistics, is_alone, request.limit) }))
+        Ok(json!({ "visitStats": described(&statistics, request.limit) }))
     }
 
     async fn counted(&self, request: &StatsRequest, query: Option<&str>) -> Result<VisitSelection, Problem> {
@@ -98,13 +96,13 @@ impl Context {
     }
 }
 
-fn described(statistics: &VisitStatistics, is_alone: bool, limit: usize) -> Value {
+fn described(statistics: &VisitStatistics, limit: usize) -> Value {
     let (total, bots) = statistics.breakdown.totals();
     let mut shown = Map::new();
     shown.insert("enabled".to_owned(), statistics.is_enabled.into());
     shown.insert("total".to_owned(), total.into());
     shown.insert("bots".to_owned(), bots.into());
-    shown.insert("complete".to_owned(), (statistics.complete && is_alone).into());
+    shown.insert("complete".to_owned(), statistics.complete.into());
     shown.insert("since".to_owned(), statistics.since_ms.map(dates::format).into());
     for (property, name) in VisitProperty::ALL {
         let counts = statistics.breakdown.top(property, limit);

@@ -19,11 +19,12 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
 /// The groups of settings that must be the same, with their keys for people.
-const GROUPS: [(&str, &str); 5] = [
+const GROUPS: [(&str, &str); 6] = [
     ("domains", "base_url, domains.serve and domains.fallback"),
     ("dedupe", "links.dedupe"),
     ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
     ("slugs", "links.multi_segment_slugs and links.slug_case"),
+    ("visitLog", "visits.log, visits.share_log and visits.keep"),
     ("codeSecret", "the code secret"),
 ];
 
@@ -35,12 +36,18 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
         settings.domains.serve.iter().map(|domain| format!("{}={}", domain.name.as_str(), domain.base_url)).collect();
     domains.sort();
     let base_url = settings.base_url.as_ref().map_or("-", |base_url| base_url.as_str());
-    let expiry = &settings.expiry;
+    let (expiry, visits) = (&settings.expiry, &settings.visits);
+    let visit_log = match (visits.is_on, visits.is_shared) {
+        (true, true) => format!("shared {}", millis(visits.keep)),
+        (true, false) => "apart".to_owned(),
+        (false, _) => "off".to_owned(),
+    };
     let texts = [
         ("domains", format!("{base_url} {} {}", settings.domains.fallback, domains.join(" "))),
         ("dedupe", millis(settings.dedupe)),
         ("slugs", format!("{} {}", settings.slugs.multi_segment, settings.slugs.case.as_str())),
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
+        ("visitLog", visit_log),
     ];
     let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
@@ -86,6 +93,8 @@ pub(super) fn about(
         // Counted after the other heartbeats were heard.
         "heard": voucher.heard,
         "undelivered": stats.fleet.undelivered.get(),
+        // Age of the oldest logged visit that other nodes cannot have; null if the log is not shared.
+        "visitLog": stats.visit_log.is_shared.load(Ordering::Acquire).then(|| stats.visit_log.lag_ms.get()),
     })
     .to_string()
 }

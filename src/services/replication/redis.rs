@@ -5,13 +5,15 @@
 //! * `streams`: the streams of changes;
 //! * `space`: counters, leases and heartbeats;
 //! * `allow`: visits of limited links;
-//! * `visits`: visit counts that nodes exchange.
+//! * `visits`: visit counts that nodes exchange;
+//! * `visit_log`: single visits that nodes exchange.
 
 mod allow;
 mod client;
 mod codes;
 mod space;
 mod streams;
+mod visit_log;
 mod visits;
 
 pub use carom_redis::{RedisError, RequestId, ServerAddress};
@@ -21,4 +23,5 @@ pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
 pub use self::space::{Heartbeat, HeartbeatReply};
 pub use self::streams::READ_TOGETHER_MAX;
+pub use self::visit_log::VisitLogNotes;
 pub use self::visits::VisitNotes;

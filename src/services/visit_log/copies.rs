@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::FOLDER;
-use super::deletions;
+use super::outgoing::OUTGOING;
 use super::segment::{self, ACTIVE, SEALED, whole_blocks};
+use super::{FOLDER, deletions, sharing};
 
 /// Attempts to open the active segment before it is sealed. Seals are minutes apart.
 const TRIES: usize = 10;
@@ -48,8 +48,9 @@ pub fn open_files(data_dir: &Path) -> io::Result<Vec<LogFile>> {
         for entry in fs::read_dir(&dir)? {
             names.extend(entry?.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned));
         }
-        // The active segments first: once one is open, it does not matter if it is sealed.
-        names.sort();
+        // The active segments first: once one is open, it does not matter if it is sealed. The positions in the logs of other
+        // nodes before them: those that are too low are also in the active segment.
+        names.sort_by_cached_key(|name| (name != sharing::FILE, name.clone()));
         let mut files = Vec::new();
         let mut is_sealed_meanwhile = false;
         for name in names {
@@ -98,7 +99,8 @@ fn is_name(name: &str) -> bool {
         let number = name.strip_prefix(prefix);
         number.is_some_and(|number| number.len() == segment::DIGITS && number.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    name == deletions::FILE || is_segment(ACTIVE) || is_segment(SEALED)
+    let is_file = [deletions::FILE, sharing::FILE].contains(&name);
+    is_file || [ACTIVE, OUTGOING, SEALED].into_iter().any(is_segment)
 }
 
 /// Appends a piece to a file of the log in a data directory that no node has open.
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn only_files_of_the_log_are_restored() {
-        for name in ["deletions", "active-0000000001", "segment-1234567890"] {
+        for name in ["deletions", "exchange", "active-0000000001", "outgoing-0000000001", "segment-1234567890"] {
             let key = [name.as_bytes(), &[0, 0, 0, 0, 7]].concat();
             assert_eq!(file_of(&key), Some(name));
         }

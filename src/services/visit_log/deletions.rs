@@ -1,4 +1,6 @@
-//! Deletions of visits that are still on disk: queries leave these visits out, and the daily pass removes them.
+//! Deletions of visits that are still on disk: queries leave these visits out, and the next pass removes them.
+//!
+//! In a fleet, visits of other nodes may arrive after their deletion. So a deletion is *kept* after its pass.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -20,12 +22,34 @@ pub(super) const FILE: &str = "deletions";
 /// The name of orphan visits in the file. No code has it.
 const ORPHANS: &str = "*";
 
+/// The word behind the name of a deletion whose pass is over.
+const KEPT: &str = "kept";
+
+/// How far the visits of a deletion have left the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// They wait for a pass.
+    Pending,
+    /// A pass is removing them.
+    Passing,
+    /// They are gone. Visits that arrive later are left out.
+    Kept,
+}
+
+/// A deletion of all visits up to an instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Deletion {
+    until_ms: u64,
+    progress: Progress,
+}
+
 /// The deletions, and their file: a line for each, with the instant up to which visits are deleted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deletions {
     path: PathBuf,
-    links: HashMap<Code, u64>,
-    orphans_ms: Option<u64>,
+    /// By code; `None` for orphan visits.
+    all: HashMap<Option<Code>, Deletion>,
+    revision: u64,
 }
 
 impl Deletions {
@@ -40,11 +64,15 @@ impl Deletions {
             read => read?,
         };
         let mut deletions = Deletions { path, ..Deletions::default() };
-        for (until_ms, name) in text.lines().filter_map(|line| line.split_once(' ')) {
-            match (until_ms.parse(), Code::from_key(name.as_bytes())) {
-                (Ok(until_ms), _) if name == ORPHANS => deletions.orphans_ms = Some(until_ms),
-                (Ok(until_ms), Ok(code)) => _ = deletions.links.insert(code, until_ms),
-                _ => {}
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (until_ms, name, progress) = match words[..] {
+                [until_ms, name] => (until_ms, name, Progress::Pending),
+                [until_ms, name, KEPT] => (until_ms, name, Progress::Kept),
+                _ => continue,
+            };
+            if let (Ok(until_ms), Some(of)) = (until_ms.parse(), parsed(name)) {
+                deletions.all.insert(of, Deletion { until_ms, progress });
             }
         }
         Ok(deletions)
@@ -55,57 +83,117 @@ impl Deletions {
     /// # Errors
     /// If the file cannot be written. The deletion then does not apply.
     pub(super) fn add(&mut self, deletion: VisitDeletion, until_ms: u64) -> io::Result<bool> {
+        let of = match deletion {
+            VisitDeletion::Orphans => None,
+            VisitDeletion::Link(code) => Some(code),
+        };
         let mut next = self.clone();
-        match deletion {
-            VisitDeletion::Orphans => next.orphans_ms = Some(until_ms),
-            VisitDeletion::Link(code) => _ = next.links.insert(code, until_ms),
-        }
-        if next.links.len() > VISIT_DELETIONS_MAX {
+        if !next.put(of, until_ms) {
             return Ok(false);
         }
-        next.write()?;
-        *self = next;
+        self.replace(next)?;
         Ok(true)
     }
 
-    /// Removes deletions that were made up to an instant, since their visits are no longer on disk.
+    /// Adds the deletions of other nodes, by name, durably. Returns false if some did not fit.
+    ///
+    /// # Errors
+    /// If the file cannot be written. None of them applies then.
+    pub(super) fn merge(&mut self, others: &[(String, u64)]) -> io::Result<bool> {
+        let mut next = self.clone();
+        let mut all_fit = true;
+        for (name, until_ms) in others {
+            // A name of a later version belongs to no visits that this one knows.
+            let Some(of) = parsed(name) else { continue };
+            all_fit &= next.put(of, *until_ms);
+        }
+        if next.all != self.all {
+            self.replace(next)?;
+        }
+        Ok(all_fit)
+    }
+
+    /// Puts a deletion unless a later one is there. Beyond the bound, it replaces the oldest one whose pass is over.
+    fn put(&mut self, of: Option<Code>, until_ms: u64) -> bool {
+        if self.all.get(&of).is_some_and(|deletion| deletion.until_ms >= until_ms) {
+            return true;
+        }
+        if !self.all.contains_key(&of) && self.all.len() >= VISIT_DELETIONS_MAX {
+            let kept = self.all.iter().filter(|(_, deletion)| deletion.progress == Progress::Kept);
+            let Some(oldest) = kept.min_by_key(|(_, deletion)| deletion.until_ms).map(|(of, _)| *of) else {
+                return false;
+            };
+            self.all.remove(&oldest);
+        }
+        self.all.insert(of, Deletion { until_ms, progress: Progress::Pending });
+        self.revision += 1;
+        true
+    }
+
+    /// Notes that a pass begins, which removes the visits of all deletions so far.
+    pub(super) fn begin_pass(&mut self) {
+        let pending = self.all.values_mut().filter(|deletion| deletion.progress == Progress::Pending);
+        pending.for_each(|deletion| deletion.progress = Progress::Passing);
+    }
+
+    /// Notes that the pass is over. Its deletions are kept if they are from `kept_since_ms` on, and else removed.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(super) fn forget_until(&mut self, last_ms: u64) -> io::Result<()> {
+    pub(super) fn end_pass(&mut self, kept_since_ms: u64) -> io::Result<()> {
         let mut next = self.clone();
-        next.links.retain(|_, until_ms| *until_ms > last_ms);
-        next.orphans_ms = next.orphans_ms.filter(|until_ms| *until_ms > last_ms);
-        next.write()?;
-        *self = next;
-        Ok(())
+        let over = next.all.values_mut().filter(|deletion| deletion.progress == Progress::Passing);
+        over.for_each(|deletion| deletion.progress = Progress::Kept);
+        next.all.retain(|_, of| of.progress == Progress::Pending || of.until_ms >= kept_since_ms);
+        self.replace(next)
     }
 
     /// True if a visit is deleted.
     pub(super) fn has(&self, visit: &VisitRecord<'_>) -> bool {
-        let until_ms = match &visit.code {
-            None => self.orphans_ms,
-            Some(code) => self.links.get(code).copied(),
-        };
-        until_ms.is_some_and(|until_ms| visit.at_ms <= until_ms)
+        self.all.get(&visit.code).is_some_and(|deletion| visit.at_ms <= deletion.until_ms)
     }
 
     /// True if there are none.
     pub(super) fn is_empty(&self) -> bool {
-        self.links.is_empty() && self.orphans_ms.is_none()
+        self.all.is_empty()
     }
 
-    fn write(&self) -> io::Result<()> {
-        let mut text = String::new();
-        for (code, until_ms) in &self.links {
-            let mut buffer = [0; CODE_KEY_LEN_MAX];
-            let _ = writeln!(text, "{until_ms} {}", String::from_utf8_lossy(code.key(&mut buffer)));
-        }
-        if let Some(until_ms) = self.orphans_ms {
-            let _ = writeln!(text, "{until_ms} {ORPHANS}");
-        }
-        write_whole(&self.path, text.as_bytes())
+    /// True if visits wait for their removal from the disk.
+    pub(super) fn is_pending(&self) -> bool {
+        self.all.values().any(|deletion| deletion.progress == Progress::Pending)
     }
+
+    /// Returns a number that grows with each new deletion.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Returns all deletions, by name.
+    pub(super) fn named(&self) -> HashMap<String, u64> {
+        self.all.iter().map(|(of, deletion)| (named(of.as_ref()), deletion.until_ms)).collect()
+    }
+
+    fn replace(&mut self, next: Deletions) -> io::Result<()> {
+        let mut text = String::new();
+        for (of, Deletion { until_ms, progress }) in &next.all {
+            let end = if *progress == Progress::Kept { format!(" {KEPT}") } else { String::new() };
+            let _ = writeln!(text, "{until_ms} {}{end}", named(of.as_ref()));
+        }
+        write_whole(&next.path, text.as_bytes())?;
+        *self = next;
+        Ok(())
+    }
+}
+
+/// Returns the name of the visits of a link, or of orphan visits.
+fn named(code: Option<&Code>) -> String {
+    let name = |code: &Code| String::from_utf8_lossy(code.key(&mut [0; CODE_KEY_LEN_MAX])).into_owned();
+    code.map_or_else(|| ORPHANS.to_owned(), name)
+}
+
+/// Returns the code that a name stands for, or `Some(None)` for orphan visits; `None` if it stands for nothing.
+fn parsed(name: &str) -> Option<Option<Code>> {
+    if name == ORPHANS { Some(None) } else { Code::from_key(name.as_bytes()).ok().map(Some) }
 }
 
 #[cfg(test)]
@@ -126,15 +214,50 @@ mod tests {
         let mut deletions = Deletions::open(dir.path()).unwrap();
         assert!(deletions.is_empty());
         assert!(deletions.add(VisitDeletion::Link(code.unwrap()), 100).unwrap());
+        deletions.begin_pass();
         assert!(deletions.add(VisitDeletion::Orphans, 200).unwrap());
-        let mut read = Deletions::open(dir.path()).unwrap();
+        let read = Deletions::open(dir.path()).unwrap();
         for deletions in [&deletions, &read] {
             let has = |code, at_ms| deletions.has(&visit(code, at_ms));
             assert_eq!((has(code, 100), has(code, 101), has(None, 200), has(None, 201)), (true, false, true, false));
-            assert!(!has(Code::parse(b"abd").ok(), 1));
+            assert!(!has(Code::parse(b"abd").ok(), 1) && deletions.is_pending());
         }
-        read.forget_until(100).unwrap();
+        deletions.end_pass(u64::MAX).unwrap();
         let read = Deletions::open(dir.path()).unwrap();
-        assert!(!read.has(&visit(code, 1)) && read.has(&visit(None, 1)));
+        assert!(!read.has(&visit(code, 1)) && read.has(&visit(None, 1)) && read.is_pending());
+    }
+
+    #[test]
+    fn deletions_of_a_fleet_are_kept_for_later_visits() {
+        let dir = tempfile::tempdir().unwrap();
+        let code = Code::parse(b"abc").ok();
+        let mut deletions = Deletions::open(dir.path()).unwrap();
+        let others = [("abc", 100), ("*", 5), ("of a later version", 7)].map(|(name, at)| (name.to_owned(), at));
+        assert!(deletions.merge(&others).unwrap() && deletions.is_pending());
+        let revision = deletions.revision();
+        assert!(deletions.merge(&[("abc".to_owned(), 99)]).unwrap());
+        assert_eq!((deletions.revision(), deletions.named()["abc"]), (revision, 100));
+        deletions.begin_pass();
+        deletions.end_pass(50).unwrap();
+        let mut read = Deletions::open(dir.path()).unwrap();
+        for deletions in [&deletions, &read] {
+            assert!(deletions.has(&visit(code, 100)) && !deletions.is_pending());
+            assert!(!deletions.has(&visit(None, 5)), "too old to be kept");
+        }
+        // A later deletion of the link needs another pass.
+        assert!(read.add(VisitDeletion::Link(code.unwrap()), 300).unwrap() && read.is_pending());
+    }
+
+    #[test]
+    fn kept_deletions_give_way_to_new_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut deletions = Deletions::open(dir.path()).unwrap();
+        let many: Vec<(String, u64)> = (0..VISIT_DELETIONS_MAX as u64).map(|at| (format!("c{at}"), at + 1)).collect();
+        assert!(deletions.merge(&many).unwrap());
+        assert!(!deletions.add(VisitDeletion::Orphans, 9).unwrap());
+        deletions.begin_pass();
+        deletions.end_pass(0).unwrap();
+        assert!(deletions.add(VisitDeletion::Orphans, 9).unwrap());
+        assert!(!deletions.has(&visit(Code::parse(b"c0").ok(), 1)) && deletions.has(&visit(None, 9)));
     }
 }

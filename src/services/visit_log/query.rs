@@ -1,12 +1,15 @@
 //! Queries of the log of visits: the newest visits first, within a time.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::segment::{Sealed, each_record, hash_of};
+use super::sharing::LogSharing;
 use super::{Contents, Shared};
 use crate::bridge::visit_log::{VisitFilter, VisitPage, VisitQuery, VisitSelection};
 use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
@@ -58,8 +61,9 @@ pub(super) trait Collect {
     /// come oldest first; other visits come in no particular order.
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>);
 
-    /// Notes that the next visits are older: those of another segment.
-    fn end_segment(&mut self) {}
+    /// Notes that the next visits are those of the segment `seq`, and that none of the remaining ones is later than
+    /// `last_ms`.
+    fn begin_segment(&mut self, _seq: u64, _last_ms: u64) {}
 }
 
 /// A search in progress.
@@ -87,10 +91,12 @@ pub(super) fn search<C: Collect>(
     for chunk in &contents.recent {
         search.look_at(chunk);
     }
-    search.collector.end_segment();
-    for segment in contents.sealed.iter().rev() {
+    // Visits of other nodes may arrive late, so segments may overlap in time.
+    let mut sealed: Vec<&Arc<Sealed>> = contents.sealed.iter().collect();
+    sealed.sort_by_key(|segment| Reverse((segment.max_ms, segment.seq)));
+    for segment in sealed {
+        search.collector.begin_segment(segment.seq, segment.max_ms);
         search.look_into(segment);
-        search.collector.end_segment();
     }
     search.complete
 }
@@ -151,28 +157,53 @@ impl<C: Collect> Search<'_, C> {
     }
 }
 
+/// A visit that matches a query.
+struct Match {
+    at_ms: u64,
+    /// The segment of the visit, and its place among the matches.
+    place: (u64, u64),
+    bytes: Box<[u8]>,
+}
+
 /// A page of visits in the making.
 struct PageCollector<'q> {
     query: &'q VisitQuery,
     page: VisitPage,
-    /// Matches of the present segment, each with its instant.
-    found: Vec<(u64, Box<[u8]>)>,
+    /// True if every node of a fleet must list visits of one millisecond in the same order: then their content decides. On a
+    /// node that is alone, the order of their records does.
+    is_shared: bool,
+    seq: u64,
+    count: u64,
+    /// Matches that later segments may have matches between.
+    found: Vec<Match>,
 }
 
 impl Collect for PageCollector<'_> {
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>) {
-        self.found.push((visit.at_ms, bytes.into()));
+        self.count += 1;
+        self.found.push(Match { at_ms: visit.at_ms, place: (self.seq, self.count), bytes: bytes.into() });
     }
 
-    /// Moves the matches of a segment to the page.
-    fn end_segment(&mut self) {
+    fn begin_segment(&mut self, seq: u64, last_ms: u64) {
+        self.settle(Some(last_ms));
+        self.seq = seq;
+    }
+}
+
+impl PageCollector<'_> {
+    /// Moves the matches later than an instant to the page, or all.
+    fn settle(&mut self, last_ms: Option<u64>) {
+        let is_shared = self.is_shared;
+        self.found.sort_unstable_by(|one, other| {
+            let by_place = || other.place.cmp(&one.place);
+            let by_content = || if is_shared { other.bytes.cmp(&one.bytes) } else { by_place() };
+            other.at_ms.cmp(&one.at_ms).then_with(by_content)
+        });
+        let end = last_ms.map_or(self.found.len(), |last_ms| self.found.partition_point(|of| of.at_ms > last_ms));
         let VisitQuery { skip, take, .. } = *self.query;
-        // The sort is stable. Reversed first, it lists visits of one millisecond newest first.
-        self.found.reverse();
-        self.found.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
-        for (_, bytes) in self.found.drain(..) {
+        for of in self.found.drain(..end) {
             if self.page.total >= skip && self.page.records.len() < take {
-                self.page.records.push(bytes);
+                self.page.records.push(of.bytes);
             }
             self.page.total += 1;
         }
@@ -181,7 +212,11 @@ impl Collect for PageCollector<'_> {
 
 /// Returns a page of visits, newest first. Blocks for the disk.
 pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> VisitPage {
-    let mut collector = PageCollector { query, page: VisitPage::default(), found: Vec::new() };
+    let is_shared = shared.sharing.mode() == LogSharing::Shared;
+    let (page, found) = (VisitPage::default(), Vec::new());
+    // The active segment is newer than all others.
+    let mut collector = PageCollector { query, page, is_shared, seq: u64::MAX, count: 0, found };
     let complete = search(shared, contents, &query.filter, &mut collector);
+    collector.settle(None);
     VisitPage { complete, ..collector.page }
 }

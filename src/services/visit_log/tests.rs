@@ -1,5 +1,7 @@
 //! Tests of the log without its threads.
 
+mod fleet;
+
 use std::sync::mpsc::sync_channel;
 
 use super::query::LinkVerdicts;
@@ -35,13 +37,23 @@ fn send_by(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64, agent: &st
 
 /// A log without threads.
 fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<Shared>, Writer, VisitLogSender) {
+    log_in(node, dir, terms, LogSharing::Alone)
+}
+
+/// A log without threads, and its part in a fleet.
+fn log_in(
+    node: &TestNode,
+    dir: &Path,
+    terms: VisitLogTerms,
+    mode: LogSharing,
+) -> (Arc<Shared>, Writer, VisitLogSender) {
     let (sender, receiver) = ring(false);
     let stats = Arc::clone(&node.stats);
-    let (state, seq) = read_back(dir, &stats).unwrap();
+    let (state, seq) = read_back(dir, &stats, mode).unwrap();
     let intake = Mutex::new(Intake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
     let (state, wants_seal, links) = (Mutex::new(state), AtomicBool::new(false), node.links.clone());
-    let (dir, geo) = (dir.to_owned(), GeoSlot::default());
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, intake, state, wants_seal });
+    let (dir, geo, sharing) = (dir.to_owned(), GeoSlot::default(), Sharing::new(mode));
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal });
     let writer = Writer::open(Arc::clone(&shared), seq).unwrap();
     (shared, writer, sender)
 }

@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
+use super::exchange;
+use super::sharing::Sharing;
 use super::upkeep::Upkeep;
-use super::{FOLDER, Intake, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
+use super::{FOLDER, Intake, LogSharing, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
 use carom_limits::VISIT_QUERY_QUEUE_LEN;
 
 /// Reads the log of a data directory, and starts its threads.
@@ -15,19 +17,26 @@ use carom_limits::VISIT_QUERY_QUEUE_LEN;
 /// # Errors
 /// If the folder cannot be read or written, or the operating system cannot start a thread.
 pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
-    let VisitLogSetup { data_dir, terms, links, geo, receivers, mailboxes, stats } = setup;
+    let VisitLogSetup { data_dir, terms, links, geo, sharing, fleet, receivers, mailboxes, stats } = setup;
+    assert_eq!(sharing == LogSharing::Shared, fleet.is_some(), "a shared log would wait for its first number");
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;
-    let (state, seq) = read_back(&dir, &stats)?;
+    let (state, seq) = read_back(&dir, &stats, sharing)?;
     let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
-    let (state, wants_seal) = (Mutex::new(state), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, intake, state, wants_seal });
+    let (sharing, state, wants_seal) = (Sharing::new(sharing), Mutex::new(state), AtomicBool::new(false));
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal });
     let mut writer = Writer::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let exchange = fleet.map(|fleet| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = exchange::start(Arc::clone(&shared), fleet, Arc::clone(&stop))?;
+        Ok::<_, io::Error>((stop, thread))
+    });
+    let exchange = exchange.transpose()?;
     let thread = spawn("visit-log").spawn(move || writer.run(&until))?;
     let (queue, requests) = sync_channel(VISIT_QUERY_QUEUE_LEN);
     let reader = spawn("visit-query").spawn(move || Upkeep::new(shared, mailboxes).run(&requests))?;
-    Ok(StartedVisitLog { queue, reader, logging: Logging { stop, thread } })
+    Ok(StartedVisitLog { queue, reader, logging: Logging { stop, thread, exchange } })
 }

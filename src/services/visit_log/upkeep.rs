@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::query::{self, LinkVerdicts};
 use super::segment::{Sealed, each_record, sealed, write_whole};
+use super::sharing::LogSharing;
 use super::{Shared, locked, statistics};
 use crate::bridge::Mailboxes;
 use crate::bridge::visit_log::{
@@ -17,6 +18,7 @@ use crate::bridge::visit_log::{
 };
 use crate::services::threads::priority::run_in_the_background;
 use carom_model::visits::record::VisitRecord;
+use carom_model::visits::shared_log::LogSpan;
 use carom_telemetry::clock::unix_ms;
 
 /// Interval between two steps of the upkeep.
@@ -26,13 +28,14 @@ const STEP_EVERY: Duration = Duration::from_millis(500);
 const FIRST_PASS_AFTER: Duration = Duration::from_secs(3_600);
 const PASS_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Age below which a visit is kept whatever its link, in milliseconds.
+/// Age below which a visit is kept whatever its link, in milliseconds. In a fleet, a node that was away may have the
+/// visits of other nodes long before it has compared all links.
 const YOUNG_MS: u64 = 60_000;
+const YOUNG_IN_FLEET_MS: u64 = 24 * 3_600_000;
 
 /// A pass over the segments of one instant.
 #[derive(Debug)]
 struct Pass {
-    begun_ms: u64,
     /// The number of the last segment that it has seen.
     behind: u64,
     /// True once the active segment of the beginning is sealed.
@@ -45,18 +48,20 @@ pub(super) struct Upkeep {
     mailboxes: Mailboxes,
     next_pass: Instant,
     pass: Option<Pass>,
+    /// The revision of the deletions that have begun a pass.
+    seen: u64,
 }
 
 impl Upkeep {
     pub(super) fn new(shared: Arc<Shared>, mailboxes: Mailboxes) -> Upkeep {
         let next_pass = Instant::now() + FIRST_PASS_AFTER;
-        Upkeep { shared, mailboxes, next_pass, pass: None }
+        Upkeep { shared, mailboxes, next_pass, pass: None, seen: 0 }
     }
 
     /// Answers requests until all senders are gone.
     pub(super) fn run(mut self, requests: &Receiver<VisitLogRequest>) {
         run_in_the_background();
-        if !locked(&self.shared.state).deletions.is_empty() {
+        if locked(&self.shared.state).deletions.is_pending() {
             self.next_pass = Instant::now();
         }
         let mut stepped = Instant::now();
@@ -87,14 +92,22 @@ impl Upkeep {
     /// Runs a query on visits that are young enough.
     fn query(&self, query: VisitQuery) -> VisitPage {
         let query = VisitQuery { filter: self.young(query.filter), ..query };
-        query::run(&self.shared, &self.shared.contents(), &query)
+        let page = query::run(&self.shared, &self.shared.contents(), &query);
+        VisitPage { complete: page.complete && self.is_whole(&query.filter), ..page }
     }
 
     /// Counts visits that are young enough.
     fn count(&self, filter: VisitFilter) -> VisitStatistics {
         let oldest_ms = self.shared.oldest_ms();
-        let counted = statistics::run(&self.shared, &self.shared.contents(), &self.young(filter));
-        VisitStatistics { since_ms: counted.since_ms.map(|since_ms| since_ms.max(oldest_ms)), ..counted }
+        let filter = self.young(filter);
+        let counted = statistics::run(&self.shared, &self.shared.contents(), &filter);
+        let complete = counted.complete && self.is_whole(&filter);
+        VisitStatistics { since_ms: counted.since_ms.map(|since_ms| since_ms.max(oldest_ms)), complete, ..counted }
+    }
+
+    /// True if the log has the visits of all nodes in the span of a filter.
+    fn is_whole(&self, filter: &VisitFilter) -> bool {
+        self.shared.is_whole(LogSpan { from_ms: filter.start_ms, to_ms: filter.end_ms })
     }
 
     /// Restricts a filter to visits that are young enough.
@@ -111,9 +124,7 @@ impl Upkeep {
         let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
         let query = VisitQuery { filter, skip: 0, take: 0 };
         let page = self.query(query);
-        // A pass forgets the deletions of before its beginning.
-        let until_ms = self.pass.as_ref().map_or(0, |pass| pass.begun_ms + 1).max(unix_ms());
-        match locked(&self.shared.state).deletions.add(deletion, until_ms) {
+        match locked(&self.shared.state).deletions.add(deletion, unix_ms()) {
             Ok(true) => {}
             Ok(false) => return Err("too many deletions of visits wait for the disk; try again tomorrow"),
             Err(error) => {
@@ -121,16 +132,26 @@ impl Upkeep {
                 return Err("the deletion cannot be stored");
             }
         }
-        self.next_pass = Instant::now();
         Ok(page)
+    }
+
+    /// Makes a pass due for new deletions, also those of other nodes.
+    fn note_deletions(&mut self) {
+        let state = locked(&self.shared.state);
+        let revision = state.deletions.revision();
+        if state.deletions.is_pending() && std::mem::replace(&mut self.seen, revision) != revision {
+            self.next_pass = Instant::now();
+        }
     }
 
     fn step(&mut self) {
         self.remove_old();
+        self.note_deletions();
         if self.pass.is_none() && Instant::now() >= self.next_pass {
             self.next_pass = Instant::now() + PASS_EVERY;
+            locked(&self.shared.state).deletions.begin_pass();
             self.shared.wants_seal.store(true, Ordering::Release);
-            self.pass = Some(Pass { begun_ms: unix_ms(), behind: 0, is_sealed: false });
+            self.pass = Some(Pass { behind: 0, is_sealed: false });
             return;
         }
         let Some(pass) = &mut self.pass else { return };
@@ -140,11 +161,11 @@ impl Upkeep {
         }
         let next = locked(&self.shared.state).sealed.iter().find(|segment| segment.seq > pass.behind).cloned();
         let Some(segment) = next else {
-            let begun_ms = pass.begun_ms;
             self.pass = None;
+            let kept_since_ms = self.shared.deletions_since_ms();
             let mut state = locked(&self.shared.state);
             if !state.deletions.is_empty()
-                && let Err(error) = state.deletions.forget_until(begun_ms)
+                && let Err(error) = state.deletions.end_pass(kept_since_ms)
             {
                 tracing::warn!(%error, "cannot store the deletions of visits");
             }
@@ -172,7 +193,19 @@ impl Upkeep {
             state.sealed.remove(0);
             drop(state);
             self.shared.count_bytes();
+            if first.max_ms >= oldest_ms {
+                self.note_too_large(first.max_ms);
+            }
         }
+    }
+
+    /// Notes that visits were removed for their number. Other nodes may still have them, since each has segments of its own.
+    fn note_too_large(&self, last_ms: u64) {
+        let noted = self.shared.change_shared_log(|shared_log| {
+            shared_log.add_gap(LogSpan { from_ms: 0, to_ms: last_ms });
+            true
+        });
+        noted.unwrap_or_else(|error| tracing::error!(%error, "cannot store that old visits were removed"));
     }
 
     /// Rewrites a segment without the visits that are deleted or whose link is gone, if it has any.
@@ -188,7 +221,8 @@ impl Upkeep {
         })?;
         let mut verdicts = LinkVerdicts::new(&self.shared.links);
         // In a fleet, the link of a visit may arrive later than the visit.
-        let young_ms = unix_ms().saturating_sub(YOUNG_MS);
+        let is_alone = self.shared.sharing.mode() == LogSharing::Alone;
+        let young_ms = unix_ms().saturating_sub(if is_alone { YOUNG_MS } else { YOUNG_IN_FLEET_MS });
         let mut keeps = |visit: &VisitRecord<'_>| {
             let has_link = |code| visit.at_ms > young_ms || verdicts.has(&code, visit.at_ms, true, |_| true);
             !deletions.has(visit) && visit.code.is_none_or(has_link)

@@ -27,4 +27,5 @@ mod sources;
 mod timeouts;
 mod versions;
 mod visit_limits;
+mod visit_log;
 mod visits;

@@ -27,24 +27,27 @@ pub(super) fn parameter(written: &Written) -> Result<String, InvalidValue> {
     Err(InvalidValue::new(format!("{} is not the name of a parameter", quoted(name)), right))
 }
 
+/// Reads a switch.
+fn on_or_off(written: &Written) -> Result<bool, InvalidValue> {
+    one_of(written, "on or off", &[true, false], |is_on| if is_on { "on" } else { "off" })
+}
+
 impl Checker<'_> {
     /// Returns the settings of the log of visits; `None` if one of them is invalid.
     pub(super) fn visits(&mut self) -> Option<VisitSettings> {
-        let is_on = self.one(Key::VisitsLog, |written| {
-            one_of(written, "on or off", &[true, false], |is_on| if is_on { "on" } else { "off" })
-        });
+        let (is_on, is_shared) = (self.one(Key::VisitsLog, on_or_off), self.one(Key::VisitsShareLog, on_or_off));
         let keep = self.one(Key::VisitsKeep, quantities::time_or_forever);
         let keep_bytes = self.one(Key::VisitsKeepBytes, |written| quantities::size(written, KEEP_BYTES_MIN));
         let addresses = self.one(Key::VisitsAddresses, |written| {
             one_of(written, "none, network or full", &VisitAddresses::ALL, VisitAddresses::as_str)
         });
-        for key in [Key::VisitsKeep, Key::VisitsKeepBytes, Key::VisitsAddresses] {
+        for key in [Key::VisitsShareLog, Key::VisitsKeep, Key::VisitsKeepBytes, Key::VisitsAddresses] {
             if is_on == Some(false) && self.is_set(key) {
                 let name = key.setting().name;
                 self.warnings.push(Warning(format!("{name} has no effect, because visits.log is off")));
             }
         }
-        let (is_on, keep, keep_bytes, addresses) = (is_on?, keep?, keep_bytes?, addresses?);
-        Some(VisitSettings { is_on, keep, keep_bytes, addresses })
+        let (is_on, is_shared, keep, keep_bytes, addresses) = (is_on?, is_shared?, keep?, keep_bytes?, addresses?);
+        Some(VisitSettings { is_on, is_shared, keep, keep_bytes, addresses })
     }
 }

@@ -90,6 +90,7 @@ pub enum Key {
     BypassDecapsulate,
     BypassRequired,
     VisitsLog,
+    VisitsShareLog,
     VisitsKeep,
     VisitsKeepBytes,
     VisitsAddresses,

@@ -4,7 +4,7 @@ use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
 
-pub(super) const VISITS: [Setting; 5] = [
+pub(super) const VISITS: [Setting; 6] = [
     Setting {
         key: Key::VisitsLog,
         name: "visits.log",
@@ -15,6 +15,17 @@ pub(super) const VISITS: [Setting; 5] = [
         secret: false,
         doc: "Keep a log with one record per visit, besides the counts. Lists of visits in the API need it.",
         show: |settings| Shown::text(if settings.visits.is_on { "on" } else { "off" }),
+    },
+    Setting {
+        key: Key::VisitsShareLog,
+        name: "visits.share_log",
+        env: "CAROM_VISITS_SHARE_LOG",
+        flag: None,
+        kind: "on or off",
+        default: Some("on"),
+        secret: false,
+        doc: "In a fleet, send the log of visits to all nodes through Redis, so that each node lists the visits of all. Must be the same on all nodes.",
+        show: |settings| Shown::text(if settings.visits.is_shared { "on" } else { "off" }),
     },
     Setting {
         key: Key::VisitsKeep,
@@ -35,7 +46,7 @@ pub(super) const VISITS: [Setting; 5] = [
         kind: "a size such as 1GiB",
         default: Some("1GiB"),
         secret: false,
-        doc: "Size of the log on disk above which the oldest visits are removed, at least 64 MiB.",
+        doc: "Size of the log on disk above which the oldest visits are removed, at least 64 MiB. In a fleet, the log has the visits of all nodes.",
         show: |settings| Shown::size(settings.visits.keep_bytes),
     },
     Setting {

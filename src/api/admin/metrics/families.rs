@@ -239,6 +239,21 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_visit_log_bytes", "Size of the log of visits on disk, without its newest segment.", |node| {
         node.visit_log.bytes.get() as f64
     }),
+    counter("carom_visit_log_received_total", "Visits of other nodes written to the log of visits.", |node| {
+        node.visit_log.received.get() as f64
+    }),
+    counter("carom_visit_log_published_total", "Blocks of visits sent to the other nodes of the fleet.", |node| {
+        node.visit_log.published.get() as f64
+    }),
+    gauge("carom_visit_log_lag_seconds", "Age of the oldest logged visit that other nodes cannot have yet.", |node| {
+        node.visit_log.lag_ms.get() as f64 / 1_000.0
+    }),
+    gauge("carom_visit_log_gaps", "Spans of time in which logged visits of other nodes are missing here.", |node| {
+        node.visit_log.gaps.get() as f64
+    }),
+    counter("carom_visit_log_unread_total", "Blocks of visits of other nodes that could not be read.", |node| {
+        node.visit_log.unread.get() as f64
+    }),
     counter("carom_expired_links_total", "Expired links removed.", |node| node.expiry.expired.get() as f64),
     gauge("carom_expiry_waiting", "Expired links waiting to be removed, approximately.", |node| {
         node.expiry.due.get() as f64

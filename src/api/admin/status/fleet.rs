@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::api::uptime::uptime;
 use carom_model::dates;
 use carom_model::replication::formats;
-use carom_telemetry::stats::{FleetStats, MemberStats, NodeStats, VisitOriginStats};
+use carom_telemetry::stats::{FleetStats, LogOriginStats, MemberStats, NodeStats, VisitLogStats, VisitOriginStats};
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one each second.
 const SILENT_TIME: Duration = Duration::from_secs(5);
@@ -58,6 +58,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         "nodes": members,
         "totals": view.totals(),
         "visits": visits,
+        "visitLog": visit_log(&node.visit_log),
         "outbox": fleet.outbox.get(),
         "formats": {"reads": formats::newest(), "writes": fleet.format.get().max(u64::from(formats::FIRST))},
         "unread": fleet.unread.get(),
@@ -72,6 +73,23 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         "lookUpHits": fleet.look_up_hits.get(),
         "lookUpsLeftOut": fleet.look_ups_left_out.get(),
         "regressions": fleet.regressions.get(),
+    })
+}
+
+/// Describes how far the log of visits has those of all nodes; `null` if the logs are not shared.
+fn visit_log(log: &VisitLogStats) -> Value {
+    if !log.is_shared.load(Ordering::Acquire) {
+        return Value::Null;
+    }
+    let origins = log.origins.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let described = |of: &LogOriginStats| json!({"node": of.node, "origin": of.origin, "logged": of.logged, "published": of.published});
+    json!({
+        "lagMillis": log.lag_ms.get(),
+        "published": log.published.get(),
+        "received": log.received.get(),
+        "gaps": log.gaps.get(),
+        "unread": log.unread.get(),
+        "logs": origins.iter().map(described).collect::<Vec<_>>(),
     })
 }
 

@@ -25,7 +25,7 @@ export const breakdowns = {
     utm: "Add utm_source, utm_medium or utm_campaign to the query of the short URLs that you share.",
     other: "No visit has this information.",
   },
-  incomplete: "These numbers are incomplete: some visits could not be read, or are on other servers.",
+  incomplete: "These numbers are incomplete: some visits could not be read, or are missing from other servers.",
   since: (day) => `From the log of visits, which begins on ${day}.`,
 };
 
@@ -39,7 +39,7 @@ export const visits = {
   bot: "Bot",
   none: "No single visits",
   noneText: "Visits are listed here while the log of visits is on: ",
-  incomplete: "Only visits of this server are listed, or some could not be read.",
+  incomplete: "This list is incomplete: some visits could not be read, or are missing from other servers.",
   pages: "Pages of visits",
   newer: "Newer",
   older: "Older",

@@ -184,8 +184,8 @@ impl Redis {
     }
 }
 
-/// Decodes the entries of a stream of visits.
-fn visit_entries(answer: &Value) -> Vec<(u64, Vec<u8>)> {
+/// Decodes the entries of a stream of visits, whose identifiers are numbers.
+pub(super) fn visit_entries(answer: &Value) -> Vec<(u64, Vec<u8>)> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
         let Value::Array(parts) = entry else { return None };

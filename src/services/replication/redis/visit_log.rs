@@ -1,0 +1,184 @@
+//! Requests about the logs of visits that nodes exchange: one stream of blocks per origin, the list of origins, and
+//! deletions.
+
+use std::time::Duration;
+
+use carom_redis::{Question, RedisError, Value, cmd, text};
+
+use super::client::{KeyGroup, Redis, nonsense, pairs};
+use super::visits::visit_entries;
+use carom_model::replication::{PARTITIONS, Partition};
+use carom_model::visits::origins::OriginId;
+
+/// Time for which the blocks of a node are kept without a new one.
+const STREAM_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The hash with a description of each origin. Its field [`REVISION`] is no origin's.
+const NOTES: &str = "visitlog";
+
+/// The field that changes with each deletion.
+const REVISION: &str = "deletions";
+
+/// The hash with deletions: the name of what is deleted, and up to which instant.
+const DELETED: &str = "visitlog:deleted";
+
+/// The origins that all nodes see.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VisitLogNotes {
+    /// Each origin with its description.
+    pub origins: Vec<(OriginId, String)>,
+    /// The number of changes of the list of deletions; empty before the first.
+    pub revision: String,
+}
+
+impl Redis {
+    fn log_place(origin: OriginId) -> KeyGroup {
+        KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
+    }
+
+    fn log_stream(&self, origin: OriginId) -> String {
+        format!("{}:vl:{origin}", self.tag(Redis::log_place(origin)))
+    }
+
+    /// Appends an entry to the stream of an origin. Its identifier is the number of its last block, so an entry is
+    /// appended once only. Entries before `oldest` are removed.
+    ///
+    /// # Errors
+    /// [`RedisError`]; refused if the stream has this block already.
+    pub fn publish_log(
+        &mut self,
+        origin: OriginId,
+        last: u64,
+        entry: &[u8],
+        oldest: u64,
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let (place, stream) = (Redis::log_place(origin), self.log_stream(origin));
+        let mut add = cmd("XADD");
+        add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
+        let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
+        let together = vec![Question::Plain(add), Question::Plain(expire)];
+        let mut answers = self.client.ask_together(vec![(self.route(place), together)], within);
+        answers.remove(0).map(|_| ())
+    }
+
+    /// Returns the first and the last entry of the stream of an origin; nothing for an empty stream.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn log_ends(&mut self, origin: OriginId, within: Duration) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
+        let (place, stream) = (Redis::log_place(origin), self.log_stream(origin));
+        let end = |command: &str, from: &str, to: &str| {
+            Question::Plain(cmd(command).arg(&stream).arg(from).arg(to).arg("COUNT").arg(1).to_owned())
+        };
+        let together = vec![end("XRANGE", "-", "+"), end("XREVRANGE", "+", "-")];
+        let answers = self.client.ask_together(vec![(self.route(place), together)], within).remove(0)?;
+        Ok(answers.iter().flat_map(visit_entries).collect())
+    }
+
+    /// Returns entries of the stream of an origin, from the one with the block `from` on: the number of the last block of
+    /// each, and its bytes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn log_entries(
+        &mut self,
+        origin: OriginId,
+        from: u64,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
+        let mut range = cmd("XRANGE");
+        range.arg(self.log_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
+        let answer = self.ask(Redis::log_place(origin), Question::Plain(range), within)?;
+        Ok(visit_entries(&answer))
+    }
+
+    /// Sets the descriptions of origins.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn note_log(&mut self, set: &[(OriginId, String)], within: Duration) -> Result<(), RedisError> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        let mut put = cmd("HSET").arg(self.space(NOTES)).to_owned();
+        for (origin, about) in set {
+            put.arg(origin.to_string()).arg(about);
+        }
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    }
+
+    /// Removes the descriptions of origins.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn forget_log(&mut self, origins: &[OriginId], within: Duration) -> Result<(), RedisError> {
+        if origins.is_empty() {
+            return Ok(());
+        }
+        let mut remove = cmd("HDEL").arg(self.space(NOTES)).to_owned();
+        origins.iter().for_each(|origin| _ = remove.arg(origin.to_string()));
+        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+    }
+
+    /// Returns the descriptions of all origins.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn log_notes(&mut self, within: Duration) -> Result<VisitLogNotes, RedisError> {
+        let get = Question::Plain(cmd("HGETALL").arg(self.space(NOTES)).to_owned());
+        let answer = self.ask(KeyGroup::Space, get, within)?;
+        if !matches!(answer, Value::Array(_)) {
+            return Err(nonsense("notes of visit logs"));
+        }
+        let mut notes = VisitLogNotes::default();
+        for (field, about) in pairs(&answer) {
+            match field.parse() {
+                Ok(origin) => notes.origins.push((origin, about)),
+                Err(_) if field == REVISION => notes.revision = about,
+                Err(_) => {}
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Returns the deletions of visits: what is deleted, and up to which instant.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn deleted_visits(&mut self, within: Duration) -> Result<Vec<(String, u64)>, RedisError> {
+        let get = Question::Plain(cmd("HGETALL").arg(self.space(DELETED)).to_owned());
+        let answer = self.ask(KeyGroup::Space, get, within)?;
+        let until = |(name, until_ms): (String, String)| Some((name, until_ms.parse().ok()?));
+        Ok(pairs(&answer).into_iter().filter_map(until).collect())
+    }
+
+    /// Adds deletions of visits and removes others by name, so that all nodes read the list again. Returns its revision.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn change_deleted_visits(
+        &mut self,
+        set: &[(String, u64)],
+        forget: &[String],
+        within: Duration,
+    ) -> Result<String, RedisError> {
+        let key = self.space(DELETED);
+        let mut together = Vec::new();
+        if !set.is_empty() {
+            let mut put = cmd("HSET").arg(&key).to_owned();
+            set.iter().for_each(|(name, until_ms)| _ = put.arg(name).arg(*until_ms));
+            together.push(Question::Plain(put));
+        }
+        if !forget.is_empty() {
+            together.push(Question::Plain(cmd("HDEL").arg(&key).arg(forget).to_owned()));
+        }
+        together.push(Question::Plain(cmd("HINCRBY").arg(self.space(NOTES)).arg(REVISION).arg(1).to_owned()));
+        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        match answers.last() {
+            Some(Value::Int(revision)) => Ok(revision.to_string()),
+            _ => Err(nonsense("a revision")),
+        }
+    }
+}
