@@ -57,21 +57,20 @@ fn candidates(segments: &[&str], rules: PathRules) -> Vec<PathCandidate> {
     found
 }
 
-/// The part of a link that a path asks for, where the slug has slashes.
+/// The part of a link that a path asks for instead of a redirect, where the slug has slashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PathForm {
-    Redirect,
     Preview,
     QrCode,
     Pixel,
 }
 
-/// Splits a decoded path into the slug of a link, if it has slashes, and what is asked of the link.
-fn form_of(path: &str) -> Option<(&str, PathForm)> {
+/// Splits a decoded path into the code of a link whose slug has slashes, and the part of the link that it asks for.
+fn form_of(path: &str) -> Option<(Code, PathForm)> {
     let forms = [("+", PathForm::Preview), ("/qr-code", PathForm::QrCode), ("/track", PathForm::Pixel)];
-    let of_link = forms.into_iter().find_map(|(end, form)| path.strip_suffix(end).map(|slug| (slug, form)));
-    let (slug, form) = of_link.unwrap_or((path, PathForm::Redirect));
-    Code::from_slug(slug.as_bytes()).is_ok_and(|code| code.has_slashes()).then_some((slug, form))
+    let (slug, form) = forms.into_iter().find_map(|(end, form)| Some((path.strip_suffix(end)?, form)))?;
+    let code = Code::from_slug(slug.as_bytes()).ok()?;
+    code.has_slashes().then_some((code, form))
 }
 
 impl Context {
@@ -84,12 +83,21 @@ impl Context {
     /// Answers a request whose path is no route: it may be that of a link with slashes in its slug, or with a path behind
     /// its slug.
     pub(super) async fn off_route(&self, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
-        let path = percent_decoded(&segments.join("/"));
-        match form_of(&path).filter(|_| is_read(request.method())) {
-            Some((slug, PathForm::Preview)) => self.preview(slug, request).await,
-            Some((slug, PathForm::QrCode)) => self.public_qr(slug, request).await,
-            Some((slug, PathForm::Pixel)) => self.pixel(slug, request).await,
-            Some((_, PathForm::Redirect)) | None => self.redirect_path(segments, request).await,
+        let asked = form_of(&percent_decoded(&segments.join("/"))).filter(|_| is_read(request.method()));
+        let Some((code, form)) = asked else { return self.redirect_path(segments, request).await };
+        if self.client_of(request).is_limited() {
+            return self.too_many(request);
+        }
+        // The path behind a shorter slug may end in the same way, and without slashes in slugs such a path is unknown.
+        let needs_link = self.site.extra_path != ExtraPath::Off || !self.site.slugs.multi_segment;
+        if needs_link && self.read_at(code, self.domain_of(request)).await.0 == Lookup::Missing {
+            return self.redirect_path(segments, request).await;
+        }
+        let slug = code.as_slug().to_string();
+        match form {
+            PathForm::Preview => self.preview(&slug, request).await,
+            PathForm::QrCode => self.public_qr(&slug, request).await,
+            PathForm::Pixel => self.pixel(&slug, request).await,
         }
     }
 
@@ -190,13 +198,13 @@ mod tests {
 
     #[test]
     fn a_path_says_what_it_asks_of_a_link() {
-        assert_eq!(form_of("a/b"), Some(("a/b", PathForm::Redirect)));
-        assert_eq!(form_of("a/b+"), Some(("a/b", PathForm::Preview)));
-        assert_eq!(form_of("a/b/qr-code"), Some(("a/b", PathForm::QrCode)));
-        assert_eq!(form_of("a/b/track"), Some(("a/b", PathForm::Pixel)));
-        // These are routes, or no paths of links.
-        for other in ["a", "a/", "a/qr-code", "a/track", "a//b", "a/b.html", "/a/b"] {
-            assert_eq!(form_of(other).filter(|(_, form)| *form != PathForm::Redirect), None, "{other}");
+        let code = Code::from_slug(b"a/b").unwrap();
+        assert_eq!(form_of("a/b+"), Some((code, PathForm::Preview)));
+        assert_eq!(form_of("a/b/qr-code"), Some((code, PathForm::QrCode)));
+        assert_eq!(form_of("a/b/track"), Some((code, PathForm::Pixel)));
+        // These are routes, paths that redirect, or no paths of links.
+        for other in ["a", "a+", "a/", "a/qr-code", "a/track", "a/b", "a/b/", "a//b+", "a/b.html+", "/a/b/track"] {
+            assert_eq!(form_of(other), None, "{other}");
         }
     }
 

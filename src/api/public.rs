@@ -77,7 +77,7 @@ impl Context {
             ["-", "page.js"] => self.script(),
             ["-", "icon.svg"] => self.icon(),
             ["-", "logo"] => self.logo(&request),
-            ["-", "links", code] => self.show_created(code, &request).await,
+            ["-", "links", code] => self.show_created(&percent_decoded(code), &request).await,
             ["robots.txt"] => self.robots(&request).await,
             ["v4", ..] if !self.site.interfaces.bitly => Problem::interface_off("Bitly's API", "bitly").into_answer(),
             ["yourls-api.php"] if !self.site.interfaces.yourls => {

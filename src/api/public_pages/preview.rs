@@ -65,7 +65,7 @@ impl Context {
 
     /// The link of a code at a domain as the store has it, or that of a code that stands in; and whether it has no visits
     /// left.
-    async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
+    pub(in crate::api) async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let id = self.domains().id_at(at);
         let mut code = code.within(id);
