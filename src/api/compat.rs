@@ -8,6 +8,7 @@ mod yourls;
 use std::sync::Arc;
 
 use carom_shards::Code;
+use hyper::StatusCode;
 
 use super::context::Context;
 use super::problem::Problem;
@@ -21,7 +22,7 @@ impl Context {
     pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {
         let domains = self.domains();
         let mut codes = Vec::new();
-        for Called { host, slug } in called(term) {
+        for Called { host, slug } in called(term, self.site.slugs.multi_segment) {
             let Ok(exact) = Code::from_slug(slug.as_bytes()) else { continue };
             let lower = exact.in_lower_case().filter(|_| domains.ignores_case());
             for code in [Some(exact), lower].into_iter().flatten() {
@@ -44,21 +45,25 @@ impl Context {
     /// Finds a link by its code or by its short URL, with or without a scheme. A host that the service does not
     /// serve is ignored.
     async fn find_called(&self, name: &str) -> Result<(Arc<Link>, VisitCounts), Problem> {
-        let mut found = Err(Problem::no_link(code_in(name)));
-        for Called { host, slug } in called(name) {
+        let mut missing = Problem::no_link(code_in(name));
+        let multi_segment = self.site.slugs.multi_segment;
+        for Called { host, slug } in called(name, multi_segment) {
             let place = host.and_then(|host| self.domains().of_host(host.as_bytes()));
+            // It may be a segment of a slug as well, and the rest would be another link.
+            let may_be_segment = multi_segment && host.is_some_and(|host| Code::parse(host.as_bytes()).is_ok());
             let domain = match place {
                 Some(place) => self.domains().id_at(place),
+                None if may_be_segment => continue,
                 None => self.caller.domain_meant().map(DomainName::id),
             };
-            if let Ok(code) = Code::from_slug(slug.as_bytes()) {
-                found = self.find(self.exact_or_lower(code.within(domain)).await).await;
-            }
-            if found.is_ok() {
-                break;
+            let Ok(code) = Code::from_slug(slug.as_bytes()) else { continue };
+            match self.find(self.exact_or_lower(code.within(domain)).await).await {
+                // Any other problem says nothing about whether the link exists, so no other may stand in.
+                Err(problem) if problem.status() == StatusCode::NOT_FOUND => missing = problem,
+                answer => return answer,
             }
         }
-        found
+        Err(missing)
     }
 }
 
@@ -70,15 +75,17 @@ struct Called<'n> {
 }
 
 /// Returns the meanings of a name, in the order in which they are tried: the whole name is a slug; all segments behind
-/// the host are one; the last segment is one.
-fn called(name: &str) -> Vec<Called<'_>> {
+/// the host are one; the last segment is one, unless the others may belong to the slug.
+fn called(name: &str, multi_segment: bool) -> Vec<Called<'_>> {
     let host = host_in(name);
     let end = name.find(['?', '#']).unwrap_or(name.len());
     let whole = name[..end].trim_matches('/');
     let behind_scheme = whole.split_once("://").map_or(whole, |(_, rest)| rest);
     let path = host.and_then(|host| behind_scheme.strip_prefix(host)).map_or(whole, |path| path.trim_matches('/'));
-    let mut all =
-        vec![Called { host: None, slug: whole }, Called { host, slug: path }, Called { host, slug: code_in(name) }];
+    let mut all = vec![Called { host: None, slug: whole }, Called { host, slug: path }];
+    if !multi_segment {
+        all.push(Called { host, slug: code_in(name) });
+    }
     all.dedup();
     all
 }
@@ -118,12 +125,15 @@ mod tests {
 
     #[test]
     fn a_slug_with_slashes_is_called_like_others() {
-        let of = |name: &'static str| called(name).into_iter().map(|one| (one.host, one.slug)).collect::<Vec<_>>();
+        let of =
+            |name: &'static str| called(name, false).into_iter().map(|one| (one.host, one.slug)).collect::<Vec<_>>();
         assert_eq!(of("abc"), [(None, "abc")]);
         assert_eq!(of("/docs/a/"), [(None, "docs/a"), (None, "a")]);
         assert_eq!(of("docs/a"), [(None, "docs/a"), (Some("docs"), "a")]);
         let host = Some("go.example:81");
         let url = "https://go.example:81/docs/a?b=/c";
         assert_eq!(of(url), [(None, "https://go.example:81/docs/a"), (host, "docs/a"), (host, "a")]);
+        let [_, behind_host] = called(url, true)[..] else { panic!("the last segment may be a part of a slug") };
+        assert_eq!(behind_host, Called { host, slug: "docs/a" });
     }
 }

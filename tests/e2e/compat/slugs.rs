@@ -48,6 +48,9 @@ fn slug_with_slashes_redirects_on_every_core() {
         let refused = node.wire().create(&json!({"longUrl": TARGET, "customSlug": "docs/other"}));
         let told = refused.problem(400, "/invalid-data")["detail"].to_string();
         assert!(told.contains("links.multi_segment_slugs"), "{told}");
+        let mut wires = self::wires(&node);
+        assert_eq!(everybody_gets(&mut wires, &format!("/{SLUG}/track")).0, 200);
+        assert_eq!(everybody_gets(&mut wires, "/no/link/track").0, 404);
         assert_eq!(node.wire().ask("DELETE", &format!("{SHORT_URLS}/{ESCAPED}"), "", b"").status, 204);
         assert_eq!(everybody_gets(&mut self::wires(&node), &format!("/{SLUG}")).0, 404);
     });
@@ -88,6 +91,44 @@ fn calls_for_a_link_take_slashes() {
     );
     assert!(lines.text().contains("200"), "{lines:?}");
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{ESCAPED}")).json()["title"], "Bulk");
+}
+
+#[test]
+fn creators_see_their_link_with_slashes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_slashes(&Setup::new(dir.path())).start();
+    let mut wire = node.wire();
+    let fields = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
+    let form = format!("longUrl=https%3A%2F%2Fexample.org%2F&customSlug={ESCAPED}");
+    let sent = wire.ask("POST", "/", fields, form.as_bytes());
+    assert_eq!(sent.status, 303, "{sent:?}");
+    assert!(sent.location().starts_with(&format!("/-/links/{ESCAPED}?mark=")), "{sent:?}");
+    let page = wire.get(sent.location());
+    assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")), "{page:?}");
+}
+
+#[test]
+fn other_interfaces_expand_slugs_with_slashes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = with_slashes(&Setup::new(dir.path()).all_interfaces()).start();
+    for (slug, target) in [(SLUG, TARGET), ("start", "https://example.org/other")] {
+        create(&node, slug, target);
+    }
+    let expand = |name: &str| {
+        let body = json!({"bitlink_id": name}).to_string();
+        let reply = node.wire().ask("POST", "/v4/expand", JSON, body.as_bytes());
+        (reply.status, reply.json()["long_url"].clone())
+    };
+    for name in
+        [SLUG.to_owned(), format!("/{SLUG}/"), node.url(&format!("/{SLUG}?a=/start")), format!("go.test/{SLUG}")]
+    {
+        assert_eq!(expand(&name), (200, json!(TARGET)), "{name}");
+    }
+    // The last segment of a missing link is not the name of another one.
+    for name in ["docs/start", "docs/none/start", &node.url("/docs/start")] {
+        assert_eq!(expand(name), (404, Value::Null), "{name}");
+    }
+    assert_eq!(expand(&node.url("/start")), (200, json!("https://example.org/other")));
 }
 
 #[test]
@@ -132,6 +173,12 @@ fn whole_path_comes_before_extra_path() {
     }
     create(&node, "a", "https://example.org/first");
     assert_eq!(everybody_gets(&mut wires, "/a/b/c/d"), moved_to("https://example.org/first/b/c/d"));
+    // These ask for a part of a link with slashes only if it exists.
+    for end in ["+", "/track", "/qr-code"] {
+        assert_eq!(everybody_gets(&mut wires, &format!("/a/b{end}")), (200, None), "{end}");
+        let target = format!("https://example.org/first/z{end}");
+        assert_eq!(everybody_gets(&mut wires, &format!("/a/z{end}")), moved_to(&target), "{end}");
+    }
     for path in ["/b/a", "/x/z", "/none/a/b/c"] {
         assert_eq!(everybody_gets(&mut wires, path).0, 404, "{path}");
     }
