@@ -24,6 +24,8 @@ RULES = re.compile(
             "validSince must be before validUntil",
             "private generates a random code, so it cannot be combined with",
             "tag cannot be combined with shortCode",
+            # A setting allows slashes in slugs.
+            "slashes need the setting",
             # The prefix and the slug behind it have one limit together.
             r"customSlug has \d+ characters; at most 64 are allowed",
             # The slug belongs to another link.
