@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -81,11 +81,13 @@ impl BrokerDialer {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, *port)]);
         }
+        // Before the look-up, which must not be lost.
+        let left = time_until(deadline)?;
         let lookup = match self.lookup.take() {
             Some(lookup) => lookup,
             None => look_up(host.clone(), *port)?,
         };
-        match lookup.recv_timeout(time_until(deadline)?) {
+        match lookup.recv_timeout(left) {
             Ok(found) => found,
             Err(RecvTimeoutError::Timeout) => {
                 self.lookup = Some(lookup);
@@ -98,7 +100,7 @@ impl BrokerDialer {
 
 /// Looks a name up on a thread of its own: the system sets no bound on the time that this takes.
 fn look_up(host: String, port: u16) -> io::Result<Receiver<Found>> {
-    let (sender, found) = channel();
+    let (sender, found) = sync_channel(1);
     std::thread::Builder::new().name("events-name".to_owned()).spawn(move || {
         // Nobody may wait for the result any more.
         let _ = sender.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));

@@ -237,7 +237,7 @@ impl Publisher {
 
     /// Returns why bytes could not be sent: if the server has said so before it closed the connection, in its words.
     fn sent_in_vain(&mut self, error: &io::Error) -> PublishFailure {
-        if error.kind() != ErrorKind::TimedOut {
+        if matches!(failure(error), PublishFailure::Ended) {
             while self.stream.receive(&mut self.received).is_ok() && self.received.len() <= amqp::FRAME_MAX as usize {}
             while let Ok(Some(frame)) = amqp::take_frame(&mut self.received) {
                 if let Ok(ServerFrame::Close(reason)) = frame.decode() {
@@ -315,6 +315,8 @@ fn failure(error: &io::Error) -> PublishFailure {
     match error.kind() {
         ErrorKind::TimedOut => PublishFailure::Late(error.to_string()),
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => PublishFailure::Ended,
+        // Its words do not say that they are about TLS: a certificate, or a server that does not speak it.
+        ErrorKind::InvalidData => PublishFailure::Lost(format!("TLS failed: {error}")),
         _ => PublishFailure::Lost(error.to_string()),
     }
 }

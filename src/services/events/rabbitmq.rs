@@ -112,7 +112,7 @@ impl Sink for Rabbit {
         let (taken, result) = self.publish(events, Instant::now() + SINK_TIME_MAX);
         let failure = |failure: PublishFailure| {
             let is_refused = matches!(failure, PublishFailure::Refused(_));
-            let why = format!("{}: {}", self.terms.address, failure.into_text());
+            let why = format!("{}: {}", self.dialer.address(), failure.into_text());
             if is_refused { SinkFailure::Refused(why) } else { SinkFailure::Later(why, None) }
         };
         (taken, result.map_err(failure))
