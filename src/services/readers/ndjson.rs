@@ -240,8 +240,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
             Some(rules) => read_rules(&rules, own).map_err(LineError::Rules)?,
             None => RedirectRules::default(),
         },
-        // An import into a data directory stores visits beside the link.
-        earlier_visits: None,
+        earlier_visits: None, // An import into a data directory stores visits beside the link.
         unknown: UnknownFields::default(),
     };
     let code = code.map(|code| code.within(labels.domain_id()));

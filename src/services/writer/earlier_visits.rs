@@ -1,9 +1,9 @@
 //! Visits that links had before they were imported: the rows of these links, and the sums over all links, apps and
 //! domains.
 //!
-//! The record of a link says how many there were. The writer derives the rows in the commit that stores or ends the link,
-//! whether a client, the stream of another node or a comparison brings it. So each node counts them once, and a repeated
-//! import counts nothing twice. Only the writer's thread changes these rows.
+//! The record of a link says how many there were. The writer derives the rows in the commit that stores or ends the
+//! link, whether a client, the stream of another node or a comparison brings it. So each node counts them once, and a
+//! repeated import counts nothing twice. Only the writer's thread changes these rows.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,11 @@ use super::planner::EarlierChange;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::{Batch, Links, StoreError};
 
-/// The sums of earlier visits by their names, as far as this process has changed them. There is one for all links, and
-/// one for each app and domain.
+/// Sums that are kept in memory from commit to commit. The store has all of them.
+const SUMS_HELD: usize = 4_096;
+
+/// The sums of earlier visits by their names, as far as this process has changed them lately. There is one for all
+/// links, and one for each app and domain.
 #[derive(Debug, Default)]
 pub(super) struct EarlierSums(HashMap<Vec<u8>, VisitCounts>);
 
@@ -27,6 +30,10 @@ impl EarlierSums {
         batch: &mut Batch,
         changes: &[EarlierChange],
     ) -> Result<(), StoreError> {
+        // Between two commits, so that no sum is dropped that the store does not have yet.
+        if self.0.len() > SUMS_HELD {
+            self.0.clear();
+        }
         for change in changes {
             match change {
                 EarlierChange::Arrives { link, visits, may_be_stored } => {

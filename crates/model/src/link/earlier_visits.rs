@@ -17,8 +17,8 @@ pub struct EarlierVisits {
 }
 
 impl EarlierVisits {
-    /// Returns the visits; `None` if there were none. More than [`EARLIER_VISITS_MAX`], or more bots than visits, are cut
-    /// off.
+    /// Returns the visits; `None` if there were none. More than [`EARLIER_VISITS_MAX`], or more bots than visits, are
+    /// cut off.
     pub fn new(total: u64, bots: u64) -> Option<EarlierVisits> {
         let total = total.min(EARLIER_VISITS_MAX);
         (total > 0).then_some(EarlierVisits { total, bots: bots.min(total) })

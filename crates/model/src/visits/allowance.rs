@@ -42,8 +42,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// Resumes the share of a link from its maximum, its stored numbers and its visits so far. `shared` is true if other nodes grant
-    /// visits, too; a lowered maximum then takes back visits that this node holds.
+    /// Resumes the share of a link from its maximum, its stored numbers and its visits so far. `shared` is true if
+    /// other nodes grant visits, too; a lowered maximum then takes back visits that this node holds.
     pub fn resume(max: u64, stored: StoredAllowance, followed: u64, shared: bool) -> Share {
         let made = (stored.taken - stored.parked.min(stored.taken)).max(followed);
         let parked = stored.parked.min(stored.taken);

@@ -5,7 +5,8 @@
 //! the number of the log. Without a fleet, it is zero.
 //!
 //! The visits that a link had before it was imported into a running node have a row of their own
-//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link.
+//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Only the thread of the writer changes
+//! these rows, without that lock.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.

@@ -194,8 +194,8 @@ impl Writes {
         }
     }
 
-    /// True if there is nothing to write. `limited`, `ended`, `earlier`, `created_with` and `edits` are filled only for codes in
-    /// `states`, and `unread_more` only changes with `unread`, so this need not check them.
+    /// True if there is nothing to write. `limited`, `ended`, `earlier`, `created_with` and `edits` are filled only for
+    /// codes in `states`, and `unread_more` only changes with `unread`, so this need not check them.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.urls.is_empty()

@@ -6,6 +6,7 @@ use carom_shards::{Policy, RedirectStatus};
 use super::form::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT, checksum};
 use super::tag;
 use super::unknown::UnknownFields;
+use crate::link::labels::LinkLabels;
 use crate::link::{Link, Origin, Version};
 
 /// Appends the stored form of a link to `out`.
@@ -54,27 +55,7 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
         writer.field(tag::DEFAULT_END, &[]);
     }
     writer.version(link.version);
-    if let Some(app) = &link.labels.app {
-        writer.field(tag::APP, app.as_str().as_bytes());
-    }
-    if let Some(version) = &link.labels.app_version {
-        writer.field(tag::APP_VERSION, version.as_bytes());
-    }
-    if let Some(domain) = &link.labels.domain {
-        writer.field(tag::DOMAIN, domain.as_str().as_bytes());
-    }
-    if let Some(at_ms) = link.labels.delete_at_ms {
-        writer.field(tag::DELETE_AT_MS, &at_ms.to_le_bytes());
-    }
-    if let Some(idempotency) = &link.labels.idempotency {
-        writer.field(tag::IDEMPOTENCY, &idempotency.to_bytes());
-    }
-    if let Some(title) = &link.labels.title {
-        writer.field(tag::TITLE, title.as_bytes());
-    }
-    if !link.labels.tags.is_empty() {
-        writer.field(tag::TAGS, link.labels.tags.joined().as_bytes());
-    }
+    writer.labels(&link.labels);
     writer.field(tag::TARGET, link.target.as_bytes());
     if link.has_rules() {
         writer.field(tag::RULES, link.labels.rules.encoded());
@@ -134,6 +115,31 @@ impl<'o> Writer<'o> {
         }
         if version.edit != 0 {
             self.field(tag::EDIT, &version.edit.to_le_bytes());
+        }
+    }
+
+    /// Appends the labels that stand before the destination.
+    fn labels(&mut self, labels: &LinkLabels) {
+        if let Some(app) = &labels.app {
+            self.field(tag::APP, app.as_str().as_bytes());
+        }
+        if let Some(version) = &labels.app_version {
+            self.field(tag::APP_VERSION, version.as_bytes());
+        }
+        if let Some(domain) = &labels.domain {
+            self.field(tag::DOMAIN, domain.as_str().as_bytes());
+        }
+        if let Some(at_ms) = labels.delete_at_ms {
+            self.field(tag::DELETE_AT_MS, &at_ms.to_le_bytes());
+        }
+        if let Some(idempotency) = &labels.idempotency {
+            self.field(tag::IDEMPOTENCY, &idempotency.to_bytes());
+        }
+        if let Some(title) = &labels.title {
+            self.field(tag::TITLE, title.as_bytes());
+        }
+        if !labels.tags.is_empty() {
+            self.field(tag::TAGS, labels.tags.joined().as_bytes());
         }
     }
 

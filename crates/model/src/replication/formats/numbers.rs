@@ -11,7 +11,8 @@ pub const RULES: u32 = 2;
 pub const SLASHES: u32 = 3;
 
 /// The first format whose readers count the visits that imported links had before
-/// ([`EarlierVisits`](crate::link::earlier_visits::EarlierVisits)). A node accepts such links once all live nodes read it.
+/// ([`EarlierVisits`](crate::link::earlier_visits::EarlierVisits)). A node accepts such links once all live nodes read
+/// it.
 pub const EARLIER_VISITS: u32 = 3;
 
 /// The newest format that this version reads, and writes once all live nodes read it.
