@@ -193,7 +193,7 @@ fn taken_by(link: &Link, why: &str) -> Problem {
 impl BulkImport {
     async fn run(mut self, outlet: Outlet) {
         loop {
-            if !self.context.still_holds() {
+            if !self.is_over && !self.context.still_holds() {
                 return self.end(&outlet, Problem::wrong_key()).await;
             }
             let batch = self.next_batch().await;

@@ -274,7 +274,7 @@ pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
 }
 
 /// Returns the integer that a JSON number stands for, also if it is written as `3.0`: JSON has one kind of numbers.
-fn whole_number(value: &Value) -> Option<u64> {
+pub(super) fn whole_number(value: &Value) -> Option<u64> {
     let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=u32::MAX as f64).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as u64))
 }

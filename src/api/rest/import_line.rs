@@ -6,7 +6,7 @@
 use carom_shards::Code;
 use serde_json::{Map, Value};
 
-use super::create::{Bounds, Create, Slug, flag, instant};
+use super::create::{Bounds, Create, Slug, flag, instant, whole_number};
 use super::rules;
 use crate::api::problem::Invalid;
 use carom_model::access::AppName;
@@ -116,7 +116,7 @@ fn past(value: &Value, now_ms: u64) -> Result<u64, String> {
 fn visits_of(value: &Value) -> Result<Option<EarlierVisits>, String> {
     let number = |name: &str| match value.get(name) {
         None | Some(Value::Null) => Some(0),
-        Some(number) => number.as_u64(),
+        Some(number) => whole_number(number),
     };
     let counts = if value.is_object() { number("total").zip(number("bots")) } else { None };
     let (total, bots) = counts.ok_or("must be an object with total and bots, as whole numbers from 0")?;
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(link.labels.earlier_visits, EarlierVisits::new(12, 3));
         assert_eq!((link.labels.app, link.labels.tags.joined()), (AppName::parse("shop").ok(), "a\nb"));
         assert!(!link.labels.rules.is_empty() && link.policy.forward_query);
-        let plain = line(&json!({"shortCode": "a", "longUrl": "http://a/", "visitsSummary": {"total": 0}})).unwrap();
+        let plain = line(&json!({"shortCode": "a", "longUrl": "http://a/", "visitsSummary": {"total": 0.0}})).unwrap();
         assert_eq!((plain.created_ms, plain.labels.earlier_visits, plain.labels.app), (NOW_MS, None, None));
     }
 
@@ -170,6 +170,7 @@ mod tests {
             ),
             (json!({"longUrl": "http://a/", "shortCode": "a", "visitsSummary": 3}), &["visitsSummary"]),
             (json!({"longUrl": "http://a/", "shortCode": "a", "visitsSummary": {"total": -1}}), &["visitsSummary"]),
+            (json!({"longUrl": "http://a/", "shortCode": "a", "visitsSummary": {"total": 1.5}}), &["visitsSummary"]),
             (
                 json!({"shortCode": "a", "app": "A b", "redirectRules": 1, "title": 2}),
                 &["redirectRules", "app", "longUrl", "title"],
