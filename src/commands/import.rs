@@ -1,5 +1,5 @@
-//! The command `carom import`: opens the source of the links and the data directory, and imports one into the other. With
-//! `--to`, the links go to a running node.
+//! The command `carom import`: opens the source of the links and the data directory, and imports one into the other.
+//! With `--to`, the links go to a running node.
 
 use std::fs;
 use std::io::{self, IsTerminal};

@@ -1,8 +1,11 @@
 //! `carom import --to`: sends the links of an import to a running node, over its API.
 //!
-//! Lines go out in batches, each in one request, and the node answers every line once its link is on disk. A line may be
-//! sent again without harm: the node finds the link, and counts no visit twice. So this keeps no record of its place: a
-//! repeated import finds what is there.
+//! Lines go out in batches, each in one request, and the node answers every line once its link is on disk. A line may
+//! be sent again without harm: the node finds the link, and counts no visit twice. So this keeps no record of its
+//! place: a repeated import finds what is there.
+//!
+//! A batch goes out before its results are read, and the node reads no further while nobody takes its results. So a
+//! batch is as short as the buffers of any connection, unless it is a single line, which has no result before its end.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -14,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::cli::{FileOrStdio, ImportArgs};
 use super::data::import_report::{ImportFinding, ReportFile};
@@ -43,31 +47,25 @@ struct SentLine {
     text: Vec<u8>,
 }
 
-/// The fields of a line that reports and the summary show.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ShownFields {
-    short_code: Option<String>,
-    domain: Option<String>,
-    visits_summary: Option<ShownVisits>,
-}
-
-#[derive(Deserialize)]
-struct ShownVisits {
-    #[serde(default)]
-    total: u64,
-}
-
 impl SentLine {
-    fn shown(&self) -> ShownFields {
+    /// Returns the fields of the line; `null` if it is not JSON.
+    fn fields(&self) -> Value {
         serde_json::from_slice(&self.text).unwrap_or_default()
     }
 
     /// Returns the name of the short URL for reports.
     fn name(&self) -> String {
-        let ShownFields { short_code, domain, .. } = self.shown();
-        let slug = short_code.unwrap_or_default();
-        domain.map_or(slug.clone(), |domain| format!("{domain}/{slug}"))
+        let fields = self.fields();
+        let slug = fields["shortCode"].as_str().unwrap_or_default();
+        match fields["domain"].as_str() {
+            None | Some("") => slug.to_owned(),
+            Some(domain) => format!("{domain}/{slug}"),
+        }
+    }
+
+    /// Returns the number of visits that the line brings along.
+    fn visits(&self) -> u64 {
+        self.fields()["visitsSummary"]["total"].as_u64().unwrap_or_default()
     }
 }
 
@@ -147,24 +145,29 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Exit> {
         path: format!("{IMPORT_PATH}{}", if dry_run { "?dryRun=true" } else { "" }),
         dry_run,
         rate,
-        begun: Instant::now(),
-        sent: 0,
+        due: Instant::now(),
         moving,
         report: report_file.transpose()?,
         summary: ImportSummary::default(),
         read,
         progress: Progress::new(io::stderr().is_terminal(), total_bytes),
     };
-    sender.run(LineReader { input: BufReader::new(input), number: 0 }, &mut io::stderr().lock(), report.as_deref())
+    sender.run(LineReader::new(input), &mut io::stderr().lock(), report.as_deref())
 }
 
 /// Reads lines, each of bounded length.
 struct LineReader {
     input: BufReader<Input>,
     number: u64,
+    /// A line that the last batch had no room for.
+    held: Option<SentLine>,
 }
 
 impl LineReader {
+    fn new(input: Input) -> LineReader {
+        LineReader { input: BufReader::new(input), number: 0, held: None }
+    }
+
     /// Returns the next line that is not blank, or the number of one that is too long; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Result<SentLine, u64>>> {
         loop {
@@ -187,11 +190,20 @@ impl LineReader {
         }
     }
 
-    /// Returns the next lines, at most `most`, with the numbers of those that are too long. Both are empty at the end.
+    /// Returns the next lines, at most `most` and [`BULK_CHUNK_BYTES`] unless one is longer, with the numbers of those
+    /// that are too long. Both are empty at the end.
     fn next_batch(&mut self, most: usize) -> io::Result<(Vec<SentLine>, Vec<u64>)> {
         let (mut lines, mut too_long, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while lines.len() + too_long.len() < most && bytes < BULK_CHUNK_BYTES {
-            match self.next()? {
+        while lines.len() + too_long.len() < most {
+            let next = match self.held.take() {
+                Some(line) => Some(Ok(line)),
+                None => self.next()?,
+            };
+            match next {
+                Some(Ok(line)) if !lines.is_empty() && bytes + line.text.len() > BULK_CHUNK_BYTES => {
+                    self.held = Some(line);
+                    break;
+                }
                 Some(Ok(line)) => {
                     bytes += line.text.len();
                     lines.push(line);
@@ -210,9 +222,8 @@ struct Sender {
     path: String,
     dry_run: bool,
     rate: Option<NonZeroU32>,
-    begun: Instant,
-    /// Lines that were sent, for the rate.
-    sent: u64,
+    /// The time from which on the rate allows further lines.
+    due: Instant,
     moving: Option<Arc<MovingProgress>>,
     report: Option<ReportFile>,
     summary: ImportSummary,
@@ -262,11 +273,11 @@ impl Sender {
 
     /// Waits until the rate allows these lines.
     fn pace(&mut self, lines: usize) {
-        if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(self.sent as f64 / f64::from(rate.get()));
-            thread::sleep(due.saturating_sub(self.begun.elapsed()));
-        }
-        self.sent += lines as u64;
+        let Some(rate) = self.rate else { return };
+        let now = Instant::now();
+        thread::sleep(self.due.saturating_duration_since(now));
+        // After a time without answers, the rate holds as well: the lines of that time are not made up for.
+        self.due = self.due.max(now) + Duration::from_secs_f64(lines as f64 / f64::from(rate.get()));
     }
 
     /// Sends a batch, and again what the node could not take at once.
@@ -325,7 +336,7 @@ impl Sender {
                 200 if unchanged => self.summary.unchanged += 1,
                 200 => {
                     self.summary.taken += 1;
-                    self.summary.visits += line.shown().visits_summary.map_or(0, |visits| visits.total);
+                    self.summary.visits += line.visits();
                 }
                 401 | 403 => return Err(stopped(&ApiFailure { status: Some(status), reason: detail })),
                 429 | 503 => {
@@ -384,7 +395,7 @@ mod tests {
     use super::*;
 
     fn reader(text: &[u8]) -> LineReader {
-        LineReader { input: BufReader::new(Box::new(io::Cursor::new(text.to_vec()))), number: 0 }
+        LineReader::new(Box::new(io::Cursor::new(text.to_vec())))
     }
 
     fn sender() -> Sender {
@@ -393,8 +404,7 @@ mod tests {
             path: IMPORT_PATH.to_owned(),
             dry_run: false,
             rate: None,
-            begun: Instant::now(),
-            sent: 0,
+            due: Instant::now(),
             moving: None,
             report: None,
             summary: ImportSummary::default(),
@@ -419,6 +429,12 @@ mod tests {
         assert_eq!(seen, [(1, 2), (3, 3), (4, 0), (5, IMPORT_LINE_MAX), (6, 3)]);
         let (batch, too_long) = reader(text.as_bytes()).next_batch(2).unwrap();
         assert_eq!((batch.len(), too_long.len()), (2, 0));
+        let mut lines = reader(text.as_bytes());
+        let batches = [(); 4].map(|()| {
+            let (batch, too_long) = lines.next_batch(9).unwrap();
+            (batch.len(), too_long.len())
+        });
+        assert_eq!(batches, [(2, 1), (1, 0), (1, 0), (0, 0)], "a long line goes out alone");
     }
 
     #[test]

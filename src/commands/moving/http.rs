@@ -138,7 +138,9 @@ fn received(
     url: &str,
     answer: Result<Response<ureq::Body>, ureq::Error>,
 ) -> Result<Vec<u8>, (ApiFailure, Option<Duration>)> {
-    let broken = |error: ureq::Error| (ApiFailure { status: None, reason: format!("{url}: {error}") }, None);
+    let broken = |error: ureq::Error| -> (ApiFailure, Option<Duration>) {
+        (ApiFailure { status: None, reason: format!("{url}: {error}") }, None)
+    };
     let mut answer = answer.map_err(broken)?;
     let status = answer.status().as_u16();
     let asked = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
