@@ -1,5 +1,6 @@
 //! An import into a fleet: every node gets the links, and counts their earlier visits once.
 
+use carom_model::replication::formats;
 use serde_json::{Value, json};
 
 use crate::support::bulk::send_all;
@@ -23,17 +24,19 @@ fn all_show(nodes: &[Node], slug: &str, visits: u64, sum: u64) -> bool {
     nodes.iter().all(|node| total(node, slug) == json!(visits) && of_all(node) == json!(sum))
 }
 
+/// Waits until each node knows that all of them can count earlier visits.
+fn agree(nodes: &[Node]) {
+    wait_until("one format", || {
+        nodes.iter().all(|node| node.status()["fleet"]["formats"]["writes"] == formats::EARLIER_VISITS)
+    });
+}
+
 #[test]
 fn earlier_visits_count_once_on_every_node() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();
-    wait_until("one format", || {
-        nodes.iter().all(|node| {
-            let formats = &node.status()["fleet"]["formats"];
-            formats["reads"] == formats["writes"]
-        })
-    });
+    agree(&nodes);
     let lines: String = (1..=100)
         .map(|number| {
             let link = json!({"shortCode": format!("n{number}"), "longUrl": format!("https://example.org/{number}"),
@@ -61,6 +64,7 @@ fn earlier_visits_count_once_on_every_node() {
     let (first, second) = (nodes.next().unwrap(), nodes.next().unwrap());
     let nodes = [first.restart(), second.kill().start()];
     nodes.iter().for_each(settle);
+    agree(&nodes);
     assert_eq!(is_unchanged(send_all(&nodes[1], IMPORT, lines.as_bytes())), 100);
     wait_until("the same visits", || all_show(&nodes, "n7", 7, 5_052));
     // A link that is gone takes its earlier visits along, on both nodes.
