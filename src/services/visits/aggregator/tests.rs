@@ -247,6 +247,32 @@ fn many_rows_are_put_together() {
 }
 
 #[test]
+fn earlier_visits_count_once_and_stay_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut desk = open(dir.path());
+    let (name, earlier) = (Subject::Link(code("abc")).name(), VisitCounts { total: 50, bots: 5 });
+    let mut batch = desk.aggregator.links.batch();
+    batch.put_earlier_visits(&name, earlier);
+    desk.aggregator.links.commit(batch).unwrap();
+    let total = |desk: &Desk| desk.aggregator.counts(Subject::Link(code("abc"))).unwrap().total;
+    for hour in 0..100 {
+        assert_eq!(total(&desk), 50 + hour);
+        desk.visit("abc", 1);
+        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
+        desk.aggregator.write_log();
+        (0..4).for_each(|_| desk.go_on());
+    }
+    assert!(desk.aggregator.links.visits_of(&name).unwrap().len() < ROWS_MANY + 5, "nothing was merged");
+    assert_eq!(desk.aggregator.links.earlier_visits(&name).unwrap(), Some(earlier));
+    drop(desk);
+    let mut desk = open(dir.path());
+    assert_eq!((total(&desk), desk.aggregator.own_counts(code("abc")).unwrap().total), (150, 100));
+    // The writer removes them, in the commit that ends the link.
+    desk.aggregator.forget(vec![ended("abc")]);
+    assert_eq!(total(&desk), 50);
+}
+
+#[test]
 fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
     let dir = tempfile::tempdir().unwrap();
     let mut desk = open(dir.path());
