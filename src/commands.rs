@@ -2,7 +2,8 @@
 //!
 //! Import, export, verify and restore open stores through [`crate::startup`] and `carom-store`, without a running node.
 //! `status`, `top` and `health` ask the admin listener of a node. `backup` asks the control socket of a running node,
-//! or opens the store itself. `app` changes the file of API keys, with or without a node.
+//! or opens the store itself. `app` changes the file of API keys, with or without a node. The commands for links are
+//! clients of the REST API ([`node_api`]) of any node, with the [`login`] of the user.
 
 pub mod app;
 pub mod backup;
@@ -11,7 +12,11 @@ pub mod data;
 pub mod import;
 mod import_online;
 mod import_source;
+pub mod login;
 pub mod moving;
+mod node_api;
 pub mod offline;
 mod retention;
+mod profile;
 pub mod status;
+mod terminal;

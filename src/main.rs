@@ -3,14 +3,17 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::commands::{app, backup, import, offline, status};
+use carom::commands::{app, backup, import, login, offline, status};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
 
 fn main() -> ExitCode {
-    let done = match Cli::read().command {
+    let command = Cli::read().command;
+    // Commands that a person uses on any machine have no log of a node to write to.
+    let is_client = matches!(command, Command::Login(_) | Command::Logout);
+    let done = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
         Command::Import(arguments) => import::run(arguments),
@@ -24,11 +27,17 @@ fn main() -> ExitCode {
         Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(&place),
+        Command::Login(arguments) => login::login(&arguments),
+        Command::Logout => login::logout(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            logging::log_exit(&exit);
+            if is_client {
+                logging::print_error(&exit);
+            } else {
+                logging::log_exit(&exit);
+            }
             exit.reason.into()
         }
     }

@@ -73,7 +73,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("sled", &["crates/store/src/ids.rs"]),
     ("httparse", &["crates/http/src/head.rs", "loadgen/"]),
     ("toml", &["crates/settings/src/file.rs", "crates/settings/src/registry/shown.rs"]),
-    ("clap", &["src/commands/cli.rs", "loadgen/", "bench/"]),
+    ("clap", &["src/commands/cli.rs", "src/commands/cli/", "loadgen/", "bench/"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value/", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),
     (
@@ -108,7 +108,12 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rustls_native_certs", &["crates/tls/src/trust.rs"]),
     (
         "ureq",
-        &["src/services/host_lists/http_text.rs", "src/commands/moving/http.rs", "src/services/events/http_client.rs"],
+        &[
+            "src/services/host_lists/http_text.rs",
+            "src/commands/moving/http.rs",
+            "src/commands/node_api.rs",
+            "src/services/events/http_client.rs",
+        ],
     ),
     ("jiff", &["crates/model/src/dates.rs"]),
     ("socket2", &["src/core/listen.rs", "crates/ring/", "loadgen/"]),

@@ -134,6 +134,7 @@ impl Context {
                 Method::DELETE => self.delete_tags(query).await,
                 _ => self.tags(query).await,
             },
+            ["v3", "api-key"] => self.own_key(),
             ["v3", "mercure-info"] => self.mercure_info(),
             ["v3", "events"] => self.events(query).await.unwrap_or_else(Problem::into_answer),
             ["v3", "events", "dead-letters"] => self.dead_letters().await.unwrap_or_else(Problem::into_answer),

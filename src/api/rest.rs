@@ -18,6 +18,7 @@ mod import_line;
 pub(in crate::api) mod lines;
 pub(in crate::api) mod list;
 pub(in crate::api) mod openapi;
+mod own_key;
 pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
 pub(in crate::api) mod routes;

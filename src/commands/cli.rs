@@ -4,19 +4,20 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::moving::shorteners::Shortener;
-use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
-use carom_model::access::{APP_NAME_LEN_MAX, AppName, Role};
-use carom_model::dates;
 use carom_settings::Flags;
-use carom_telemetry::clock::unix_ms;
 
+mod api;
+mod keys;
 mod texts;
+
+pub use self::api::{ApiPlace, LoginArgs};
+use self::keys::rate;
+pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
 
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
@@ -98,6 +99,11 @@ pub enum Command {
     /// Generate or identify a code secret, from which short codes are generated.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Log in to a node, for the commands that use its API.
+    #[command(after_help = texts::HINT, after_long_help = texts::LOGIN)]
+    Login(LoginArgs),
+    /// Log out: forget the node and its API key.
+    Logout,
 }
 
 /// Options of `carom import`.
@@ -229,101 +235,6 @@ pub struct AdminPlace {
     pub config: Option<PathBuf>,
 }
 
-/// The subcommands of `carom app`.
-#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
-pub enum AppCommand {
-    /// Create an API key for a new or existing app. It is printed only this once.
-    Add {
-        /// Name of the app: a-z, 0-9, and . _ - after the first character
-        #[arg(value_name = "NAME", value_parser = app_name)]
-        app: AppName,
-        /// Role of the key: read, write-own, write-all or admin
-        #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = role)]
-        role: Role,
-        /// Expiry date of the key, such as 2030-01-31 [default: never]
-        #[arg(long, value_name = "DATE", value_parser = end)]
-        expires: Option<u64>,
-        /// Links that the app may create per second on all nodes together [default: limits.creates_per_second]
-        #[arg(long, value_name = "N", value_parser = rate)]
-        creates_per_second: Option<NonZeroU32>,
-        /// Limit the key to a domain of domains.serve, or to DEFAULT, the default domain; can be repeated [default:
-        /// all]
-        #[arg(long = "domain", value_name = "HOST")]
-        domains: Vec<String>,
-        /// The data directory.
-        #[command(flatten)]
-        place: AppPlace,
-    },
-    /// List all apps and their keys.
-    List {
-        /// JSON output.
-        #[arg(long)]
-        json: bool,
-        /// The data directory.
-        #[command(flatten)]
-        place: AppPlace,
-    },
-    /// Revoke all keys of an app, or one of them. This cannot be undone.
-    Revoke {
-        /// Name of the app.
-        #[arg(value_name = "NAME", value_parser = app_name)]
-        app: AppName,
-        /// ID of the key, as shown by `carom app list` [default: all keys]
-        #[arg(long, value_name = "ID")]
-        key: Option<String>,
-        /// The data directory.
-        #[command(flatten)]
-        place: AppPlace,
-    },
-    /// Replace a key with a new one; the old key stays valid for a while.
-    Rotate {
-        /// Name of the app.
-        #[arg(value_name = "NAME", value_parser = app_name)]
-        app: AppName,
-        /// ID of the key, as shown by `carom app list` [default: the only key]
-        #[arg(long, value_name = "ID")]
-        key: Option<String>,
-        /// How long the old key stays valid, such as 0, 30m, 24h or 7d
-        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = grace)]
-        grace: Duration,
-        /// The data directory.
-        #[command(flatten)]
-        place: AppPlace,
-    },
-}
-
-/// The data directory of a node, and its settings file.
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct AppPlace {
-    /// Data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<String>,
-    /// Settings file of the node, with its data directory and domains [default: CAROM_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-}
-
-/// The subcommands of `carom key`.
-#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
-pub enum KeyCommand {
-    /// Print a new random code secret.
-    New,
-    /// Print the fingerprint of a code secret, which identifies it without revealing it.
-    ShowFingerprint(KeyPlace),
-}
-
-/// The source of a code secret: exactly one of the two.
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-#[group(required = true, multiple = false)]
-pub struct KeyPlace {
-    /// Data directory with the code secret.
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// File with the code secret.
-    #[arg(long, value_name = "FILE")]
-    pub space_key_file: Option<PathBuf>,
-}
-
 /// A file, or the standard stream that `-` stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileOrStdio {
@@ -354,22 +265,6 @@ impl ServeArgs {
     }
 }
 
-impl KeyPlace {
-    /// Returns the file with the code secret, given its name within a data directory.
-    pub fn file(&self, name_in_data_dir: &str) -> PathBuf {
-        match (&self.space_key_file, &self.data_dir) {
-            (Some(file), _) => file.clone(),
-            (None, folder) => folder.as_deref().unwrap_or(Path::new(".")).join(name_in_data_dir),
-        }
-    }
-}
-
-/// Parses the name of an app.
-fn app_name(text: &str) -> Result<AppName, String> {
-    AppName::parse(text)
-        .map_err(|_| format!("expected 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"))
-}
-
 /// Parses the name of a shortener.
 fn shortener(text: &str) -> Result<Shortener, String> {
     Shortener::parse(text).ok_or_else(|| format!("expected one of {}", Shortener::names()))
@@ -380,46 +275,6 @@ fn renamed_domain(text: &str) -> Result<(String, String), String> {
     let domains = text.split_once('=').filter(|(from, to)| !from.is_empty() && !to.is_empty());
     let domains = domains.map(|(from, to)| (from.to_owned(), to.to_owned()));
     domains.ok_or_else(|| "expected two domains, such as bit.ly=go.example or bit.ly=DEFAULT".to_owned())
-}
-
-/// Parses a role.
-fn role(text: &str) -> Result<Role, String> {
-    Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
-}
-
-/// Parses an expiry: a date, with an optional time, to milliseconds since 1970 UTC.
-fn end(text: &str) -> Result<u64, String> {
-    let is_day = text.len() == 10;
-    let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
-    match ms.map_err(|_| "expected a date such as 2030-01-31 or 2030-01-31T12:00:00Z".to_owned())? {
-        ms if ms <= unix_ms() => Err("this date has passed; expected a date in the future".to_owned()),
-        ms => Ok(ms),
-    }
-}
-
-/// Parses a rate of links, per second.
-fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let most = APP_CREATES_MAX;
-    let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
-    number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
-}
-
-/// Parses the grace period of an old key, such as `0`, `30m`, `24h` or `7d`.
-fn grace(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
-        Some(number) => (number, &text[number.len()..]),
-        None if text == "0" => ("0", "s"),
-        None => ("", ""),
-    };
-    let seconds = match unit {
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => 1,
-    };
-    let time = number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * seconds));
-    time.filter(|time| *time <= KEY_GRACE_MAX)
-        .ok_or_else(|| "expected a time of at most a year, such as 0, 30m, 24h or 7d".to_owned())
 }
 
 #[cfg(test)]
@@ -574,18 +429,5 @@ mod tests {
         let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
         assert_eq!(error.exit_code(), i32::from(carom_settings::exit::Reason::Usage.code()));
         assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
-    }
-
-    #[test]
-    fn times_are_read() {
-        for (text, seconds) in [("0", 0), ("90s", 90), ("30m", 1_800), ("24h", 86_400), ("7d", 604_800)] {
-            assert_eq!(grace(text), Ok(Duration::from_secs(seconds)));
-        }
-        for wrong in ["", "h", "5", "-1h", "1.5h", "400d", "é", "9999999999d"] {
-            assert!(grace(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(end("9000-01-01"), end("9000-01-01T00:00:00Z"));
-        assert!(end("2020-01-01").is_err() && end("soon").is_err());
-        assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));
     }
 }

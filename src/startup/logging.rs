@@ -36,6 +36,11 @@ pub fn log_exit(exit: &Exit) {
     }
 }
 
+/// Prints the reason for the end of a command, and what to do about it.
+pub fn print_error(exit: &Exit) {
+    let _ = writeln!(io::stderr(), "error: {}\nhint: {}", exit.what, exit.remedy());
+}
+
 /// Runs `work` such that a panic in it ends the process for that reason. It is for libraries that panic on unreadable
 /// files. Only for the start: the panic hook is that of the whole process.
 pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {

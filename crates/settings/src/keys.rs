@@ -17,6 +17,15 @@ pub const IMPORT_KEY_ENV: &str = "CAROM_IMPORT_KEY";
 /// Environment variable with the API key of the node that an import sends its links to. It is no setting.
 pub const IMPORT_TO_KEY_ENV: &str = "CAROM_IMPORT_TO_KEY";
 
+/// Environment variable with the address of the node for the commands that use its API.
+pub const URL_ENV: &str = "CAROM_URL";
+
+/// Environment variable with the file of the API key for the commands that use the API of a node.
+pub const KEY_FILE_ENV: &str = "CAROM_KEY_FILE";
+
+/// Environment variables of single commands, which are not settings.
+pub const COMMAND_ENVS: [&str; 4] = [IMPORT_KEY_ENV, IMPORT_TO_KEY_ENV, URL_ENV, KEY_FILE_ENV];
+
 impl Key {
     /// Returns the row of the setting.
     pub fn setting(self) -> &'static Setting {

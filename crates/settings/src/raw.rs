@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::file;
-use super::keys::{self, CONFIG_ENV, IMPORT_KEY_ENV, IMPORT_TO_KEY_ENV, Key, SETTINGS};
+use super::keys::{self, COMMAND_ENVS, CONFIG_ENV, Key, SETTINGS};
 use super::problem::{Problem, ValueSource, Warning};
 use super::suggest;
 use super::value::{Found, Written};
@@ -88,8 +88,7 @@ impl Raw {
         warnings: &mut Vec<Warning>,
     ) -> Option<PathBuf> {
         let mut file = None;
-        let is_setting =
-            |name: &str| name.starts_with("CAROM_") && ![IMPORT_KEY_ENV, IMPORT_TO_KEY_ENV].contains(&name);
+        let is_setting = |name: &str| name.starts_with("CAROM_") && !COMMAND_ENVS.contains(&name);
         for (name, word) in env.filter(|(name, _)| is_setting(name)) {
             let setting = keys::by_env(&name);
             if setting.is_none() && name != CONFIG_ENV {

@@ -177,6 +177,8 @@ fn unknown_and_empty_variables_are_warnings() {
         ("CAROM_BASE_URL", ""),
         ("CAROM_IMPORT_KEY", "x"),
         ("CAROM_IMPORT_TO_KEY", "x"),
+        ("CAROM_URL", "x"),
+        ("CAROM_KEY_FILE", "x"),
         ("CAROM_KANGAROO_COURT", "x"),
         ("CAROMX", "x"),
     ];

@@ -60,6 +60,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/domains/{domain}/visits", "GET, HEAD"),
     ("/rest/v3/events", "GET, HEAD"),
     ("/rest/v3/events/dead-letters", "GET, HEAD"),
+    ("/rest/v3/api-key", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
 

@@ -59,6 +59,15 @@ that the old node may have issued after the backup, so that no code is issued tw
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
 
+/// Help on logins.
+pub(super) const LOGIN: &str = "\
+The address and the key are stored in ~/.config/carom/profile.json (or below XDG_CONFIG_HOME), which only you can read.
+Without --key-file, carom asks for the key if the node requires one. A key is never an argument: other users of the
+machine can read those.
+
+CAROM_URL and CAROM_KEY_FILE, or --url and --key-file, take precedence over the profile:
+  CAROM_URL=https://go.example CAROM_KEY_FILE=/run/secrets/carom carom login";
+
 /// The format of imports and exports.
 pub(super) const NDJSON: &str = "\
 Format of each line:

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub(super) use crate::commands::terminal::plain;
 use carom_telemetry::readable;
 
 /// Writes a table and an empty line. All rows have the same number of columns.
@@ -16,11 +17,6 @@ pub(super) fn write_table(page: &mut String, rows: &[Vec<String>]) {
         let _ = writeln!(page, "{}", cells.join("  "));
     }
     page.push('\n');
-}
-
-/// Returns the text without control characters, which a terminal would interpret.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 pub(super) fn cores(status: &Value) -> &[Value] {

@@ -8,6 +8,7 @@ pub(crate) mod balancer;
 pub(crate) mod browser;
 pub(crate) mod bulk;
 pub(crate) mod bypass;
+pub(crate) mod cli_user;
 pub(crate) mod cluster;
 pub(crate) mod console;
 pub(crate) mod domains;

@@ -1,0 +1,189 @@
+//! A client of the REST API of a node, for the commands that work with links.
+//!
+//! It follows no redirects, which would carry the key to another place, and repeats only what a node has refused for the
+//! moment.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::{Request, header};
+
+use super::profile::NodeAccess;
+use super::terminal::plain;
+use crate::services::host_lists::http_text::config;
+use carom_settings::exit::{Exit, Reason};
+
+pub(crate) use ureq::http::Method;
+
+/// Time for one response.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+
+/// Longest accepted response in bytes: a page of 500 links with all their tags is a quarter of it.
+const ANSWER_LEN_MAX: u64 = 16 << 20;
+
+/// Requests that are sent for one response.
+const TRIES: u32 = 4;
+
+/// Longest wait that a node may ask for before it is given up, in seconds.
+const WAIT_MAX: u64 = 5;
+
+/// Longest text of a node in an error, in characters.
+const DETAIL_LEN_MAX: usize = 500;
+
+/// A client of the API of one node.
+pub(crate) struct NodeApi {
+    agent: Agent,
+    access: NodeAccess,
+}
+
+/// A response, with its body as a whole.
+struct NodeAnswer {
+    status: u16,
+    /// Seconds after which the node may accept the request.
+    retry_after: Option<u64>,
+    body: Vec<u8>,
+}
+
+impl NodeApi {
+    /// Creates a client. It connects with the first request.
+    pub(crate) fn new(access: NodeAccess) -> NodeApi {
+        let agent = config().timeout_global(Some(ANSWER_TIME)).max_redirects(0).build();
+        NodeApi { agent: agent.into(), access }
+    }
+
+    /// Returns the address of the node.
+    pub(crate) fn url(&self) -> &str {
+        &self.access.url
+    }
+
+    /// Returns the JSON of a path with its query.
+    ///
+    /// # Errors
+    /// As [`NodeApi::ask`].
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Exit> {
+        self.ask(&Method::GET, path, None)
+    }
+
+    /// Sends a request and returns the JSON of the response, or null if it has none. Blocks.
+    ///
+    /// # Errors
+    /// The problem that the node names, or the reason why it did not answer.
+    pub(crate) fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, Exit> {
+        let mut tries = 1;
+        loop {
+            let answer = self.send(method, path, body).map_err(|why| self.unreachable(method, &why))?;
+            match answer.retry_after {
+                _ if (200..300).contains(&answer.status) => return self.parsed(&answer.body),
+                // The node has done nothing yet, so that even a create can be repeated.
+                Some(wait) if wait <= WAIT_MAX && tries < TRIES => thread::sleep(Duration::from_secs(wait)),
+                _ => return Err(self.refused(&answer)),
+            }
+            tries += 1;
+        }
+    }
+
+    fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<NodeAnswer, String> {
+        let url = format!("{}{path}", self.access.url);
+        let mut request = Request::builder().method(method.clone()).uri(url).header(header::ACCEPT, "application/json");
+        if let Some(key) = &self.access.key {
+            request = request.header("X-Api-Key", key.as_str());
+        }
+        let sent = match body {
+            Some(body) => {
+                let request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_string());
+                self.agent.run(request.map_err(|error| error.to_string())?)
+            }
+            None => self.agent.run(request.body(()).map_err(|error| error.to_string())?),
+        };
+        let mut answer = sent.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = answer.body_mut().with_config().limit(ANSWER_LEN_MAX).read_to_vec();
+        Ok(NodeAnswer { status, retry_after, body: body.map_err(|error| error.to_string())? })
+    }
+
+    fn parsed(&self, body: &[u8]) -> Result<Value, Exit> {
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(body).map_err(|_| self.foreign("the answer is not JSON"))
+    }
+
+    /// Returns the error for an address at which something else answers.
+    pub(crate) fn foreign(&self, why: &str) -> Exit {
+        Exit::new(Reason::Incomplete, format!("{} does not answer like a node: {why}", self.url()))
+            .with_remedy("pass the address of the public listener with --url, such as https://go.example")
+    }
+
+    fn unreachable(&self, method: &Method, why: &str) -> Exit {
+        let doubt = if *method == Method::GET { "" } else { "; the change may have been made, so look before a retry" };
+        Exit::new(Reason::Incomplete, format!("{} does not answer: {why}{doubt}", self.url()))
+            .with_remedy("check that the node runs, and that the address is right; --url and `carom login` set it")
+    }
+
+    fn refused(&self, answer: &NodeAnswer) -> Exit {
+        let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
+        let text = |name: &str| body.as_ref().and_then(|body| body.get(name)).and_then(Value::as_str);
+        let status = answer.status;
+        let Some(detail) = text("detail").or_else(|| text("title")) else {
+            return match status {
+                300..=399 => self.foreign(&format!("it redirects with status {status}")),
+                _ => self.foreign(&format!("the status is {status}, without a reason")),
+            };
+        };
+        let detail: String = plain(detail).chars().take(DETAIL_LEN_MAX).collect();
+        let (reason, remedy) = match status {
+            401 if self.access.key.is_none() => {
+                (Reason::Usage, "log in with `carom login`, or pass a file with an API key with --key-file")
+            }
+            401 => (
+                Reason::Usage,
+                "the key may be expired or revoked; `carom app add NAME` creates one, and `carom login` stores it",
+            ),
+            403 => (Reason::Usage, "use a key with more rights: `carom app add NAME --role ROLE` creates one"),
+            404 => (
+                Reason::Incomplete,
+                "`carom link list` shows the links of this key; --domain names the domain of a code, if it has several",
+            ),
+            400 | 409 | 410 | 413 | 415 | 422 => (Reason::Usage, "correct what the message names"),
+            429 => (Reason::Incomplete, "wait a moment, and try again"),
+            _ => (Reason::Incomplete, "try again in a moment; `carom status` and the log of the node show more"),
+        };
+        Exit::new(reason, detail).with_remedy(remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16, body: &str, key: Option<&str>) -> Exit {
+        let access = NodeAccess { url: "https://go.example".to_owned(), key: key.map(str::to_owned) };
+        NodeApi::new(access).refused(&NodeAnswer { status, retry_after: None, body: body.into() })
+    }
+
+    #[test]
+    fn problems_of_the_api_become_errors_with_a_remedy() {
+        let problem = r#"{"title": "Invalid data", "detail": "maxVisits is \u001b[1mwrong"}"#;
+        let exit = refused(400, problem, None);
+        assert_eq!((exit.reason, &*exit.what), (Reason::Usage, "maxVisits is [1mwrong"));
+        assert!(refused(401, problem, None).remedy().contains("carom login"));
+        assert!(refused(401, problem, Some("k")).remedy().contains("expired"));
+        assert!(refused(403, problem, Some("k")).remedy().contains("--role"));
+        assert_eq!(refused(404, problem, None).reason, Reason::Incomplete);
+        assert_eq!(refused(503, problem, None).reason, Reason::Incomplete);
+        let long = refused(400, &format!("{{\"detail\": \"{}\"}}", "x".repeat(10_000)), None);
+        assert_eq!(long.what.len(), DETAIL_LEN_MAX);
+    }
+
+    #[test]
+    fn other_servers_are_named_as_such() {
+        for (status, body) in [(404, "<html>"), (301, ""), (200, "[]")] {
+            let exit = refused(status, body, Some("geheim"));
+            assert!(exit.what.contains("does not answer like a node"), "{exit}");
+            assert!(!exit.to_string().contains("geheim"));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `carom login` and `carom logout`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::support::api_client::{ApiClient, new_key};
+use crate::support::cli_user::CliUser;
+use crate::support::node::{Setup, free_address};
+use crate::support::openapi::is_described;
+
+const API_KEY: &str = "/rest/v3/api-key";
+
+#[test]
+fn api_tells_what_a_key_may_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::new(folder.path());
+    let node = setup.start();
+    let open = node.wire().get(API_KEY);
+    is_described(&node, "get", API_KEY, &open);
+    let all = json!({"apiKey": {"required": false, "app": null, "role": "admin", "domains": null}});
+    assert_eq!(open.json(), all);
+    let setup = node.terminate();
+    let key = new_key(&setup, "shop", "read");
+    let node = setup.start();
+    let reply = ApiClient::new(&node, &key).get(API_KEY);
+    is_described(&node, "get", API_KEY, &reply);
+    let own = json!({"apiKey": {"required": true, "app": "shop", "role": "read", "domains": null}});
+    assert_eq!(reply.json(), own);
+    node.wire().get(API_KEY).problem(401, "/missing-authentication");
+    node.terminate();
+}
+
+#[test]
+fn login_checks_and_stores_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::new(folder.path()).over_kernel();
+    let key = new_key(&setup, "shop", "write-own");
+    let node = setup.start();
+    let user = CliUser::new();
+    let url = node.url("");
+    let file = user.file("key", &format!("{key}\n"));
+    let file = file.to_str().unwrap();
+    // Without a key and without a terminal, nobody can be asked.
+    user.refused(&["login", &url], 2, &["error: ", "requires an API key", "hint: ", "--key-file"]);
+    let wrong = user.file("wrong", "carom_wrong");
+    user.refused(&["login", &url, "--key-file", wrong.to_str().unwrap()], 2, &["API key"]);
+    let profile = user.home().join(".config/carom/profile.json");
+    assert!(!profile.exists(), "a login that failed was stored");
+    let out = user.done(&["login", &url, "--key-file", file]);
+    assert!(out.contains("as shop with the role write-own") && !out.contains(&key), "{out}");
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&profile), mode(profile.parent().unwrap())), (0o600, 0o700));
+    let stored: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
+    assert_eq!(stored, json!({"url": url, "key": key, "plainHttp": false}));
+    // The address of the last login is the default, and standard input works in place of a file.
+    let again = user.run_with_input(&["login", "--key-file", "-"], &key);
+    assert!(again.code == 0 && again.out.contains("write-own"), "{again:?}");
+    assert!(user.done(&["logout"]).contains(&url));
+    assert!(!profile.exists());
+    assert!(user.done(&["logout"]).contains("no login"));
+    node.terminate();
+}
+
+#[test]
+fn login_needs_no_key_while_none_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).over_kernel().start();
+    let user = CliUser::new().env("CAROM_URL", &node.url("/"));
+    assert!(user.done(&["login"]).contains("without a key"));
+    node.terminate();
+    user.refused(&["login"], 1, &["does not answer", "check that the node runs"]);
+}
+
+#[test]
+fn login_keeps_keys_off_plain_http() {
+    let user = CliUser::new();
+    let key = user.file("key", "geheim");
+    let key = key.to_str().unwrap();
+    let url = "http://carom.invalid";
+    user.refused(&["login", url, "--key-file", key], 2, &["carom.invalid unencrypted", "--plain-http"]);
+    // With consent, the name is looked up, and does not exist.
+    let agreed = user.run(&["login", url, "--key-file", key, "--plain-http"]);
+    assert!(agreed.code == 1 && agreed.err.contains("does not answer") && !agreed.err.contains("geheim"), "{agreed:?}");
+    user.refused(&["login", "ftp://go.example"], 2, &["expected http or https"]);
+    let nobody = format!("http://{}", free_address());
+    user.refused(&["login", &nobody], 1, &[&nobody]);
+}
