@@ -3,16 +3,17 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::commands::{app, backup, import, login, offline, status};
+use carom::commands::{app, backup, import, link, login, offline, status, terminal};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
 
 fn main() -> ExitCode {
-    let command = Cli::read().command;
+    let Cli { command, colour } = Cli::read();
+    terminal::set_colours(colour);
     // Commands that a person uses on any machine have no log of a node to write to.
-    let is_client = matches!(command, Command::Login(_) | Command::Logout);
+    let is_client = matches!(command, Command::Link(_) | Command::Login(_) | Command::Logout);
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(&place),
+        Command::Link(command) => link::run(&command),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
     };

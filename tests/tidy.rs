@@ -35,7 +35,7 @@ const RELEASE_ENTRIES_MAX: usize = 25;
 const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["commands", "node", "startup"]),
     ("node", &["api", "bridge", "core", "pages", "services", "startup"]),
-    ("commands", &["bridge", "services", "startup"]),
+    ("commands", &["bridge", "pages", "services", "startup"]),
     ("startup", &["pages", "services"]),
     ("core", &["bridge", "pages"]),
     ("api", &["bridge", "pages"]),

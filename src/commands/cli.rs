@@ -6,18 +6,23 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::moving::shorteners::Shortener;
 use carom_settings::Flags;
 
 mod api;
 mod keys;
+mod link;
 mod texts;
 
 pub use self::api::{ApiPlace, LoginArgs};
 use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
+pub use self::link::{
+    ClearedField, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkOrder,
+    LinkPlace, LinkShowArgs, LinkStatsArgs, ListedState,
+};
 
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
@@ -26,6 +31,21 @@ pub struct Cli {
     /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
+    /// Colours in the output; auto means at a terminal, unless NO_COLOR is set
+    #[arg(long = "color", value_name = "WHEN", value_enum, global = true, default_value_t = ColourMode::Auto)]
+    pub colour: ColourMode,
+}
+
+/// Whether output has colours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[repr(u8)]
+pub enum ColourMode {
+    /// At a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Also in files and pipes.
+    Always,
+    /// Without colours.
+    Never,
 }
 
 /// The subcommands of `carom`.
@@ -99,6 +119,9 @@ pub enum Command {
     /// Generate or identify a code secret, from which short codes are generated.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Create, list, show, change and delete links of a node.
+    #[command(subcommand, after_help = texts::HINT, after_long_help = texts::LINKS)]
+    Link(LinkCommand),
     /// Log in to a node, for the commands that use its API.
     #[command(after_help = texts::HINT, after_long_help = texts::LOGIN)]
     Login(LoginArgs),

@@ -155,6 +155,18 @@ impl NodeApi {
     }
 }
 
+/// Escapes a text for a segment of a path, or for a value of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for &byte in text.as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,5 +197,10 @@ mod tests {
             assert!(exit.what.contains("does not answer like a node"), "{exit}");
             assert!(!exit.to_string().contains("geheim"));
         }
+    }
+
+    #[test]
+    fn texts_are_escaped() {
+        assert_eq!(escaped("a b/\u{e9}+?"), "a%20b%2F%C3%A9%2B%3F");
     }
 }

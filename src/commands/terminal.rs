@@ -1,8 +1,21 @@
-//! Commands and people at a terminal: questions, and texts that a terminal must not interpret.
+//! Commands and people at a terminal: its width and colours, questions, and texts that a terminal must not interpret.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::Value;
+
+use super::cli::ColourMode;
+
+/// Narrowest width that texts are fitted to, in columns: below it, the terminal breaks lines.
+const WIDTH_MIN: usize = 40;
+
+/// Longest answer to a question, in bytes.
+const REPLY_LEN_MAX: u64 = 64;
+
+/// The choice of `--color`, as its number.
+static COLOURS: AtomicU8 = AtomicU8::new(ColourMode::Auto as u8);
 
 /// Longest secret that a prompt accepts, in bytes.
 const SECRET_LEN_MAX: usize = 1_024;
@@ -10,6 +23,62 @@ const SECRET_LEN_MAX: usize = 1_024;
 /// Returns the text without control characters, which a terminal would interpret.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Returns JSON for people and programs, in which no control character is left that a terminal would interpret.
+pub(crate) fn json_text(value: &Value) -> String {
+    let mut text = String::new();
+    for c in format!("{value:#}\n").chars() {
+        // Within strings only; JSON has an escape for each.
+        if c.is_control() && c != '\n' { text.push_str(&format!("\\u{:04x}", u32::from(c))) } else { text.push(c) }
+    }
+    text
+}
+
+/// Returns the width of standard output in columns; `None` if it is not a terminal, where nothing is to be cut.
+pub(crate) fn width() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let columns = tcgetwinsize(&out).map_or(0, |size| size.ws_col);
+    Some(if columns == 0 { 80 } else { usize::from(columns).max(WIDTH_MIN) })
+}
+
+/// Returns the text cut to a width in characters, with an ellipsis in place of what is missing.
+pub(crate) fn fitted(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// Sets whether output has colours, for the whole process.
+pub fn set_colours(mode: ColourMode) {
+    COLOURS.store(mode as u8, Ordering::Relaxed);
+}
+
+/// True if standard output gets colours: as `--color` says, and by default at a terminal without `NO_COLOR`.
+pub(crate) fn has_colours() -> bool {
+    match COLOURS.load(Ordering::Relaxed) {
+        mode if mode == ColourMode::Always as u8 => true,
+        mode if mode == ColourMode::Never as u8 => false,
+        _ => {
+            let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+            io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+        }
+    }
+}
+
+/// Asks a question that can be answered with yes. Returns false for every other answer.
+pub(crate) fn confirms(question: &str) -> bool {
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    let mut reply = String::new();
+    let read = io::stdin().lock().take(REPLY_LEN_MAX).read_line(&mut reply);
+    read.is_ok() && matches!(reply.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 /// Writes a message to standard error. A closed standard error is not an error.
@@ -78,8 +147,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_removed() {
+    fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(plain("a\u{1b}[31mb\n"), "a[31mb");
+        let value = serde_json::json!({"title": "a\u{1b}b\u{9b}c\nd"});
+        let text = json_text(&value);
+        assert!(!text.trim_end().replace('\n', "").contains(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn texts_are_cut_to_the_width() {
+        assert_eq!(fitted("short", 5), "short");
+        assert_eq!(fitted("größere", 4), "grö…");
+    }
+
+    #[test]
+    fn colours_follow_the_choice() {
+        set_colours(ColourMode::Always);
+        assert!(has_colours());
+        set_colours(ColourMode::Never);
+        assert!(!has_colours());
+        set_colours(ColourMode::Auto);
     }
 
     #[test]

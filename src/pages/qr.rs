@@ -133,6 +133,32 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Draws a text for a terminal, two rows of modules in each line; `None` if it is too long for a QR code. With colours,
+/// the code is black on white. Without, light modules are drawn, since most terminals write bright on dark.
+pub fn terminal(text: &str, has_colours: bool) -> Option<String> {
+    let grid = Grid::of(text, Correction::Low)?;
+    let side = grid.modules + 2 * QUIET_MODULES;
+    let within = |at: u32| at.checked_sub(QUIET_MODULES).filter(|at| *at < grid.modules);
+    let is_light = |x: u32, y: u32| match (within(x), within(y)) {
+        (Some(x), Some(y)) => !grid.is_dark(x, y),
+        _ => y < side,
+    };
+    let mut drawn = String::new();
+    for y in (0..side).step_by(2) {
+        drawn.push_str(if has_colours { "\x1b[97;40m" } else { "" });
+        for x in 0..side {
+            drawn.push(match (is_light(x, y), is_light(x, y + 1)) {
+                (true, true) => '█',
+                (true, false) => '▀',
+                (false, true) => '▄',
+                (false, false) => ' ',
+            });
+        }
+        drawn.push_str(if has_colours { "\x1b[0m\n" } else { "\n" });
+    }
+    Some(drawn)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +226,23 @@ mod tests {
             svg(&"x".repeat(3_000), drawing(300, None)).is_none()
                 && png(&"x".repeat(3_000), drawing(300, None)).is_none()
         );
+    }
+
+    #[test]
+    fn a_terminal_shows_every_module() {
+        let text = terminal(URL, false).unwrap();
+        let lines: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
+        // Version 2 has 25 modules; with four of white on each side, the last line has a single row of modules.
+        assert_eq!((lines.len(), lines[0].len()), (17, 33));
+        assert!(lines[0].iter().chain(&lines[1]).all(|c| *c == '█'), "a margin of two lines:\n{text}");
+        assert!(lines[16].iter().all(|c| *c == '▀'), "{text}");
+        let grid = Grid::of(URL, Correction::Low).unwrap();
+        for (x, y) in [(0_u32, 0_u32), (7, 7), (12, 13), (24, 24)] {
+            let (at, upper) = (lines[(y as usize + 4) / 2][x as usize + 4], (y + 4).is_multiple_of(2));
+            let is_light = at == '█' || at == if upper { '▀' } else { '▄' };
+            assert_eq!(is_light, !grid.is_dark(x, y), "{x} {y}:\n{text}");
+        }
+        assert!(terminal(URL, true).unwrap().starts_with("\u{1b}[97;40m"));
+        assert_eq!(terminal(&"x".repeat(5_000), true), None);
     }
 }

@@ -23,8 +23,7 @@ Examples:
   (umask 077; carom key new > space.key)  generate a code secret for the nodes of a fleet
 
 Create a first link:
-  curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
-    http://127.0.0.1:8080/rest/v3/short-urls
+  carom link create https://example.org/
 
 `carom serve --help` lists all settings. The documentation lists the exit codes and their reasons.";
 
@@ -58,6 +57,17 @@ carom checks every record first; a damaged backup is rejected, and nothing is wr
 that the old node may have issued after the backup, so that no code is issued twice.
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
+
+/// Help on links.
+pub(super) const LINKS: &str = "\
+Without a login, the commands use the node on this machine, http://127.0.0.1:8080. `carom login` sets another one.
+
+Examples:
+  carom link create https://example.com/sale --slug summer --tag sale --valid-until 30d --qr
+  carom link list sale --order visits
+  carom link edit summer --destination https://example.com/new --clear valid-until
+  carom link stats https://go.example/summer --since 7d
+  url=$(carom link create https://example.com/)";
 
 /// Help on logins.
 pub(super) const LOGIN: &str = "\

@@ -5,6 +5,7 @@ mod admin;
 mod alarms;
 mod backup;
 mod deploy;
+mod link;
 mod login;
 mod metrics;
 mod package;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::node::CAROM;
@@ -71,6 +72,12 @@ impl CliUser {
         let ran = self.run(arguments);
         assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
         ran.out
+    }
+
+    /// Runs `carom`, which must succeed and print JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.done(arguments);
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 
     /// Runs `carom`, which must end with that code and say these words.
