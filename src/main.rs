@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
+use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs, manual};
 use carom::commands::{app, backup, import, link, login, offline, status, terminal};
 use carom::node;
 use carom::startup::logging;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let Cli { command, colour } = Cli::read();
     terminal::set_colours(colour);
     // Commands that a person uses on any machine have no log of a node to write to.
-    let is_client = matches!(command, Command::Link(_) | Command::Login(_) | Command::Logout);
+    let is_client = matches!(command, Command::Link(_) | Command::Login(_) | Command::Logout | Command::Man { .. });
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
@@ -31,6 +31,11 @@ fn main() -> ExitCode {
         Command::Link(command) => link::run(&command),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
+        Command::Completions { shell } => {
+            manual::completions(shell);
+            Ok(())
+        }
+        Command::Man { dir } => manual::man(&dir),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -74,6 +74,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("httparse", &["crates/http/src/head.rs", "loadgen/"]),
     ("toml", &["crates/settings/src/file.rs", "crates/settings/src/registry/shown.rs"]),
     ("clap", &["src/commands/cli.rs", "src/commands/cli/", "loadgen/", "bench/"]),
+    ("clap_complete", &["src/commands/cli/manual.rs"]),
+    ("clap_mangen", &["src/commands/cli/manual.rs"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value/", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),
     (

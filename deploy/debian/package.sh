@@ -104,7 +104,7 @@ read_version() {
     [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || fail "Cargo.toml has an unusable version: '$version'"
     # A package whose binary has another version would mislead everyone who debugs it.
     local said
-    said=$("$binary" --version) || fail "cannot run $binary"
+    said=$("$binary" -V) || fail "cannot run $binary"
     [[ $said == "carom $version" ]] || fail "$binary is '$said', but Cargo.toml has version $version"
     # Debian sorts 1.0.0~rc.1 before 1.0.0, as Cargo does with 1.0.0-rc.1.
     version=${version/-/\~}
@@ -227,6 +227,20 @@ put_documents() {
     if [[ -z $loadgen ]]; then sed -i '/carom-loadgen/d' "$stage/usr/share/lintian/overrides/carom"; fi
 }
 
+# Installs completions and man pages, which the binary writes itself.
+put_generated() {
+    local pair page
+    for pair in bash:bash-completion/completions/carom zsh:zsh/vendor-completions/_carom \
+        fish:fish/vendor_completions.d/carom.fish; do
+        "$binary" completions "${pair%%:*}" >"$work/completions" || fail "$binary has no completions for ${pair%%:*}"
+        put 0644 "$work/completions" "usr/share/${pair#*:}"
+    done
+    "$binary" man "$work/man" >"$work/man.log" || fail "$binary has no man pages"
+    # -n: without name and time, which would differ.
+    gzip -9 -n "$work/man/"*.1
+    for page in "$work/man/"*.1.gz; do put 0644 "$page" "usr/share/man/man1/${page##*/}"; done
+}
+
 # Installs example configurations of balancers, Redis, monitoring and containers.
 put_examples() {
     local folder file
@@ -292,6 +306,7 @@ put_programs
 read_depends "$stage"/usr/bin/*
 put_settings
 put_documents
+put_generated
 put_examples
 put_control
 pack

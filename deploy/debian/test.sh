@@ -182,6 +182,10 @@ expect_file() { # PATH WHAT
 check_installed() {
     expect_file /usr/bin/carom 'regular file root:root 755'
     expect_file /usr/sbin/carom-affinity 'regular file root:root 755'
+    expect_file /usr/share/man/man1/carom-serve.1.gz 'regular file root:root 644'
+    expect_file /usr/share/bash-completion/completions/carom 'regular file root:root 644'
+    expect_file /usr/share/zsh/vendor-completions/_carom 'regular file root:root 644'
+    expect_file /usr/share/fish/vendor_completions.d/carom.fish 'regular file root:root 644'
     expect_file /etc/carom 'directory root:carom 750'
     expect_file /etc/carom/carom.toml 'regular file root:carom 640'
     expect_file /var/lib/carom 'directory carom:carom 700'

@@ -14,6 +14,7 @@ use carom_settings::Flags;
 mod api;
 mod keys;
 mod link;
+pub mod manual;
 mod texts;
 
 pub use self::api::{ApiPlace, LoginArgs};
@@ -26,7 +27,7 @@ pub use self::link::{
 
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
-#[command(name = "carom", version, arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]
+#[command(name = "carom", version, long_version = texts::version(), arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]
 pub struct Cli {
     /// Subcommand.
     #[command(subcommand)]
@@ -127,6 +128,30 @@ pub enum Command {
     Login(LoginArgs),
     /// Log out: forget the node and its API key.
     Logout,
+    /// Print completions for a shell.
+    #[command(after_help = texts::HINT, after_long_help = texts::COMPLETIONS)]
+    Completions {
+        /// Shell
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: CompletionShell,
+    },
+    /// Write a man page for each command.
+    Man {
+        /// Directory for the pages; created if it does not exist
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+}
+
+/// A shell that carom has completions for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum CompletionShell {
+    /// Bourne Again Shell.
+    Bash,
+    /// Z shell.
+    Zsh,
+    /// Friendly interactive shell.
+    Fish,
 }
 
 /// Options of `carom import`.
@@ -312,6 +337,11 @@ mod tests {
         Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|error| error.kind())
     }
 
+    /// A help without its line breaks, which depend on the width.
+    fn unwrapped(help: &clap::builder::StyledStr) -> String {
+        help.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
@@ -347,7 +377,7 @@ mod tests {
         flags.retain(|flag| flag != "--config");
         let known: Vec<&str> = SETTINGS.iter().filter_map(|setting| setting.flag).collect();
         assert_eq!(flags, known);
-        let help = serve.render_long_help().to_string();
+        let help = unwrapped(&serve.render_long_help());
         for setting in &SETTINGS {
             assert!(help.contains(setting.env), "{}", setting.env);
         }
@@ -378,7 +408,7 @@ mod tests {
     fn the_admin_listener_is_described_with_all_that_it_serves() {
         let setting = SETTINGS.iter().find(|setting| setting.name == "admin_listen").unwrap();
         let mut command = Cli::command();
-        let help = command.find_subcommand_mut("serve").unwrap().render_help().to_string();
+        let help = unwrapped(&command.find_subcommand_mut("serve").unwrap().render_help());
         for part in ["console", "metrics", "status", "key", "ever expose it publicly"] {
             assert!(setting.doc.contains(part) && help.contains(part), "{part}");
         }
@@ -452,5 +482,15 @@ mod tests {
         let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
         assert_eq!(error.exit_code(), i32::from(carom_settings::exit::Reason::Usage.code()));
         assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn versions_are_short_and_long() {
+        let printed = |flag: &str| Cli::try_parse_from(["carom", flag]).unwrap_err().to_string();
+        let short = concat!("carom ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(printed("-V"), short);
+        let long = printed("--version");
+        let names: Vec<&str> = long.lines().skip(1).filter_map(|line| line.split(':').next()).collect();
+        assert!(long.starts_with(short) && names == ["commit", "date", "target"], "{long}");
     }
 }

@@ -84,7 +84,7 @@ expect_link() {
         '{host: $host, code: $code, status: (if $status == "" then null else $status | tonumber end),
           location: (if $location == "" then null else $location end), record: $record}'
 }
-version=$("$carom" --version | awk '{ print $2 }')
+version=$("$carom" -V | awk '{ print $2 }')
 for code in "${codes[@]}"; do visit_once carom.test "$code"; done
 for code in "${domain_codes[@]}"; do visit_once go.test "$code"; done
 sleep 3

@@ -5,7 +5,7 @@ set -euo pipefail
 
 carom=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-version=$("$carom" --version | awk '{ print $2 }')
+version=$("$carom" -V | awk '{ print $2 }')
 work=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" || true; wait; rm -rf "$work"' EXIT

@@ -17,20 +17,18 @@ Examples:
   carom check-config /etc/carom.toml      report all mistakes, or print the effective settings
   carom status                            show the node on this machine
   carom app add shop                      create an API key
+  carom link create https://example.org/  create a link on the node of `carom login`
   carom backup /backups/today             back up a running node; see also `verify` and `restore`
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
   (umask 077; carom key new > space.key)  generate a code secret for the nodes of a fleet
 
-Create a first link:
-  carom link create https://example.org/
-
 `carom serve --help` lists all settings. The documentation lists the exit codes and their reasons.";
 
 /// Help on API keys.
 pub(super) const APPS: &str = "\
-A running node applies each change within a second, and so do the other nodes of its fleet.
-Once a key exists, the API requires one:
+A running node applies each change within a second, and so do the other nodes of its fleet. Once a key exists, the API \
+requires one:
   curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
 
 Roles, each including the rights of those above it:
@@ -41,7 +39,7 @@ Roles, each including the rights of those above it:
 
 /// Help on backups.
 pub(super) const BACKUP: &str = "\
-A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains
+A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains \
 links, visits (except those of the last minutes), API keys and the code secret. Protect it like the data directory.
 
 Run the command as the user that runs the node. A running node sends its data through control.sock in the data directory:
@@ -53,8 +51,8 @@ code secret. It keeps everything else, and every backup if the store is damaged:
 
 /// Help on restores.
 pub(super) const RESTORE: &str = "\
-carom checks every record first; a damaged backup is rejected, and nothing is written. The restored node skips short codes
-that the old node may have issued after the backup, so that no code is issued twice.
+carom checks every record first; a damaged backup is rejected, and nothing is written. The restored node skips short \
+codes that the old node may have issued after the backup, so that no code is issued twice.
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
 
@@ -71,8 +69,8 @@ Examples:
 
 /// Help on logins.
 pub(super) const LOGIN: &str = "\
-The address and the key are stored in ~/.config/carom/profile.json (or below XDG_CONFIG_HOME), which only you can read.
-Without --key-file, carom asks for the key if the node requires one. A key is never an argument: other users of the
+The address and the key are stored in ~/.config/carom/profile.json (or below XDG_CONFIG_HOME), which only you can read. \
+Without --key-file, carom asks for the key if the node requires one. A key is never an argument: other users of the \
 machine can read those.
 
 CAROM_URL and CAROM_KEY_FILE, or --url and --key-file, take precedence over the profile:
@@ -81,9 +79,9 @@ CAROM_URL and CAROM_KEY_FILE, or --url and --key-file, take precedence over the 
 /// The format of imports and exports.
 pub(super) const NDJSON: &str = "\
 Format of each line:
-  {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
+  {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\"}
 
-The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged.
+The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged. \
 If the code secret is not in the data directory, CAROM_SPACE_KEY or CAROM_SPACE_KEY_FILE provides it.";
 
 /// Returns the help on imports.
@@ -93,7 +91,7 @@ pub(super) fn import() -> String {
 {NDJSON}
 
 Links of other shorteners keep slugs, domains, dates, titles, tags, limits and visit counts:
-  carom import --data-dir DIR --from shlink --url https://s.example --key-file shlink.key --dry-run
+  carom import --data-dir DIR --from shlink --url https://s.example --key-file s.key --dry-run
   carom import --data-dir DIR --from yourls yourls.sql --report rejected.ndjson
   carom import --data-dir DIR --from bitly --key-file bitly.token --map-domain bit.ly=DEFAULT
   carom import --data-dir DIR --from kutt --url https://kutt.example --key-file kutt.key
@@ -106,6 +104,26 @@ Links of other shorteners keep slugs, domains, dates, titles, tags, limits and v
 A repeated import takes no link twice, so an import that was interrupted can be run again."
     )
 }
+
+/// Returns the version with what identifies the build: the commit, its date, and the target.
+pub(super) fn version() -> String {
+    // Empty if the build script found no commit.
+    let known = |text: &'static str| if text.is_empty() { "unknown" } else { text };
+    format!(
+        "{}\ncommit: {}\ndate:   {}\ntarget: {}",
+        env!("CARGO_PKG_VERSION"),
+        known(env!("CAROM_COMMIT")),
+        known(env!("CAROM_COMMIT_DATE")),
+        env!("CAROM_TARGET"),
+    )
+}
+
+/// Help on completions.
+pub(super) const COMPLETIONS: &str = "\
+The Debian package installs completions for all three shells. For one user:
+  carom completions bash > ~/.local/share/bash-completion/completions/carom
+  carom completions zsh > ~/.zfunc/_carom          with fpath+=~/.zfunc before compinit in ~/.zshrc
+  carom completions fish > ~/.config/fish/completions/carom.fish";
 
 /// Returns a pointer from the short help to all settings.
 pub(super) fn settings_hint() -> String {
