@@ -8,6 +8,7 @@
 pub mod app;
 pub mod backup;
 pub mod cli;
+pub mod config;
 pub mod data;
 pub mod import;
 mod import_online;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, import, link, login, offline, status, terminal};
+use carom::commands::{app, backup, config, import, link, login, offline, status, terminal};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     let is_client = matches!(command, Command::Link(_) | Command::Login(_) | Command::Logout | Command::Man { .. });
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
-        Command::CheckConfig { file } => offline::check_config(file.as_deref()),
+        Command::Config(command) => config::run(&command),
+        Command::CheckConfig { file } => config::check_config(file.as_deref()),
         Command::Import(arguments) => import::run(arguments),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
         Command::Status(arguments) => status::status(&arguments),

@@ -200,7 +200,7 @@ check_installed() {
     [[ ! -e $system/etc/systemd/system/sockets.target.wants/carom.socket ]] || fail 'the sockets are enabled'
     [[ ! -e $system/etc/systemd/system/timers.target.wants/carom-backup.timer ]] || fail 'the backups are enabled'
     # Only carom can read its settings.
-    as_carom carom check-config /etc/carom/carom.toml >/dev/null || fail 'carom cannot read its settings'
+    as_carom carom config check /etc/carom/carom.toml >/dev/null || fail 'carom cannot read its settings'
     if inside setpriv --reuid nobody --regid nogroup --clear-groups cat /etc/carom/carom.toml >/dev/null 2>&1; then
         fail 'every user can read the settings'
     fi

@@ -2,7 +2,6 @@
 //!
 //! On wrong usage, clap ends the process with status 2, the number of [`carom_settings::exit::Reason::Usage`].
 
-use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -12,6 +11,8 @@ use crate::commands::moving::shorteners::Shortener;
 use carom_settings::Flags;
 
 mod api;
+mod config;
+mod files;
 mod keys;
 mod link;
 pub mod manual;
@@ -19,6 +20,8 @@ mod texts;
 
 pub use self::api::{ApiPlace, LoginArgs};
 use self::keys::rate;
+pub use self::config::{ConfigCommand, ConfigPlace};
+pub use self::files::FileOrStdio;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
 pub use self::link::{
     ClearedField, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkOrder,
@@ -54,8 +57,11 @@ pub enum ColourMode {
 pub enum Command {
     /// Serve redirects and the REST API until SIGTERM or SIGINT.
     Serve(ServeArgs),
-    /// Check the settings and print the effective ones, each with its source.
-    #[command(name = "check-config", after_help = texts::settings_hint(), after_long_help = texts::settings())]
+    /// Check, show or create settings.
+    #[command(subcommand, after_help = texts::settings_hint(), after_long_help = texts::settings())]
+    Config(ConfigCommand),
+    /// Former name of `carom config check`; also prints the effective settings.
+    #[command(name = "check-config", hide = true)]
     CheckConfig {
         /// Settings file; without it, only environment variables are checked.
         file: Option<PathBuf>,
@@ -283,25 +289,10 @@ pub struct AdminPlace {
     pub config: Option<PathBuf>,
 }
 
-/// A file, or the standard stream that `-` stands for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FileOrStdio {
-    /// Standard input or output.
-    Standard,
-    /// A file.
-    File(PathBuf),
-}
-
 impl Cli {
     /// Parses the command line of this process. Ends the process on wrong usage, or after printing the help.
     pub fn read() -> Cli {
         Cli::parse()
-    }
-}
-
-impl From<OsString> for FileOrStdio {
-    fn from(name: OsString) -> FileOrStdio {
-        if name == "-" { FileOrStdio::Standard } else { FileOrStdio::File(PathBuf::from(name)) }
     }
 }
 

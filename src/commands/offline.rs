@@ -1,4 +1,4 @@
-//! The commands that work without a running node: export, keys, and the check of settings.
+//! The commands that work without a running node: export and keys.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -6,14 +6,11 @@ use std::path::Path;
 
 use crate::commands::cli::{FileOrStdio, KeyPlace};
 use crate::services::readers::export::{self, ExportError};
-use crate::startup::bypass;
 use crate::startup::code_secret;
-use crate::startup::data_dir::{api_keys, lock, open_store, store_exit};
-use crate::startup::files;
+use crate::startup::data_dir::{lock, open_store, store_exit};
 use crate::startup::logging;
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
-use carom_xdp::preflight::{Finding, FindingSeverity, FindingSubject};
+use carom_settings::{Flags, LogFormat, Settings, environment};
 
 /// Exports every link of a data directory.
 ///
@@ -59,70 +56,6 @@ pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
         .ok_or_else(|| Exit::new(Reason::CodeSecret, format!("{} does not exist", path.display())))?;
     print(&format!("{}\n", key.fingerprint()));
     Ok(())
-}
-
-/// Checks the settings and prints the effective ones.
-///
-/// # Errors
-/// Every mistake in the settings, and what keeps this machine from a kernel bypass that they require.
-pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
-    let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
-    for Warning(warning) in warnings {
-        let _ = writeln!(io::stderr(), "warning: {warning}");
-    }
-    if !api_keys(&settings.data_dir)?.had_keys() && settings.fleet.redis.is_none() {
-        settings.may_go_without_keys()?;
-    }
-    let mistakes = files::mistakes(&settings);
-    if let Some(first) = mistakes.first() {
-        let all: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.what).collect();
-        return Err(Exit::new(first.reason, all.join("\n")));
-    }
-    check_bypass(&settings)?;
-    print(&settings.describe());
-    Ok(())
-}
-
-/// Prints the obstacles to kernel bypass on this machine, each with its remedy.
-///
-/// # Errors
-/// [`Reason::Bypass`] if bypass is required, and the machine or the interface cannot have it. The rights of this
-/// process and an attached program are no errors: the service may have other rights, and the program may be its own.
-fn check_bypass(settings: &Settings) -> Result<(), Exit> {
-    let Some(plan) = bypass::plan(settings) else { return Ok(()) };
-    let found = bypass::findings(&plan)
-        .map_err(|error| Exit::new(Reason::Bypass, format!("the capabilities of this process are unknown: {error}")))?;
-    let mut obstacles = Vec::new();
-    for Finding { severity, subject, problem, remedy } in found {
-        let text = if remedy.is_empty() { problem } else { format!("{problem}; {remedy}") };
-        let _ = match (severity, subject) {
-            (FindingSeverity::Error, FindingSubject::Machine) if settings.bypass.is_required => {
-                obstacles.push(text);
-                Ok(())
-            }
-            (FindingSeverity::Error, FindingSubject::Process) => {
-                writeln!(
-                    io::stderr(),
-                    "warning: kernel bypass: {text} (of this command; the service has its own rights)"
-                )
-            }
-            (FindingSeverity::Error, FindingSubject::Program) => {
-                writeln!(io::stderr(), "warning: kernel bypass: {text} (unless it is that of a running carom)")
-            }
-            (FindingSeverity::Error, FindingSubject::Machine) => {
-                writeln!(io::stderr(), "warning: kernel bypass is not possible: {text}")
-            }
-            (FindingSeverity::Warning, _) => writeln!(io::stderr(), "warning: kernel bypass: {text}"),
-            (FindingSeverity::Note, _) => writeln!(io::stderr(), "note: kernel bypass: {text}"),
-        };
-    }
-    if obstacles.is_empty() {
-        return Ok(());
-    }
-    Err(Exit::new(
-        Reason::Bypass,
-        format!("kernel bypass on {} is not possible: {}", plan.interface, obstacles.join(". ")),
-    ))
 }
 
 /// Loads the settings of a command without listeners: an optional data directory from the command line, the rest from

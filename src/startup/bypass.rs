@@ -1,4 +1,4 @@
-//! The checks of kernel bypass, for the start of a node and for `carom check-config`.
+//! The checks of kernel bypass, for the start of a node and for `carom config check`.
 
 use std::io;
 

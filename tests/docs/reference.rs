@@ -29,8 +29,8 @@ fn settings() -> String {
     let mut page = format!(
         "# Settings\n\n{GENERATED}\n\nEvery setting of carom, with its environment variable, flag, accepted values and \
          default. Source: `crates/settings/src/registry.rs`.\n\nA flag overrides an environment variable, which overrides the settings \
-         file (`--config FILE` or `CAROM_CONFIG`), which overrides the default. `carom check-config FILE` reports every \
-         mistake with its line, and prints the effective settings with the source of each. Unknown settings are refused. \
+         file (`--config FILE` or `CAROM_CONFIG`), which overrides the default. `carom config check FILE` reports every \
+         mistake with its line, and `carom config show FILE` prints the effective settings with the source of each. Unknown settings are refused. \
          Changes take effect after a restart.\n\nThe settings file is TOML. In environment variables, separate the items of a \
          list with commas.\n"
     );
@@ -65,7 +65,7 @@ fn command_line() -> String {
         root.get_subcommands().map(|command| (format!("carom {}", command.get_name()), command.clone())).collect();
     waiting.reverse();
     while let Some((name, command)) = waiting.pop() {
-        if command.get_name() == "help" {
+        if command.get_name() == "help" || command.is_hide_set() {
             continue;
         }
         page.push_str(&format!("\n## {name}\n\n{}\n", about(&command)));

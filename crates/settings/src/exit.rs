@@ -105,7 +105,7 @@ impl Reason {
         match self {
             Reason::Done => "nothing to do",
             Reason::Incomplete => "read the messages on standard error: each names the line or record, and the reason",
-            Reason::Usage => "correct the argument or setting; `carom check-config FILE` reports all mistakes at once",
+            Reason::Usage => "correct the argument or setting; `carom config check FILE` reports all mistakes at once",
             Reason::RingForbidden => {
                 "set `sysctl kernel.io_uring_disabled=0`, or allow the `io_uring_*` system calls in the container's \
                  seccomp profile"

@@ -112,7 +112,7 @@ impl Reader<'_> {
                 let known = SETTINGS.iter().filter(|setting| !setting.secret).map(|setting| setting.name);
                 let right = match suggest::nearest(name, known).or_else(|| moved(name)) {
                     Some(near) => format!("did you mean {near}?"),
-                    None => "`carom check-config` prints all settings".to_owned(),
+                    None => "`carom config show` prints all settings".to_owned(),
                 };
                 self.refuse(place, name, "is not a known setting".into(), right);
             }
@@ -209,12 +209,12 @@ mod tests {
         assert_eq!(
             messages(text),
             [
-                "c.toml:1: kangaroo: is not a known setting (`carom check-config` prints all settings)",
+                "c.toml:1: kangaroo: is not a known setting (`carom config show` prints all settings)",
                 "c.toml:2: lisen: is not a known setting (did you mean listen?)",
                 "c.toml:3: code_length: is not a known setting (did you mean links.code_length?)",
                 "c.toml:4: limits: is a table, not a value (write [limits] and its keys on separate lines)",
                 "c.toml:6: links.code_lenght: is not a known setting (did you mean links.code_length?)",
-                "c.toml:7: links.more: is not a known setting (`carom check-config` prints all settings)",
+                "c.toml:7: links.more: is not a known setting (`carom config show` prints all settings)",
             ]
         );
     }

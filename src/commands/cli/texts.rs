@@ -14,7 +14,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   carom serve                             try it: listens on 127.0.0.1:8080, data in ./carom-data
   carom serve --config /etc/carom.toml    serve with a settings file
-  carom check-config /etc/carom.toml      report all mistakes, or print the effective settings
+  carom config init                       write a settings file, carom.toml, to start from
+  carom config check /etc/carom.toml      report all mistakes in a settings file
   carom status                            show the node on this machine
   carom app add shop                      create an API key
   carom link create https://example.org/  create a link on the node of `carom login`

@@ -4,6 +4,7 @@ mod access_log;
 mod admin;
 mod alarms;
 mod backup;
+mod config;
 mod deploy;
 mod link;
 mod login;
