@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, config, import, link, login, offline, status, terminal};
+use carom::commands::{app, backup, config, doctor, import, link, login, offline, status, terminal};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -13,7 +13,10 @@ fn main() -> ExitCode {
     let Cli { command, colour } = Cli::read();
     terminal::set_colours(colour);
     // Commands that a person uses on any machine have no log of a node to write to.
-    let is_client = matches!(command, Command::Link(_) | Command::Login(_) | Command::Logout | Command::Man { .. });
+    let is_client = matches!(
+        command,
+        Command::Link(_) | Command::Login(_) | Command::Logout | Command::Doctor(_) | Command::Man { .. }
+    );
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::Config(command) => config::run(&command),
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Command::Link(command) => link::run(&command),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions { shell } => {
             manual::completions(shell);
             Ok(())

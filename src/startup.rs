@@ -12,3 +12,4 @@ pub mod domains;
 pub mod files;
 pub mod logging;
 pub mod preflight;
+pub(crate) mod redis;

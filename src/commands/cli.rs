@@ -134,6 +134,8 @@ pub enum Command {
     Login(LoginArgs),
     /// Log out: forget the node and its API key.
     Logout,
+    /// Check the machine, the settings and what is around a node, and say what to do.
+    Doctor(DoctorArgs),
     /// Print completions for a shell.
     #[command(after_help = texts::HINT, after_long_help = texts::COMPLETIONS)]
     Completions {
@@ -147,6 +149,17 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
+}
+
+/// Options of `carom doctor`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct DoctorArgs {
+    /// The data directory.
+    #[command(flatten)]
+    pub place: AppPlace,
+    /// JSON output.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A shell that carom has completions for.

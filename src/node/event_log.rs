@@ -10,7 +10,6 @@ use carom_settings::{AmqpUrl, Settings};
 use carom_tls::trust;
 
 use super::base::Base;
-use super::fleet::client_settings;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::api::{MercureHub, describe_link, describe_visit};
 use crate::bridge::ListQueues;
@@ -19,6 +18,7 @@ use crate::services::events::{
     self, BrokerAddress, EventSetup, MercureTerms, RabbitTerms, RedisStreamTerms, StartedEvents, WebhookTerms,
 };
 use crate::services::visits::VisitReader;
+use crate::startup::redis::client_settings;
 
 /// Shortest key of signatures in a file, in bytes.
 const SECRET_LEN_MIN: usize = 8;

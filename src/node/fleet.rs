@@ -18,17 +18,17 @@ use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
-use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
+use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, agreement};
 use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
+use crate::startup::redis::client_settings;
 use carom_model::replication::absence::GENERATED_LEN_MIN;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
-use carom_redis::{ClientSettings, SentinelSettings};
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{KeySource, RedisUrl, Secret, Settings, is_name};
+use carom_settings::{KeySource, Settings, is_name};
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -92,25 +92,6 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let client = client_settings(url, settings.fleet.password.as_ref(), settings.fleet.ca_file.clone());
     let (prefix, stream_len) = (settings.fleet.prefix.clone(), settings.fleet.stream_entries);
     Some(Arc::new(RedisSettings { client, prefix, stream_len }))
-}
-
-/// Returns how to reach and log in to the Redis servers of a URL. `password` is used if the URL has none.
-pub(super) fn client_settings(url: &RedisUrl, password: Option<&Secret>, ca_file: Option<PathBuf>) -> ClientSettings {
-    let password = url.password.clone().or_else(|| password.map(|secret| secret.0.clone()));
-    let sentinel = url.sentinel.as_ref().map(|sentinel| SentinelSettings {
-        service: sentinel.service.clone(),
-        username: sentinel.username.clone(),
-        password: sentinel.password.clone(),
-    });
-    ClientSettings {
-        sentinel,
-        seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
-        username: url.username.clone(),
-        password,
-        database: i64::from(url.database),
-        tls: url.tls,
-        ca_file,
-    }
 }
 
 /// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.

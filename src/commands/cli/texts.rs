@@ -16,6 +16,7 @@ Examples:
   carom serve --config /etc/carom.toml    serve with a settings file
   carom config init                       write a settings file, carom.toml, to start from
   carom config check /etc/carom.toml      report all mistakes in a settings file
+  carom doctor --config /etc/carom.toml   check the machine and the settings
   carom status                            show the node on this machine
   carom app add shop                      create an API key
   carom link create https://example.org/  create a link on the node of `carom login`

@@ -6,6 +6,7 @@ mod alarms;
 mod backup;
 mod config;
 mod deploy;
+mod doctor;
 mod link;
 mod login;
 mod metrics;

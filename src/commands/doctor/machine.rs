@@ -1,0 +1,226 @@
+//! Checks of the machine: kernel, limits, disk, interrupts and clock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::system::uname;
+
+use super::finding::Finding;
+use crate::startup::preflight;
+use carom_settings::Settings;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::readable;
+
+/// Writes whose sync is timed.
+const SYNCS: usize = 32;
+
+/// Bytes of a write whose sync is timed.
+const SYNC_LEN: usize = 4_096;
+
+/// Time of a sync from which on the disk is slow: a create waits for one, and often for two.
+const SYNC_SLOW: Duration = Duration::from_millis(10);
+
+/// Backlog that a machine with redirects should allow, as `60-carom.conf` of the package sets it.
+const BACKLOG: u64 = 65_535;
+
+/// An instant in the past, in milliseconds since 1970 UTC: 2026-01-01. A clock before it is wrong.
+const PAST_MS: u64 = 1_767_225_600_000;
+
+/// Checks the machine for a node with these settings.
+pub(super) fn findings(settings: &Settings) -> Vec<Finding> {
+    let cores = settings.cores.cpus.len();
+    let mut findings = vec![
+        Finding::of(preflight::ring().map(|()| kernel())),
+        Finding::of(preflight::locked_memory(cores).map(|()| "enough memory can be locked".to_owned())),
+        Finding::of(preflight::open_files(cores).map(|limit| format!("{} open files", readable::grouped(limit)))),
+    ];
+    findings.extend(data_dir(&settings.data_dir));
+    findings.push(backlog(fs::read_to_string("/proc/sys/net/core/somaxconn").ok().as_deref()));
+    findings.extend(interrupts(Path::new("/"), thread::available_parallelism().map_or(1, usize::from)));
+    findings.push(clock(unix_ms(), is_synchronised()));
+    findings
+}
+
+fn kernel() -> String {
+    format!("Linux {} with the io_uring operations that carom needs", uname().release().to_string_lossy())
+}
+
+/// Checks the data directory without creating it: `carom doctor` may run as another user than the node.
+fn data_dir(path: &Path) -> Vec<Finding> {
+    if !path.exists() {
+        let text = format!("the data directory {} does not exist yet", path.display());
+        return vec![Finding::warning(text, "`carom serve` creates it; or pass --data-dir or --config")];
+    }
+    let free = preflight::data_dir(path);
+    let is_writable = free.is_ok();
+    let text = |free: u64| format!("{} can be written, {} MiB free", path.display(), readable::grouped(free >> 20));
+    let mut findings = vec![Finding::of(free.map(text))];
+    if is_writable {
+        findings.push(match sync_times(path) {
+            Ok(times) => judge_syncs(times),
+            Err(error) => Finding::error(format!("{} cannot be synced: {error}", path.display()), "check the disk"),
+        });
+    }
+    findings
+}
+
+/// Returns the times that small writes take to reach the disk.
+fn sync_times(folder: &Path) -> io::Result<Vec<Duration>> {
+    let path = folder.join(format!(".doctor-{}", std::process::id()));
+    let timed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(time_syncs);
+    fs::remove_file(&path)?;
+    timed
+}
+
+fn time_syncs(mut file: File) -> io::Result<Vec<Duration>> {
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let begun = Instant::now();
+        file.write_all(&[0; SYNC_LEN])?;
+        file.sync_data()?;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
+
+fn judge_syncs(mut times: Vec<Duration>) -> Finding {
+    times.sort();
+    let latency = |at: usize| readable::latency(times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6));
+    let text = format!("a sync of the disk takes {}, at most {}", latency(times.len() / 2), latency(times.len() - 1));
+    if times[times.len() / 2] < SYNC_SLOW {
+        return Finding::ok(text);
+    }
+    Finding::warning(text, "every create waits for it: put data_dir on a local SSD, not on a network or shared disk")
+}
+
+fn backlog(text: Option<&str>) -> Finding {
+    match text.and_then(|text| text.trim().parse::<u64>().ok()) {
+        Some(most) if most < BACKLOG => Finding::warning(
+            format!("net.core.somaxconn is {most}: bursts of connections are dropped"),
+            format!("sysctl -w net.core.somaxconn={BACKLOG}; the Debian package sets it at boot"),
+        ),
+        Some(most) => Finding::ok(format!("net.core.somaxconn is {most}")),
+        None => Finding::ok("net.core.somaxconn cannot be read here"),
+    }
+}
+
+/// Checks that the interrupts of no network card go to one of several CPUs alone. `root` is `/`, except in tests.
+fn interrupts(root: &Path, cpus: usize) -> Vec<Finding> {
+    let Ok(cards) = fs::read_dir(root.join("sys/class/net")) else { return Vec::new() };
+    if cpus < 2 {
+        return Vec::new();
+    }
+    let mut names: Vec<_> = cards.filter_map(|card| Some(card.ok()?.file_name())).collect();
+    names.sort();
+    let mut findings = Vec::new();
+    for name in names {
+        let numbers = fs::read_dir(root.join("sys/class/net").join(&name).join("device/msi_irqs"));
+        let numbers = numbers.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
+        let cpus: Vec<String> = numbers.filter_map(|number| cpus_of(root, Path::new(&number))).collect();
+        let name = name.to_string_lossy();
+        // A card with one queue has no choice.
+        let Some(first) = cpus.first().filter(|_| cpus.len() > 2) else { continue };
+        let is_single = first.bytes().all(|byte| byte.is_ascii_digit());
+        if is_single && cpus.iter().all(|other| other == first) {
+            findings.push(Finding::warning(
+                format!("all {} interrupts of {name} go to CPU {first}", cpus.len()),
+                format!("carom-affinity --interface {name}"),
+            ));
+        } else {
+            findings.push(Finding::ok(format!("the {} interrupts of {name} are distributed", cpus.len())));
+        }
+    }
+    findings
+}
+
+/// Returns the CPUs that an interrupt goes to; `None` for one that is not in use.
+fn cpus_of(root: &Path, number: &Path) -> Option<String> {
+    let folder = root.join("proc/irq").join(number);
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok().map(|text| text.trim().to_owned());
+    let text = read("effective_affinity_list").filter(|text| !text.is_empty());
+    text.or_else(|| read("smp_affinity_list")).filter(|text| !text.is_empty())
+}
+
+/// Asks systemd whether the clock is kept right; `None` if nobody knows.
+fn is_synchronised() -> Option<bool> {
+    let output = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output().ok()?;
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+fn clock(now_ms: u64, is_synchronised: Option<bool>) -> Finding {
+    let shown = carom_model::dates::format(carom_model::dates::whole_second(now_ms));
+    match is_synchronised {
+        _ if now_ms < PAST_MS => Finding::error(
+            format!("the clock says {shown}, which is past"),
+            "timedatectl set-ntp true; start and expiry dates of links follow the clock",
+        ),
+        Some(true) => Finding::ok(format!("the clock is synchronised: {shown}")),
+        Some(false) => Finding::warning(
+            format!("the clock is not synchronised: {shown}"),
+            "timedatectl set-ntp true; the nodes of a fleet must agree on the time within a second",
+        ),
+        None => Finding::ok(format!("the clock says {shown}; timedatectl cannot say whether it is synchronised")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::finding::Health;
+
+    #[test]
+    fn slow_disks_and_short_backlogs_are_warnings() {
+        let of_millis = |millis: u64| judge_syncs(vec![Duration::from_millis(millis); 5]);
+        assert_eq!(of_millis(1).health, Health::Ok);
+        assert_eq!(of_millis(10).health, Health::Warning);
+        assert!(backlog(Some("4096\n")).remedy.contains("65535"));
+        assert_eq!(backlog(Some("65535\n")).health, Health::Ok);
+        assert_eq!(backlog(None).health, Health::Ok);
+    }
+
+    #[test]
+    fn syncs_are_timed_and_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(sync_times(folder.path()).unwrap().len(), SYNCS);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let missing = folder.path().join("missing");
+        assert!(data_dir(&missing)[0].text.contains("does not exist") && !missing.exists());
+        assert_eq!(data_dir(folder.path()).len(), 2);
+    }
+
+    #[test]
+    fn interrupts_on_one_cpu_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: String, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (card, number, cpu) in [("eth0", 30, "0"), ("eth0", 31, "0"), ("eth0", 32, "0"), ("eth1", 40, "0")] {
+            put(format!("sys/class/net/{card}/device/msi_irqs/{number}"), "");
+            put(format!("proc/irq/{number}/effective_affinity_list"), cpu);
+        }
+        let found = interrupts(root.path(), 4);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].text.contains("all 3 interrupts of eth0 go to CPU 0"), "{found:?}");
+        put("proc/irq/31/effective_affinity_list".to_owned(), "1\n");
+        assert_eq!(interrupts(root.path(), 4)[0].health, Health::Ok);
+    }
+
+    #[test]
+    fn wrong_clocks_are_found() {
+        assert_eq!(clock(1_000, Some(true)).health, Health::Error);
+        assert_eq!(clock(PAST_MS, Some(true)).health, Health::Ok);
+        assert_eq!(clock(PAST_MS, Some(false)).health, Health::Warning);
+        assert_eq!(clock(PAST_MS, None).health, Health::Ok);
+    }
+}
