@@ -10,6 +10,7 @@ pub mod backup;
 pub mod cli;
 pub mod config;
 pub mod data;
+pub mod demo;
 pub mod doctor;
 pub mod import;
 mod import_online;

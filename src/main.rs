@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, config, doctor, import, link, login, offline, status, terminal};
+use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
+use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, status, terminal};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Link(command) => link::run(&command),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
+        Command::Demo(arguments) => serve_demo(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions { shell } => {
             manual::completions(shell);
@@ -67,4 +68,11 @@ fn serve(arguments: ServeArgs) -> Result<(), Exit> {
         carom_model::replication::formats::next::enable();
     }
     node::serve(&settings)
+}
+
+fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
+    // Its directory is removed once the node has ended.
+    let demo = demo::prepare(arguments)?;
+    logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
+    node::serve(&demo.settings)
 }

@@ -136,6 +136,8 @@ pub enum Command {
     Logout,
     /// Check the machine, the settings and what is around a node, and say what to do.
     Doctor(DoctorArgs),
+    /// Try carom: start a node with 90 days of made-up links and visits, which end with it.
+    Demo(DemoArgs),
     /// Print completions for a shell.
     #[command(after_help = texts::HINT, after_long_help = texts::COMPLETIONS)]
     Completions {
@@ -160,6 +162,17 @@ pub struct DoctorArgs {
     /// JSON output.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `carom demo`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct DemoArgs {
+    /// Public listener: redirects, pages and the REST API
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// Admin listener, with the console
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
+    pub admin_listen: String,
 }
 
 /// A shell that carom has completions for.

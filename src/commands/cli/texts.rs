@@ -12,6 +12,7 @@ Use `carom --help` for examples, and `carom COMMAND --help` for the options of a
 /// Examples of commands.
 pub(super) const EXAMPLES: &str = "\
 Examples:
+  carom demo                              look around: a node with links and visits, gone in the end
   carom serve                             try it: listens on 127.0.0.1:8080, data in ./carom-data
   carom serve --config /etc/carom.toml    serve with a settings file
   carom config init                       write a settings file, carom.toml, to start from

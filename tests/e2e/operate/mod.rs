@@ -5,6 +5,7 @@ mod admin;
 mod alarms;
 mod backup;
 mod config;
+mod demo;
 mod deploy;
 mod doctor;
 mod link;

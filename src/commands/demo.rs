@@ -1,0 +1,157 @@
+//! `carom demo`: a node with 90 days of links and visits that look like those of a real service, in a directory that is
+//! removed in the end.
+//!
+//! The links are imported like those of any file. Their visits are stored as merged histories, the form that a node gives
+//! to older visits itself.
+
+mod story;
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use carom_shards::{Code, CodeSpace};
+
+use self::story::{DAYS, Visited};
+use super::cli::DemoArgs;
+use super::data::import;
+use super::data::import_setup::{ImportError, ImportSetup};
+use super::terminal::say;
+use crate::services::maintenance::index_builder;
+use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
+use crate::startup::domains::{domains_of, own_authorities};
+use crate::startup::preflight;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Subject, name_of_day};
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Flags, Settings};
+use carom_store::links::{Links, RowPlace, StoreError};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::readable;
+
+/// A node that is ready to be started, with its data.
+pub struct DemoNode {
+    /// The settings to start it with.
+    pub settings: Settings,
+    _folder: DemoFolder,
+}
+
+/// A directory that is removed when this is dropped.
+struct DemoFolder(PathBuf);
+
+impl Drop for DemoFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Makes a directory with links and visits, and says how to use the node that is then started.
+///
+/// # Errors
+/// [`Reason::Usage`] for wrong addresses, [`Reason::DataNotWritable`] if the directory cannot be written, and what keeps a
+/// store from being opened.
+pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
+    let path = std::env::temp_dir().join(format!("carom-demo-{}", std::process::id()));
+    let made = DirBuilder::new().mode(0o700).create(&path);
+    made.map_err(|error| {
+        Exit::new(Reason::DataNotWritable, format!("cannot create {}: {error}", path.display()))
+            .with_remedy("set TMPDIR to a directory that you can write to")
+    })?;
+    let folder = DemoFolder(path.clone());
+    let flags = Flags {
+        data_dir: Some(path.display().to_string()),
+        listen: vec![arguments.listen.clone()],
+        admin_listen: Some(arguments.admin_listen.clone()),
+        ..Flags::default()
+    };
+    // Without the environment: a demonstration joins no fleet, and depends on nothing.
+    let (settings, _) = Settings::load(None, std::iter::empty(), flags)?;
+    preflight::data_dir(&settings.data_dir)?;
+    let now_ms = unix_ms();
+    let visited = story::tell(now_ms);
+    let _lock = lock(&settings.data_dir)?;
+    let links = import_links(&settings, &visited)?;
+    store_visits(&links, &visited).map_err(|error| store_exit(&error))?;
+    let total: u64 = visited.iter().map(|link| link.history.all.counts.total).sum();
+    say(&format!(
+        "{} with {} of {DAYS} days, in {} until this ends.\n\
+         Open http://{}/admin/, or try `carom link list` in another terminal. Ctrl-C ends it and removes the data.",
+        readable::count(visited.len() as u64, "link"),
+        readable::count(total, "visit"),
+        path.display(),
+        arguments.admin_listen,
+    ));
+    Ok(DemoNode { settings, _folder: folder })
+}
+
+/// Imports the links into an empty store, and returns it.
+fn import_links(settings: &Settings, visited: &[Visited]) -> Result<Links, Exit> {
+    let OpenStore { links, key, .. } = open_store(settings)?;
+    index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
+    let domains = domains_of(settings, settings.listen[0]);
+    let setup = ImportSetup {
+        links,
+        data_dir: settings.data_dir.clone(),
+        space: CodeSpace::new(&key),
+        of_fleet: false,
+        length: settings.code_length,
+        dry_run: false,
+        moving: None,
+        own: own_authorities(&domains, &settings.listen),
+        domains,
+        threads: 1,
+        total_bytes: None,
+        terminal: false,
+    };
+    let lines: String = visited.iter().map(|link| link.line.to_string() + "\n").collect();
+    let summary =
+        import::import(&setup, &mut lines.as_bytes(), &mut io::sink(), None).map_err(|error| match error {
+            ImportError::Store(error) => store_exit(&error),
+            error => Exit::new(Reason::Incomplete, error.to_string()),
+        })?;
+    assert!(summary.is_complete(), "every link of the story can be imported: {summary:?}");
+    Ok(setup.links)
+}
+
+/// Stores the visits of the links, of all links together, and the referring hosts of each day.
+fn store_visits(links: &Links, visited: &[Visited]) -> Result<(), StoreError> {
+    let place = RowPlace::together(links.visit_origins()?.unwrap_or_default().own_slot());
+    let mut batch = links.batch();
+    let mut put = |name: &[u8], history: &History| {
+        let mut value = Vec::new();
+        history.encode(&mut value);
+        batch.put_visits(name, place, &value);
+    };
+    let mut all = History::default();
+    for link in visited {
+        let code = Code::parse(link.code.as_bytes()).expect("the story has short codes");
+        put(&Subject::Link(code).name(), &link.history);
+        all.merge(&link.history);
+    }
+    put(&Subject::All.name(), &all);
+    for (day, row) in story::referrers_by_day(&all) {
+        put(&name_of_day(day), &row);
+    }
+    links.commit(batch)?;
+    links.sync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_is_filled_and_removed() {
+        let arguments = DemoArgs { listen: "127.0.0.1:0".to_owned(), admin_listen: "127.0.0.1:0".to_owned() };
+        let demo = prepare(&arguments).unwrap();
+        let data_dir = demo.settings.data_dir.clone();
+        let OpenStore { links, .. } = open_store(&demo.settings).unwrap();
+        let rows = links.visits_of(&Subject::All.name()).unwrap();
+        let all = History::decode(&rows[0].value).unwrap();
+        assert!((rows.len() == 1) && all.all.counts.total > 1_000 && all.days.len() > 80, "{:?}", all.all.counts);
+        drop(links);
+        drop(demo);
+        assert!(!data_dir.exists());
+    }
+}
