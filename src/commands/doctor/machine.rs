@@ -73,8 +73,9 @@ fn data_dir(path: &Path) -> Vec<Finding> {
 fn sync_times(folder: &Path) -> io::Result<Vec<Duration>> {
     let path = folder.join(format!(".doctor-{}", std::process::id()));
     let timed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(time_syncs);
-    fs::remove_file(&path)?;
-    timed
+    let removed = fs::remove_file(&path);
+    let times = timed?;
+    removed.map(|()| times)
 }
 
 fn time_syncs(mut file: File) -> io::Result<Vec<Duration>> {
