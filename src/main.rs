@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Command::Config(command) => config::run(&command),
         Command::CheckConfig { file } => config::check_config(file.as_deref()),
         Command::Import(arguments) => import::run(arguments),
-        Command::Export { data_dir, file } => offline::export(data_dir, &file),
+        Command::Export { place, file } => offline::export(place, &file),
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => status::top(&arguments),
         Command::Health(arguments) => status::health(&arguments),

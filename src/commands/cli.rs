@@ -72,9 +72,9 @@ pub enum Command {
     /// Export all links from the data directory of a stopped node, as one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
-        /// Data directory of the stopped node.
-        #[arg(long, value_name = "DIR")]
-        data_dir: String,
+        /// The data directory of the stopped node.
+        #[command(flatten)]
+        place: AppPlace,
         /// File to write, or - for standard output.
         #[arg(value_name = "FILE", default_value = "-")]
         file: FileOrStdio,
@@ -189,14 +189,11 @@ pub enum CompletionShell {
 /// Options of `carom import`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct ImportArgs {
-    /// Data directory of a stopped node; created if it does not exist.
-    #[arg(long, value_name = "DIR", required_unless_present = "to", conflicts_with = "to")]
-    pub data_dir: Option<String>,
-    /// Settings file of the stopped node, with its base URL and domains [default: CAROM_CONFIG]
-    #[arg(long, value_name = "FILE", conflicts_with = "to")]
-    pub config: Option<PathBuf>,
+    /// The data directory of a stopped node, which is created if it does not exist.
+    #[command(flatten)]
+    pub place: AppPlace,
     /// Running node that gets the links over its API: the URL of its admin or public listener
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "config"])]
     pub to: Option<String>,
     /// File with an admin key of the running node, if it requires one [default: CAROM_IMPORT_TO_KEY]
     #[arg(long, value_name = "FILE", requires = "to")]
@@ -433,11 +430,11 @@ mod tests {
 
     #[test]
     fn files_and_standard_streams_are_told_apart() {
-        let (data_dir, links) = ("d".to_owned(), FileOrStdio::File("l".into()));
-        let import = |file| {
+        let (place, links) =
+            (|| AppPlace { data_dir: Some("d".to_owned()), config: None }, FileOrStdio::File("l".into()));
+        let import = |place, file| {
             Ok(Command::Import(ImportArgs {
-                data_dir: Some(data_dir.clone()),
-                config: None,
+                place,
                 to: None,
                 to_key_file: None,
                 rate: None,
@@ -450,13 +447,15 @@ mod tests {
                 file: Some(file),
             }))
         };
-        let export = |file| Ok(Command::Export { data_dir: data_dir.clone(), file });
-        assert_eq!(parse("carom import --data-dir d l"), import(links.clone()));
-        assert_eq!(parse("carom import --data-dir d -"), import(FileOrStdio::Standard));
-        assert_eq!(parse("carom export --data-dir d"), export(FileOrStdio::Standard));
-        assert_eq!(parse("carom export --data-dir d l"), export(links));
+        let export = |place, file| Ok(Command::Export { place, file });
+        assert_eq!(parse("carom import --data-dir d l"), import(place(), links.clone()));
+        assert_eq!(parse("carom import --data-dir d -"), import(place(), FileOrStdio::Standard));
+        assert_eq!(parse("carom export --data-dir d"), export(place(), FileOrStdio::Standard));
+        assert_eq!(parse("carom export --data-dir d l"), export(place(), links.clone()));
+        // Without the option, the settings name the directory, as for every other command.
+        let default = AppPlace { data_dir: None, config: Some("c.toml".into()) };
+        assert_eq!(parse("carom export --config c.toml l"), export(default, links));
         assert_eq!(parse("carom import --data-dir d"), Err(ErrorKind::MissingRequiredArgument));
-        assert_eq!(parse("carom export l"), Err(ErrorKind::MissingRequiredArgument));
     }
 
     #[test]

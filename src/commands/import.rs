@@ -43,8 +43,8 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     if arguments.to.is_some() {
         return import_online::run(arguments);
     }
-    let ImportArgs { data_dir, config, from, url, key_file, map_domains, dry_run, report, file, .. } = arguments;
-    let mut settings = settings_of(data_dir, config.as_deref())?;
+    let ImportArgs { place, from, url, key_file, map_domains, dry_run, report, file, .. } = arguments;
+    let mut settings = settings_of(place.data_dir, place.config.as_deref())?;
     let domains = domains_of(&settings, settings.listen[0]);
     let usage = |what: String| Exit::new(Reason::Usage, what);
     // Everything that can be wrong with the arguments comes before the data directory.

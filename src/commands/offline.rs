@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use crate::commands::cli::{FileOrStdio, KeyPlace};
+use crate::commands::cli::{AppPlace, FileOrStdio, KeyPlace};
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{lock, open_store, store_exit};
@@ -16,8 +16,8 @@ use carom_settings::{Flags, LogFormat, Settings, environment};
 ///
 /// # Errors
 /// The reason for which the export stopped, or a note that records could not be read.
-pub fn export(data_dir: String, file: &FileOrStdio) -> Result<(), Exit> {
-    let settings = settings_of(Some(data_dir), None)?;
+pub fn export(place: AppPlace, file: &FileOrStdio) -> Result<(), Exit> {
+    let settings = settings_of(place.data_dir, place.config.as_deref())?;
     let folder = settings.data_dir.join("links");
     if !folder.is_dir() {
         let what = format!("{} contains no links", settings.data_dir.display());
