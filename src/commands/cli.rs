@@ -2,10 +2,11 @@
 //!
 //! On wrong usage, clap ends the process with status 2, the number of [`carom_settings::exit::Reason::Usage`].
 
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::moving::shorteners::Shortener;
 use carom_settings::Flags;
@@ -315,7 +316,9 @@ pub struct AdminPlace {
 impl Cli {
     /// Parses the command line of this process. Ends the process on wrong usage, or after printing the help.
     pub fn read() -> Cli {
-        Cli::parse()
+        // Errors and helps are coloured as well, and come before there are arguments.
+        let mut matches = Cli::command().color(asked_colour(std::env::args_os())).get_matches();
+        Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
     }
 }
 
@@ -324,6 +327,18 @@ impl ServeArgs {
     pub fn split(self) -> (Option<PathBuf>, Flags) {
         let ServeArgs { config, data_dir, listen, admin_listen, cores, redis, base_url, open } = self;
         (config, Flags { data_dir, listen, admin_listen, cores, redis, base_url, open })
+    }
+}
+
+/// Returns the colours that `--color` asks for, wherever it is. The parser itself refuses wrong values.
+fn asked_colour(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+    let arguments: Vec<OsString> = arguments.collect();
+    let apart = arguments.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1].to_str());
+    let joined = arguments.iter().map(|argument| argument.to_str()?.strip_prefix("--color="));
+    match apart.chain(joined).flatten().next() {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
     }
 }
 
@@ -341,7 +356,6 @@ fn renamed_domain(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
 
     use super::*;
@@ -475,7 +489,6 @@ mod tests {
         assert!(parse("carom import --to http://127.0.0.1:8081 --to-key-file k --rate 9 l").is_ok());
         assert_eq!(parse("carom import --to u --data-dir d l"), Err(ErrorKind::ArgumentConflict));
         assert_eq!(parse("carom import --data-dir d --rate 9 l"), Err(ErrorKind::MissingRequiredArgument));
-        assert_eq!(parse("carom import l"), Err(ErrorKind::MissingRequiredArgument));
     }
 
     #[test]
@@ -498,6 +511,14 @@ mod tests {
         let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
         assert_eq!(error.exit_code(), i32::from(carom_settings::exit::Reason::Usage.code()));
         assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn colours_are_known_before_the_arguments() {
+        let asked = |line: &str| asked_colour(line.split(' ').map(OsString::from));
+        assert_eq!(asked("carom --color never link list"), ColorChoice::Never);
+        assert_eq!(asked("carom link list --color=always"), ColorChoice::Always);
+        assert_eq!(asked("carom link list --colour never"), ColorChoice::Auto);
     }
 
     #[test]
