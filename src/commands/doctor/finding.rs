@@ -15,7 +15,7 @@ pub(super) enum Health {
 pub(super) struct Finding {
     pub(super) health: Health,
     pub(super) text: String,
-    /// What to do about it; empty if nothing is to be done.
+    /// The remedy; empty if nothing is to be done.
     pub(super) remedy: String,
 }
 
