@@ -27,7 +27,7 @@ proptest! {
         let plain = parsed.unwrap();
         let code = plain.within(DomainId::from_bytes(domain));
         prop_assert!(code.has_slashes() && code.len() == text.len());
-        prop_assert_eq!(code.as_slug().to_string(), text.clone());
+        prop_assert_eq!(&code.as_slug().to_string(), &text);
         prop_assert_eq!(Code::from_packed(code.sextets(), code.packed()), Some(plain));
         prop_assert_eq!(Code::from_key(code.to_string().as_bytes()), Ok(code));
         prop_assert_eq!(GeneratedCode::from_code(&plain), None);
@@ -77,7 +77,7 @@ proptest! {
     fn keys_tell_domains_apart(text in "[0-9A-Za-z_-]{1,64}", domain in any::<[u8; DOMAIN_ID_LEN]>()) {
         let plain = Code::parse(text.as_bytes()).unwrap();
         let code = plain.within(DomainId::from_bytes(domain));
-        prop_assert_eq!(code.as_slug().to_string(), text);
+        prop_assert_eq!(&code.as_slug().to_string(), &text);
         prop_assert_eq!(code.domain().map(DomainId::to_bytes).unwrap_or_default(), domain);
         prop_assert_eq!(code.within(None), plain);
         prop_assert!(GeneratedCode::from_code(&code).is_none() || code == plain);

@@ -10,8 +10,11 @@ pub(super) const DAYS: u32 = 90;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// The links: code, destination, title, tags, age in days, and visits on a usual day.
-const LINKS: [(&str, &str, &str, &[&str], u32, f64); 24] = [
+/// A link: code, destination, title, tags, age in days, and visits on a usual day.
+type ToldLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
+
+/// The links.
+const LINKS: [ToldLink; 24] = [
     ("summer", "https://shop.example/sale/summer?utm_source=mail", "Summer sale", &["sale", "mail"], 88, 160.0),
     ("autumn", "https://shop.example/sale/autumn?utm_source=mail", "Autumn sale", &["sale", "mail"], 41, 210.0),
     ("jobs", "https://www.example/careers", "Open positions", &["hr"], 90, 35.0),

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use super::mark::BlockContent;
 use super::segment::{DIGITS, active_path, take_block};
 use carom_limits::{VISIT_LOG_ENTRY_BYTES, VISIT_LOG_UNSENT_BYTES};
-use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogSpan, SharedLogState};
 
 /// The begin of the name of a file with blocks of a segment that is sealed. The number of the segment follows.

@@ -89,8 +89,8 @@ fn every_node_lists_the_visits_of_all() {
     assert_eq!((&of_first["total"], &of_first["complete"]), (&json!(15), &json!(true)), "{of_first}");
     assert_eq!(of_first["referrers"][0], json!({"value": "agent2.example", "visits": 6}));
     assert!(nodes.iter().all(|node| stats(node) == of_first));
-    let metrics = Wire::open(nodes[0].admin).get("/metrics").text();
-    assert!(metrics.contains("carom_visit_log_gaps 0\n"), "{metrics}");
+    let metrics = Wire::open(nodes[0].admin).get("/metrics");
+    assert!(metrics.text().contains("carom_visit_log_gaps 0\n"), "{}", metrics.text());
     // A node that dies leaves its visits to the others, and so does a restart of those.
     let before: Vec<Value> = lists.iter().map(|(path, _)| visits(&nodes[0], path)).collect();
     let killed = nodes.pop().unwrap().kill();

@@ -174,7 +174,8 @@ mod tests {
                 password: Some(Secret(password.clone())),
                 vhost,
             };
-            prop_assert!(!format!("{url} {url:?}").contains(&password));
+            let shown = format!("{url} {url:?}");
+            prop_assert!(!shown.contains(&password), "{}", shown);
             prop_assert_eq!(amqp(&url.to_string()).unwrap(), AmqpUrl { password: None, ..url });
         }
     }

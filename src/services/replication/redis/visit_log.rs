@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{Question, RedisError, Value, cmd};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::visits::visit_entries;

@@ -229,7 +229,7 @@ fn deletions_apply_to_visits_that_arrive_later() {
     let now_ms = unix_ms();
     a.visit(1, &[now_ms - 50, now_ms - 40, now_ms + 60_000]);
     a.visit(2, &[now_ms - 50]);
-    let upkeep = Upkeep::new(Arc::clone(&b.shared), node.mailboxes.clone());
+    let upkeep = Upkeep::new(Arc::clone(&b.shared), node.mailboxes);
     let deleted = [("c1".to_owned(), now_ms)];
     assert!(locked(&b.shared.state).deletions.merge(&deleted).unwrap());
     // Its pass is over before the visits arrive.
@@ -305,7 +305,7 @@ fn visits_of_other_nodes_are_kept_no_longer_than_own() {
     let folder = log.shared.dir.clone();
     drop(log);
     let log = Log::open_with(&node, &folder, VisitLogTerms { keep_bytes: 1, ..forever() });
-    Upkeep::new(Arc::clone(&log.shared), node.mailboxes.clone()).remove_old();
+    Upkeep::new(Arc::clone(&log.shared), node.mailboxes).remove_old();
     assert_eq!(log.times(1), [] as [u64; 0]);
     assert!(!log.is_whole(0, u64::MAX), "another node may still list them");
     assert!(log.is_whole(now_ms, u64::MAX));
