@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn marks_are_read_behind_all_records() {
         let mark = BlockMark { origin: OriginId(7), number: u64::MAX };
-        for times in [&[][..], &[5], &[9, 4, 6]] {
+        for times in [&[0_u64; 0][..], &[5], &[9, 4, 6]] {
             let mut raw = records(times);
             let span = times.iter().min().map(|from| LogSpan { from_ms: *from, to_ms: *times.iter().max().unwrap() });
             let visits = times.len() as u64;

@@ -247,6 +247,7 @@ impl<'a> VisitRecord<'a> {
         let mut rest = record.get(2..)?;
         let at_ms = u64::from_le_bytes(*take_bytes(&mut rest, 8)?.first_chunk()?);
         let &[kind, flags] = take_bytes(&mut rest, 2)?.first_chunk()?;
+        let kind = *LoggedKind::ALL.get(usize::from(kind))?;
         let request = RequestPart::take(&mut rest)?;
         let location = if flags & LOCATED == 0 { None } else { Some(take_location(&mut rest)?) };
         let [key_len] = *take_bytes(&mut rest, 1)?.first_chunk()?;
@@ -255,7 +256,7 @@ impl<'a> VisitRecord<'a> {
         *bytes = behind;
         Some(VisitRecord {
             at_ms,
-            kind: *LoggedKind::ALL.get(usize::from(kind))?,
+            kind,
             is_secure: flags & SECURE != 0,
             forwards: flags & FORWARDS != 0,
             is_bot: flags & BOT != 0,

@@ -387,7 +387,7 @@ impl SharedLogState {
         for line in content.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let span = |from: &str, to: &str| {
-                let (from_ms, to_ms) = (from.parse().ok()?, to.parse().ok()?);
+                let (from_ms, to_ms) = (from.parse::<u64>().ok()?, to.parse::<u64>().ok()?);
                 (from_ms <= to_ms).then_some(LogSpan { from_ms, to_ms })
             };
             match words[..] {

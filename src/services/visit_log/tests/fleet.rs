@@ -269,7 +269,7 @@ fn blocks_that_cannot_be_read_are_skipped_and_reported() {
     let other = a.entry(&blocks[0]).blocks.remove(0);
     let raw = take_block(&mut &own[..]).unwrap();
     let (mut later, mut bare) = (Vec::new(), Vec::new());
-    push_block(&[&[9, 0, 255], &raw[..]].concat(), &mut later);
+    push_block(&[&[9, 0, 255][..], &raw[..]].concat(), &mut later);
     push_block(&raw[..raw.len() - 19], &mut bare);
     for (at, block) in [damaged, other, later, bare].into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
