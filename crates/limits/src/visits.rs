@@ -72,7 +72,7 @@ pub const VISIT_LOG_INBOX_BYTES: usize = 16 * 1024 * 1024;
 /// Spans of time in which the log of visits may lack visits. Beyond them, neighbours are joined.
 pub const VISIT_LOG_GAPS_MAX: usize = 64;
 
-/// Data directories whose blocks a log of visits tells apart. Redis has a hundred bytes for each.
+/// Data directories whose logs of visits Redis names, with a hundred bytes for each. A node remembers twice as many.
 pub const VISIT_LOG_ORIGINS_MAX: usize = 1_024;
 
 /// Greatest age of the last moment at which a node had the logs of all live nodes, for lists that say that they are

@@ -95,31 +95,36 @@ impl Deletions {
         Ok(true)
     }
 
-    /// Adds the deletions of other nodes, by name, durably. Returns false if some did not fit.
+    /// Adds the deletions of other nodes, by name, durably. Returns false if some wait until the pass over others is done.
+    /// Those that are older than all of a full list are left out.
     ///
     /// # Errors
     /// If the file cannot be written. None of them applies then.
     pub(super) fn merge(&mut self, others: &[(String, u64)]) -> io::Result<bool> {
         let mut next = self.clone();
-        let mut all_fit = true;
+        let mut is_full = false;
         for (name, until_ms) in others {
             // A name of a later version belongs to no visits that this one knows.
             let Some(of) = parsed(name) else { continue };
-            all_fit &= next.put(of, *until_ms);
+            if !is_full || next.all.contains_key(&of) {
+                is_full |= !next.put(of, *until_ms);
+            }
         }
+        let waits = is_full && next.all.values().any(|of| of.progress != Progress::Kept);
         if next.all != self.all {
             self.replace(next)?;
         }
-        Ok(all_fit)
+        Ok(!waits)
     }
 
-    /// Puts a deletion unless a later one is there. Beyond the bound, it replaces the oldest one whose pass is over.
+    /// Puts a deletion unless a later one is there. Beyond the bound, it replaces the oldest one whose pass is over and that
+    /// is older. Returns false if there is none.
     fn put(&mut self, of: Option<Code>, until_ms: u64) -> bool {
         if self.all.get(&of).is_some_and(|deletion| deletion.until_ms >= until_ms) {
             return true;
         }
         if !self.all.contains_key(&of) && self.all.len() >= VISIT_DELETIONS_MAX {
-            let kept = self.all.iter().filter(|(_, deletion)| deletion.progress == Progress::Kept);
+            let kept = self.all.iter().filter(|(_, of)| of.progress == Progress::Kept && of.until_ms < until_ms);
             let Some(oldest) = kept.min_by_key(|(_, deletion)| deletion.until_ms).map(|(of, _)| *of) else {
                 return false;
             };
@@ -259,5 +264,9 @@ mod tests {
         deletions.end_pass(0).unwrap();
         assert!(deletions.add(VisitDeletion::Orphans, 9).unwrap());
         assert!(!deletions.has(&visit(Code::parse(b"c0").ok(), 1)) && deletions.has(&visit(None, 9)));
+        // A list of other nodes with older ones changes nothing, so no pass is due.
+        deletions.begin_pass();
+        deletions.end_pass(0).unwrap();
+        assert!(deletions.merge(&[("other".to_owned(), 1)]).unwrap() && !deletions.is_pending());
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! [`carom_model::visits::shared_log`] decides, and this asks Redis.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -24,7 +25,7 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitLogNotes};
 use crate::services::threads::priority::let_cores_go_first_with_locks;
 use crate::services::visits::FleetVisits;
-use carom_limits::{VISIT_LOG_LAG_MAX, VISIT_LOG_ORIGINS_MAX};
+use carom_limits::{VISIT_DELETIONS_MAX, VISIT_LOG_LAG_MAX, VISIT_LOG_ORIGINS_MAX};
 use carom_model::visits::exchange::OtherOrigins;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogEntry, LogNote, LogSpan, OriginPosition, OwnLogStream};
@@ -281,8 +282,13 @@ impl LogExchange {
             return Ok(());
         }
         let since_ms = self.shared.deletions_since_ms();
-        let theirs = self.redis.deleted_visits(ANSWER_TIME)?;
-        let (theirs, old): (Vec<_>, Vec<_>) = theirs.into_iter().partition(|(_, until_ms)| *until_ms >= since_ms);
+        let mut theirs = self.redis.deleted_visits(ANSWER_TIME)?;
+        theirs.sort_unstable_by_key(|(_, until_ms)| Reverse(*until_ms));
+        let lasting = theirs.partition_point(|(_, until_ms)| *until_ms >= since_ms);
+        let old = theirs.split_off(lasting.min(VISIT_DELETIONS_MAX));
+        // Deletions that a full list has no room for must not come back, or nodes would add and remove them in turn.
+        let oldest = theirs.last().filter(|_| theirs.len() >= VISIT_DELETIONS_MAX);
+        let since_ms = oldest.map_or(since_ms, |(_, until_ms)| since_ms.max(until_ms.saturating_add(1)));
         let (all_fit, here, ours) = {
             let mut state = locked(&self.shared.state);
             let all_fit = state.deletions.merge(&theirs)?;
@@ -294,12 +300,13 @@ impl LogExchange {
         };
         let set: Vec<(String, u64)> = ours.into_iter().filter(is_news).collect();
         let old: Vec<String> = old.into_iter().map(|(name, _)| name).collect();
-        let revision = if set.is_empty() && old.is_empty() {
-            revision.to_owned()
-        } else {
-            self.redis.change_deleted_visits(&set, &old, ANSWER_TIME)?
-        };
-        self.deletions = all_fit.then_some((here, revision));
+        let (mut is_read, mut known) = (all_fit, revision.to_owned());
+        if !set.is_empty() || !old.is_empty() {
+            known = self.redis.change_deleted_visits(&set, &old, ANSWER_TIME)?;
+            // Another node may have changed the list in between: then it is read again.
+            is_read &= known.parse::<u64>().ok() == Some(revision.parse::<u64>().unwrap_or(0) + 1);
+        }
+        self.deletions = is_read.then_some((here, known));
         Ok(())
     }
 

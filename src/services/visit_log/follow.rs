@@ -43,18 +43,17 @@ impl LogExchange {
     /// Takes the blocks of all other origins. Returns true if the log has all that Redis names.
     pub(super) fn follow(&mut self, notes: &VisitLogNotes) -> Result<bool, Interrupted> {
         let own = own_of(&self.shared).0;
-        let mut has_all = true;
-        for (id, text) in notes.origins.iter().filter(|(id, _)| *id != own) {
-            let Some(note) = LogNote::parse(text) else {
-                has_all = false;
-                continue;
-            };
-            let knows = locked(&self.shared.state).shared_log.as_ref().is_some_and(|shared_log| shared_log.knows(*id));
-            if !knows {
-                self.shared.change_shared_log(|shared_log| shared_log.meet(*id, &note))?;
-            }
+        let others = notes.origins.iter().filter(|(id, _)| *id != own);
+        let read: Vec<(OriginId, LogNote)> =
+            others.clone().filter_map(|(id, text)| Some((*id, LogNote::parse(text)?))).collect();
+        let mut has_all = read.len() == others.count();
+        // A node that joins meets all of them with one write.
+        self.shared.change_shared_log(|shared_log| {
+            read.iter().fold(false, |is_changed, (id, note)| shared_log.meet(*id, note) || is_changed)
+        })?;
+        for (id, note) in &read {
             if self.others.is_read(*id, position_of(&self.shared, *id).number, since_boot()) {
-                has_all &= self.follow_one(*id, &note)?;
+                has_all &= self.follow_one(*id, note)?;
             }
         }
         Ok(has_all)
@@ -118,7 +117,7 @@ impl<'s> Stage<'s> {
                 ReadEntry::Later(_, span) => self.skip(last, span.to_ms, "a later version wrote it")?,
                 ReadEntry::Damaged => self.skip(last, unix_ms(), "its checksum or form is wrong")?,
             };
-            if !continues || self.bytes >= VISIT_LOG_INBOX_BYTES {
+            if !continues {
                 break;
             }
         }
@@ -144,6 +143,10 @@ impl<'s> Stage<'s> {
                     self.bytes += block.raw.len();
                     self.blocks.push(block);
                     self.due = number + 1;
+                    if self.bytes >= VISIT_LOG_INBOX_BYTES {
+                        // A small entry can have large blocks. The rest of it is read again.
+                        return Ok(false);
+                    }
                 }
                 None => {
                     if !self.skip(number, entry.span.to_ms, "a block is damaged, or of a later version")? {

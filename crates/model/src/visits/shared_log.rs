@@ -269,6 +269,10 @@ impl SharedLogState {
     pub fn renew(&mut self, id: OriginId, common: OriginPosition, now_ms: u64) {
         let former = self.position(self.own);
         let has_more = former.number > common.number;
+        if has_more {
+            // Two directories have used these numbers. After a crash, the log may take one for the other.
+            self.gaps.add(LogSpan::between(common.last_ms, now_ms));
+        }
         self.positions.insert(self.own, common);
         self.identify(id, has_more.then(|| LogSpan::between(common.last_ms, now_ms)));
     }
@@ -316,19 +320,24 @@ impl SharedLogState {
     }
 
     /// Meets an origin, by its description. Returns true if the state changed and must be stored before blocks of the
-    /// origin. Beyond [`VISIT_LOG_ORIGINS_MAX`] origins, the one with the oldest visits is forgotten.
+    /// origin. Beyond twice [`VISIT_LOG_ORIGINS_MAX`] origins, the one with the oldest visits is forgotten: Redis has fewer,
+    /// so it is not met again.
     pub fn meet(&mut self, id: OriginId, note: &LogNote) -> bool {
         if self.knows(id) {
             return false;
         }
-        if self.positions.len() >= VISIT_LOG_ORIGINS_MAX {
+        if self.positions.len() >= 2 * VISIT_LOG_ORIGINS_MAX {
             let others = self.positions.iter().filter(|(of, _)| **of != self.own);
             if let Some(oldest) = others.min_by_key(|(_, position)| position.last_ms).map(|(of, _)| *of) {
                 self.positions.remove(&oldest);
             }
         }
         note.lacking.into_iter().for_each(|span| self.gaps.add(span));
+        // The log may have these blocks already, or it may not.
         let skipped = if self.was_lost { note.number } else { 0 };
+        if skipped > 0 {
+            self.gaps.add(LogSpan { from_ms: 0, to_ms: note.last_ms });
+        }
         self.positions.insert(id, OriginPosition { number: skipped, last_ms: 0 });
         true
     }

@@ -7,6 +7,7 @@ use carom_redis::{Question, RedisError, Value, cmd};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::visits::visit_entries;
+use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;
 
@@ -150,7 +151,11 @@ impl Redis {
     pub fn deleted_visits(&mut self, within: Duration) -> Result<Vec<(String, u64)>, RedisError> {
         let get = Question::Plain(cmd("HGETALL").arg(self.space(DELETED)).to_owned());
         let answer = self.ask(KeyGroup::Space, get, within)?;
-        let until = |(name, until_ms): (String, String)| Some((name, until_ms.parse().ok()?));
+        let until = |(name, until_ms): (String, String)| {
+            // A later instant would delete visits for ever.
+            let until_ms = until_ms.parse::<u64>().ok().filter(|until_ms| *until_ms <= INSTANT_MS_MAX)?;
+            Some((name, until_ms))
+        };
         Ok(pairs(&answer).into_iter().filter_map(until).collect())
     }
 

@@ -69,6 +69,7 @@ fn state_is_read_as_it_was_written() {
     state.reach(A, 3, 2_000);
     assert!(state.meet(B, &note(5)) && !state.meet(B, &note(6)));
     assert_eq!(state.position(B).number, 5, "after a loss, the blocks that are there may be in the log already");
+    assert!(state.gaps().touch(span(50_000, 50_000)) && !state.gaps().touch(span(50_001, 50_001)));
     assert_eq!(SharedLogState::decode(&state.encode()), Some(state.clone()));
     let text = state.encode();
     for at in 0..text.len() {
@@ -111,6 +112,7 @@ fn older_copy_reads_its_former_blocks() {
     state.reach(B, 9, 80_000);
     state.renew(OriginId(9), OriginPosition { number: 7, last_ms: 70_000 }, 90_000);
     assert_eq!((state.position(B).number, state.lacking()), (7, Some(span(65_000, 95_000))));
+    assert_eq!(state.gaps().spans(), [span(65_000, 95_000)], "blocks of both directories have these numbers");
 }
 
 #[test]
