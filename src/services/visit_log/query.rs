@@ -18,6 +18,10 @@ use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::record::VisitRecord;
 use carom_store::links::Links;
 
+/// Matches that a query holds at least. Beyond them, and twice the visits up to the end of its page, the oldest are only
+/// counted: segments that overlap in time would else be in memory together.
+const MATCHES_MIN: usize = 10_000;
+
 /// The creation of links that a query has met; `None` for links that it does not select.
 pub(super) struct LinkVerdicts<'l> {
     links: &'l Links,
@@ -176,12 +180,20 @@ struct PageCollector<'q> {
     count: u64,
     /// Matches that later segments may have matches between.
     found: Vec<Match>,
+    /// The number of matches that are behind the end of the page, whatever later segments have.
+    beyond: u64,
 }
 
 impl Collect for PageCollector<'_> {
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>) {
         self.count += 1;
         self.found.push(Match { at_ms: visit.at_ms, place: (self.seq, self.count), bytes: bytes.into() });
+        if self.found.len() >= MATCHES_MIN.max(self.wanted().saturating_mul(2)) {
+            self.sort();
+            let kept = self.wanted().min(self.found.len());
+            self.beyond += (self.found.len() - kept) as u64;
+            self.found.truncate(kept);
+        }
     }
 
     fn begin_segment(&mut self, seq: u64, last_ms: u64) {
@@ -191,14 +203,25 @@ impl Collect for PageCollector<'_> {
 }
 
 impl PageCollector<'_> {
-    /// Moves the matches later than an instant to the page, or all.
-    fn settle(&mut self, last_ms: Option<u64>) {
+    /// Returns the number of matches up to the end of the page, without those that are counted already.
+    fn wanted(&self) -> usize {
+        let end = self.query.skip.saturating_add(self.query.take as u64);
+        usize::try_from(end.saturating_sub(self.page.total)).unwrap_or(usize::MAX)
+    }
+
+    /// Sorts the matches, newest first.
+    fn sort(&mut self) {
         let is_shared = self.is_shared;
         self.found.sort_unstable_by(|one, other| {
             let by_place = || other.place.cmp(&one.place);
             let by_content = || if is_shared { other.bytes.cmp(&one.bytes) } else { by_place() };
             other.at_ms.cmp(&one.at_ms).then_with(by_content)
         });
+    }
+
+    /// Moves the matches later than an instant to the page, or all.
+    fn settle(&mut self, last_ms: Option<u64>) {
+        self.sort();
         let end = last_ms.map_or(self.found.len(), |last_ms| self.found.partition_point(|of| of.at_ms > last_ms));
         let VisitQuery { skip, take, .. } = *self.query;
         for of in self.found.drain(..end) {
@@ -215,8 +238,8 @@ pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> V
     let is_shared = shared.sharing.mode() == LogSharing::Shared;
     let (page, found) = (VisitPage::default(), Vec::new());
     // The active segment is newer than all others.
-    let mut collector = PageCollector { query, page, is_shared, seq: u64::MAX, count: 0, found };
+    let mut collector = PageCollector { query, page, is_shared, seq: u64::MAX, count: 0, found, beyond: 0 };
     let complete = search(shared, contents, &query.filter, &mut collector);
     collector.settle(None);
-    VisitPage { complete, ..collector.page }
+    VisitPage { complete, total: collector.page.total + collector.beyond, ..collector.page }
 }

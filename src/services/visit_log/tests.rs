@@ -122,6 +122,35 @@ fn visits_of_a_link_are_found_in_all_segments() {
 }
 
 #[test]
+fn pages_are_right_without_all_matches_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(&dir.path().join("node"), 1);
+    let (shared, mut writer, mut sender) = log(&node, dir.path(), forever());
+    let begun_ms = unix_ms();
+    for segment in 0..3_u64 {
+        // All segments have the same span, and no visit the place in time of its record.
+        for number in 0..9_000_u64 {
+            send(&mut sender, Some(code(1)), begun_ms + (number * 7_919) % 9_000 * 3 + segment);
+            if number % 1_000 == 0 {
+                shared.drain();
+            }
+        }
+        shared.drain();
+        shared.wants_seal.store(segment < 2, Ordering::Release);
+        writer.write();
+    }
+    let of_link = || VisitSelection::Link { code: code(1), since_ms: 0 };
+    let (all, total) = asked(&shared, of_link(), (0, usize::MAX));
+    assert_eq!((all.len(), total), (27_000, 27_000));
+    assert!(all.is_sorted_by(|one, next| one > next));
+    for skip in [0, 100, 20_000] {
+        let page = all[skip as usize..][..50].to_vec();
+        assert_eq!(asked(&shared, of_link(), (skip, 50)), (page, 27_000));
+    }
+    assert_eq!(asked(&shared, of_link(), (0, 0)), (vec![], 27_000));
+}
+
+#[test]
 fn visits_of_one_millisecond_are_listed_newest_first() {
     let dir = tempfile::tempdir().unwrap();
     let node = TestNode::new(&dir.path().join("node"), 1);
