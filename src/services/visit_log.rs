@@ -236,10 +236,15 @@ fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(Sta
         note_damage(stats, segment, "its end is missing or has another checksum");
     }
     let next = sealed.last().map_or(1, |segment| segment.seq + 1);
+    // A segment without visits leaves only the file that is kept.
+    let next = kept.iter().map(|of| of + 1).max().unwrap_or(next).max(next);
     let seq = actives.iter().copied().max().unwrap_or(next).max(next);
     let has_records = |of: &u64| fs::metadata(active_path(dir, *of)).is_ok_and(|file| file.len() > 0);
     let is_empty = sealed.is_empty() && !actives.iter().any(has_records);
-    let shared_log = sharing::open(dir, mode, is_empty, unix_ms())?;
+    let has_marks = |of: u64| actives.contains(&of) || kept.contains(&of);
+    let unmarked = sealed.iter().rev().find(|segment| !has_marks(segment.seq)).map_or(0, |segment| segment.seq);
+    let shared_log = sharing::open(dir, mode, (is_empty, unmarked), unix_ms())?;
+    kept.retain(|of| outgoing_path(dir, *of).exists());
     let mut state = State {
         active: Vec::new(),
         active_bytes: 0,
@@ -262,7 +267,8 @@ impl State {
     fn read_kept(&mut self, dir: &Path, mut kept: Vec<u64>, actives: Vec<u64>) -> io::Result<()> {
         let has_crashed = !actives.is_empty();
         for old in actives {
-            if self.shared_log.is_some() {
+            if let Some(shared_log) = &mut self.shared_log {
+                shared_log.note_sealed(old);
                 fs::rename(active_path(dir, old), outgoing_path(dir, old))?;
                 kept.push(old);
             } else {
@@ -289,9 +295,12 @@ impl State {
     fn read_active(&mut self, dir: &Path, seq: u64) -> io::Result<()> {
         let path = active_path(dir, seq);
         let bytes = if path.exists() { fs::read(&path)? } else { Vec::new() };
-        let (mut active, mut begun_ms) = (Vec::<Arc<[u8]>>::new(), None);
+        let (mut active, mut begun_ms, mut unmarked_ms) = (Vec::<Arc<[u8]>>::new(), None, 0);
         let whole = read_marks((seq, &bytes[..]), self.shared_log.as_mut(), &mut self.outgoing, |raw, content| {
             begun_ms = begun_ms.or(content.span.map(|span| span.from_ms));
+            if content.mark.is_none() {
+                unmarked_ms = content.span.map_or(0, |span| span.to_ms).max(unmarked_ms);
+            }
             active.push(raw.into());
         });
         if whole < bytes.len() as u64 {
@@ -302,6 +311,14 @@ impl State {
         }
         self.active_bytes = active.iter().map(|chunk| chunk.len()).sum();
         (self.active, self.begun_ms) = (active, begun_ms.unwrap_or(0));
+        let is_known = |of: &&mut SharedLogState| of.lacking().is_some_and(|span| unmarked_ms <= span.to_ms);
+        if unmarked_ms > 0
+            && let Some(shared_log) = self.shared_log.as_mut().filter(|of| !is_known(of))
+        {
+            File::open(&path)?.sync_data()?;
+            sharing::identify_again(dir, shared_log, unix_ms().max(unmarked_ms))?;
+            self.outgoing.clear();
+        }
         Ok(())
     }
 }

@@ -87,6 +87,7 @@ impl Shared {
         match shared_log {
             None => fs::remove_file(active_path(&self.dir, seq)),
             Some(shared_log) => {
+                shared_log.note_sealed(seq);
                 sharing::write(&self.dir, shared_log)?;
                 outgoing.keep(&self.dir, seq)
             }

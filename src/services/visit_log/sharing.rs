@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::mark::BlockMark;
+use super::outgoing::OUTGOING;
 use super::segment::write_whole;
 use carom_limits::VISIT_LOG_LAG_MAX;
 use carom_model::visits::origins::OriginId;
@@ -98,11 +99,17 @@ impl Sharing {
 }
 
 /// Returns the knowledge of a log about those of all nodes. A shared log gets an identity at its first start;
-/// `is_empty` says that it has no visits yet. A log that is not shared loses its identity.
+/// `is_empty` says that it has no visits yet. `sealed` is the number of the last sealed segment whose marks are gone. A log
+/// that is not shared loses its identity.
 ///
 /// # Errors
 /// If the file cannot be read or written, or the operating system has no random bytes.
-pub(super) fn open(dir: &Path, mode: LogSharing, is_empty: bool, now_ms: u64) -> io::Result<Option<SharedLogState>> {
+pub(super) fn open(
+    dir: &Path,
+    mode: LogSharing,
+    (is_empty, sealed): (bool, u64),
+    now_ms: u64,
+) -> io::Result<Option<SharedLogState>> {
     let path = path_in(dir);
     let read = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -116,7 +123,7 @@ pub(super) fn open(dir: &Path, mode: LogSharing, is_empty: bool, now_ms: u64) ->
         Some(None) => {
             let path = path.display();
             tracing::error!("{path} is damaged; lists of visits up to now are incomplete, and it is written again");
-            SharedLogState::lost(now_ms)
+            lost(dir, now_ms)?
         }
     };
     if mode != LogSharing::Shared {
@@ -126,13 +133,41 @@ pub(super) fn open(dir: &Path, mode: LogSharing, is_empty: bool, now_ms: u64) ->
         }
         return Ok(None);
     }
+    if state.has_identity() && sealed > state.sealed() {
+        tracing::warn!("an older version has sealed visits of other nodes; lists of visits up to now are incomplete");
+        state = lost(dir, now_ms)?;
+    }
     if !state.has_identity() {
+        state.note_sealed(sealed);
         // Other nodes cannot get the visits from before.
         let lacking = (!is_empty).then_some(LogSpan { from_ms: 0, to_ms: now_ms });
         state.identify(random_id()?, lacking);
         write(dir, &state)?;
     }
     Ok(Some(state))
+}
+
+/// Returns the state of a log whose positions are unknown. Files that are kept for other nodes belong to its former
+/// identity, and their marks may be lower than the positions were.
+fn lost(dir: &Path, now_ms: u64) -> io::Result<SharedLogState> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(OUTGOING)) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(SharedLogState::lost(now_ms))
+}
+
+/// Gives a log another identity, because an older version has added visits that other nodes cannot get. Its blocks must be
+/// durable.
+///
+/// # Errors
+/// If the file cannot be written, or the operating system has no random bytes.
+pub(super) fn identify_again(dir: &Path, state: &mut SharedLogState, now_ms: u64) -> io::Result<()> {
+    tracing::warn!("an older version has logged visits, which other nodes cannot get; their lists are incomplete");
+    state.identify(random_id()?, Some(LogSpan { from_ms: 0, to_ms: now_ms }));
+    write(dir, state)
 }
 
 /// Stores the knowledge of a log.
@@ -163,9 +198,9 @@ mod tests {
     #[test]
     fn an_identity_lasts_while_the_log_is_shared() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(open(dir.path(), LogSharing::Alone, true, 50).unwrap(), None);
+        assert_eq!(open(dir.path(), LogSharing::Alone, (true, 0), 50).unwrap(), None);
         assert!(!dir.path().join(FILE).exists());
-        let open = |mode, is_empty| open(dir.path(), mode, is_empty, 50).unwrap();
+        let open = |mode, is_empty| open(dir.path(), mode, (is_empty, 0), 50).unwrap();
         let first = open(LogSharing::Shared, true).unwrap();
         assert!(first.has_identity() && first.lacking().is_none());
         assert_eq!(open(LogSharing::Shared, false), Some(first.clone()));
@@ -179,8 +214,22 @@ mod tests {
     fn a_damaged_state_is_a_gap() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), b"own 0\xff").unwrap();
-        let state = open(dir.path(), LogSharing::Shared, false, 50).unwrap().unwrap();
+        let state = open(dir.path(), LogSharing::Shared, (false, 0), 50).unwrap().unwrap();
         assert!(state.has_identity() && state.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
+    }
+
+    #[test]
+    fn segments_of_an_older_version_make_positions_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |sealed| open(dir.path(), LogSharing::Shared, (false, sealed), 50).unwrap().unwrap();
+        let first = open(4);
+        assert_eq!((first.sealed(), open(4).own()), (4, first.own()));
+        let kept = dir.path().join(format!("{OUTGOING}0000000003"));
+        fs::write(&kept, b"blocks").unwrap();
+        let second = open(5);
+        assert!(second.own() != first.own() && second.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
+        assert!(!kept.exists(), "its marks may be too low");
+        assert_eq!(open(5).own(), second.own());
     }
 
     #[test]

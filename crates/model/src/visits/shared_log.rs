@@ -229,6 +229,8 @@ pub struct SharedLogState {
     lacking: Option<LogSpan>,
     positions: BTreeMap<OriginId, OriginPosition>,
     gaps: LogGaps,
+    /// The number of the last sealed segment whose blocks the positions count.
+    sealed: u64,
     /// True if an earlier state was lost: the log may have blocks of origins that have no position here.
     was_lost: bool,
 }
@@ -275,6 +277,16 @@ impl SharedLogState {
         }
         self.positions.insert(self.own, common);
         self.identify(id, has_more.then(|| LogSpan::between(common.last_ms, now_ms)));
+    }
+
+    /// Returns the number of the last sealed segment whose blocks the positions count.
+    pub fn sealed(&self) -> u64 {
+        self.sealed
+    }
+
+    /// Notes that the positions count the blocks of all sealed segments up to a number.
+    pub fn note_sealed(&mut self, segment: u64) {
+        self.sealed = self.sealed.max(segment);
     }
 
     /// Returns the span of own visits that other nodes cannot get.
@@ -372,6 +384,9 @@ impl SharedLogState {
         if let Some(LogSpan { from_ms, to_ms }) = self.lacking {
             line(format_args!("lacks {from_ms} {to_ms}"));
         }
+        if self.sealed > 0 {
+            line(format_args!("sealed {}", self.sealed));
+        }
         if self.was_lost {
             line(format_args!("lost"));
         }
@@ -402,6 +417,7 @@ impl SharedLogState {
             match words[..] {
                 ["own", id] => state.own = id.parse().ok()?,
                 ["lacks", from, to] => state.lacking = Some(span(from, to)?),
+                ["sealed", segment] => state.sealed = segment.parse().ok()?,
                 ["lost"] => state.was_lost = true,
                 ["at", id, number, last_ms] => {
                     let position = OriginPosition { number: number.parse().ok()?, last_ms: last_ms.parse().ok()? };

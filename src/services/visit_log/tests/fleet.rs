@@ -333,3 +333,25 @@ fn older_copy_of_a_log_continues_under_another_identity() {
     b.receive(older.id(), &older.entries());
     assert_eq!((older.id(), b.times(1)), (OriginId(77), older.times(1)));
 }
+
+#[test]
+fn visits_of_an_older_version_give_another_identity() {
+    let Pair { dir: _dir, node, mut a, b: _b } = pair();
+    let now_ms = unix_ms();
+    a.visit(1, &[now_ms]);
+    let (former, folder, entries) = (a.id(), a.shared.dir.clone(), a.entries());
+    // An older version appends blocks without marks.
+    let own = locked(&a.shared.state).outgoing.next(0);
+    let raw = take_block(&mut &a.entry(&own[0]).blocks[0][..]).unwrap();
+    let mut block = Vec::new();
+    push_block(&raw[..raw.len() - 19], &mut block);
+    let mut active = OpenOptions::new().append(true).open(active_path(&folder, 1)).unwrap();
+    active.write_all(&block).unwrap();
+    let mut again = Log::open(&node, &folder);
+    let lacking = locked(&again.shared.state).shared_log.as_ref().unwrap().lacking().unwrap();
+    assert!(again.id() != former && lacking.touches(LogSpan { from_ms: now_ms, to_ms: now_ms }));
+    assert!(again.entries().is_empty(), "other nodes note a gap instead");
+    again.receive(former, &entries);
+    assert_eq!(again.times(1), [now_ms, now_ms]);
+    assert_eq!(Log::open(&node, &folder).id(), again.id());
+}

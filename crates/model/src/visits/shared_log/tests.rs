@@ -67,6 +67,7 @@ fn state_is_read_as_it_was_written() {
     let mut state = SharedLogState::lost(1_000);
     state.identify(A, Some(span(0, 900)));
     state.reach(A, 3, 2_000);
+    state.note_sealed(12);
     assert!(state.meet(B, &note(5)) && !state.meet(B, &note(6)));
     assert_eq!(state.position(B).number, 5, "after a loss, the blocks that are there may be in the log already");
     assert!(state.gaps().touch(span(50_000, 50_000)) && !state.gaps().touch(span(50_001, 50_001)));
