@@ -20,7 +20,7 @@ pub mod login;
 pub mod moving;
 mod node_api;
 pub mod offline;
-mod retention;
 mod profile;
+mod retention;
 pub mod status;
 pub mod terminal;

@@ -20,9 +20,9 @@ pub mod manual;
 mod texts;
 
 pub use self::api::{ApiPlace, LoginArgs};
-use self::keys::rate;
 pub use self::config::{ConfigCommand, ConfigPlace};
 pub use self::files::FileOrStdio;
+use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
 pub use self::link::{
     ClearedField, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkOrder,

@@ -328,7 +328,9 @@ impl LogExchange {
     /// Removes files of sealed segments some time after Redis has received all of their blocks.
     fn remove_published(&mut self) {
         let mut state = locked(&self.shared.state);
-        let done = if self.own.is_unsure() { Vec::new() } else { state.outgoing.done(self.own.published()) };
+        let published = if self.own.is_unsure() { 0 } else { self.own.published() };
+        state.outgoing.note_published(published);
+        let done = if self.own.is_unsure() { Vec::new() } else { state.outgoing.done(published) };
         if done.is_empty() {
             self.outgoing_since = None;
         } else if self.outgoing_since.get_or_insert_with(Instant::now).elapsed() >= OUTGOING_KEPT {

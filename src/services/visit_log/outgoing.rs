@@ -32,6 +32,8 @@ pub(super) struct Outgoing {
     blocks: VecDeque<OwnBlock>,
     /// The length of each kept file, by the number of its segment.
     files: BTreeMap<u64, u64>,
+    /// The number of the last block that Redis is known to have.
+    published: u64,
 }
 
 /// Returns the path of a kept file.
@@ -96,7 +98,12 @@ impl Outgoing {
 
     /// Forgets all blocks, which belong to a former identity.
     pub(super) fn clear(&mut self) {
-        self.blocks.clear();
+        (self.blocks, self.published) = (VecDeque::new(), 0);
+    }
+
+    /// Notes the number of the last block that Redis has.
+    pub(super) fn note_published(&mut self, number: u64) {
+        self.published = number;
     }
 
     /// Returns blocks with consecutive numbers behind `published`, as many as fit into an entry of a stream.
@@ -130,14 +137,19 @@ impl Outgoing {
         self.files.insert(seq, len);
     }
 
-    /// Removes the oldest files beyond the bound. Other nodes then miss their blocks.
+    /// Removes the oldest files beyond the bound. If Redis lacks blocks of them, other nodes will miss these.
     ///
     /// # Errors
     /// If one cannot be removed.
     pub(super) fn bound(&mut self, dir: &Path) -> io::Result<()> {
         while self.files.values().sum::<u64>() > VISIT_LOG_UNSENT_BYTES {
             let Some(seq) = self.files.keys().next().copied() else { break };
-            tracing::warn!(seq, "visits that wait for Redis take too much space; other nodes will lack some of them");
+            if self.waits(seq, self.published) {
+                tracing::warn!(
+                    seq,
+                    "visits that wait for Redis take too much space; other nodes will lack some of them"
+                );
+            }
             self.remove(dir, seq)?;
         }
         Ok(())
@@ -145,8 +157,12 @@ impl Outgoing {
 
     /// Returns the numbers of the segments whose files hold only blocks up to `published`.
     pub(super) fn done(&self, published: u64) -> Vec<u64> {
-        let waits = |seq: u64| self.blocks.iter().any(|block| block.seq == seq && block.number > published);
-        self.files.keys().copied().filter(|seq| !waits(*seq)).collect()
+        self.files.keys().copied().filter(|seq| !self.waits(*seq, published)).collect()
+    }
+
+    /// True if the file of a segment holds blocks behind `published`.
+    fn waits(&self, seq: u64, published: u64) -> bool {
+        self.blocks.iter().any(|block| block.seq == seq && block.number > published)
     }
 
     /// Removes a kept file and forgets its blocks.
