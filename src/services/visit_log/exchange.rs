@@ -304,7 +304,7 @@ impl LogExchange {
         if !set.is_empty() || !old.is_empty() {
             known = self.redis.change_deleted_visits(&set, &old, ANSWER_TIME)?;
             // Another node may have changed the list in between: then it is read again.
-            is_read &= known.parse::<u64>().ok() == Some(revision.parse::<u64>().unwrap_or(0) + 1);
+            is_read &= known.parse::<u64>().ok() == Some(revision.parse().unwrap_or(0_u64).saturating_add(1));
         }
         self.deletions = is_read.then_some((here, known));
         Ok(())
