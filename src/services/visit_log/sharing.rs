@@ -17,6 +17,9 @@ use carom_model::visits::shared_log::{LogSpan, SharedLogState};
 /// The name of the file in the folder of the log.
 pub(super) const FILE: &str = "exchange";
 
+/// Time by which the clocks of nodes may differ, in milliseconds.
+const CLOCKS_APART_MS: u64 = 60_000;
+
 /// The part of a log in a fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogSharing {
@@ -94,7 +97,8 @@ impl Sharing {
         let lag_ms = VISIT_LOG_LAG_MAX.as_millis() as u64;
         let current_ms = self.current_ms.load(Ordering::Acquire);
         let is_fresh = now_ms.saturating_sub(current_ms) <= lag_ms;
-        current_ms > 0 && (is_fresh || span.to_ms < current_ms.saturating_sub(lag_ms))
+        // A node whose clock is behind logs visits of a span that is over by the clock of this one.
+        current_ms > 0 && (is_fresh || span.to_ms < current_ms.saturating_sub(lag_ms + CLOCKS_APART_MS))
     }
 }
 
@@ -241,7 +245,7 @@ mod tests {
         sharing.set_current(1_000_000);
         assert!(sharing.is_current(until(u64::MAX), 1_000_000 + lag_ms));
         assert!(!sharing.is_current(until(u64::MAX), 1_000_001 + lag_ms));
-        assert!(sharing.is_current(until(999_999 - lag_ms), 9_000_000));
-        assert!(!sharing.is_current(until(1_000_000), 9_000_000));
+        assert!(sharing.is_current(until(939_999 - lag_ms), 9_000_000));
+        assert!(!sharing.is_current(until(940_000 - lag_ms), 9_000_000));
     }
 }
