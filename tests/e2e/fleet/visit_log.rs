@@ -84,11 +84,14 @@ fn every_node_lists_the_visits_of_all() {
         let first = visits(&nodes[0], path);
         assert!(nodes.iter().all(|node| visits(node, path) == first), "{path}");
     }
-    let stats = |node: &Node| node.wire().get("/rest/v3/visits/stats").json()["visitStats"].clone();
-    wait_until("complete statistics on every node", || {
-        let all: Vec<Value> = nodes.iter().map(stats).collect();
-        all[0]["complete"] == true && all.iter().all(|of| *of == all[0])
-    });
+    let shown = |node: &Node| node.wire().get("/rest/v3/visits/stats").json()["visitStats"].clone();
+    wait_until("complete statistics", || nodes.iter().all(|node| shown(node)["complete"] == true));
+    // A late heartbeat on a busy machine makes them incomplete for a moment.
+    let stats = |node: &Node| {
+        let mut shown = shown(node);
+        shown["complete"] = Value::Null;
+        shown
+    };
     let of_first = stats(&nodes[0]);
     assert_eq!(of_first["total"], 15, "{of_first}");
     assert_eq!(of_first["referrers"][0], json!({"value": "agent2.example", "visits": 6}));
