@@ -197,10 +197,10 @@ pub struct ImportArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "config"])]
     pub to: Option<String>,
     /// File with an admin key of the running node, if it requires one [default: CAROM_IMPORT_TO_KEY]
-    #[arg(long, value_name = "FILE", requires = "to")]
+    #[arg(long, value_name = "FILE", requires = "to", conflicts_with_all = ["data_dir", "config"])]
     pub to_key_file: Option<PathBuf>,
     /// Links per second that the running node gets at most [default: no limit]
-    #[arg(long, value_name = "N", requires = "to", value_parser = rate)]
+    #[arg(long, value_name = "N", requires = "to", conflicts_with_all = ["data_dir", "config"], value_parser = rate)]
     pub rate: Option<NonZeroU32>,
     /// The shortener that the links come from: shlink, yourls, bitly, kutt or csv [default: lines of JSON in carom's form]
     #[arg(long, value_name = "SHORTENER", value_parser = shortener)]
@@ -488,7 +488,8 @@ mod tests {
         assert_eq!(parse("carom import --data-dir d --url https://s.example"), Err(ErrorKind::MissingRequiredArgument));
         assert!(parse("carom import --to http://127.0.0.1:8081 --to-key-file k --rate 9 l").is_ok());
         assert_eq!(parse("carom import --to u --data-dir d l"), Err(ErrorKind::ArgumentConflict));
-        assert_eq!(parse("carom import --data-dir d --rate 9 l"), Err(ErrorKind::MissingRequiredArgument));
+        assert_eq!(parse("carom import --data-dir d --rate 9 l"), Err(ErrorKind::ArgumentConflict));
+        assert_eq!(parse("carom import --rate 9 l"), Err(ErrorKind::MissingRequiredArgument));
     }
 
     #[test]

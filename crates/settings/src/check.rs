@@ -63,7 +63,6 @@ impl Checker<'_> {
             return None;
         }
         let (links, api) = (links?, api?);
-        let default_ttl = links.default_ttl.filter(|_| !self.lasts_as_in_shlink(&api));
         Some(Settings {
             data_dir: data_dir?,
             listen: listeners.public?.into_iter().map(|(address, _)| address).collect(),
@@ -79,7 +78,7 @@ impl Checker<'_> {
             residency: links.residency,
             search_memory: links.search_memory,
             dedupe: links.dedupe,
-            default_ttl,
+            default_ttl: links.default_ttl.filter(|_| !self.lasts_as_in_shlink(&api)),
             paths: links.paths,
             slugs: links.slugs,
             expiry: links.expiry,

@@ -109,8 +109,9 @@ impl Report {
         };
         let x_marks = (0..=nines).map(|at| super::plot::Mark { at: f64::from(at), label: label(at) }).collect();
         let values = || lines.iter().flat_map(|line| &line.points).map(|point| 10f64.powf(point.1));
-        let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
-        let y_marks = log_marks(min, max, show_micros);
+        let max = values().fold(1.0, f64::max);
+        // Without a successful request there is no value.
+        let y_marks = log_marks(values().fold(max, f64::min), max, show_micros);
         Plot { title: "Latency by percentile", x_name: "Percentile", x_marks, y_marks, lines }.svg()
     }
 

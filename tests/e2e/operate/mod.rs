@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin;
+mod affinity;
 mod alarms;
 mod backup;
 mod config;
