@@ -50,11 +50,14 @@ pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(
         return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
     let taken_ms = unix_ms();
-    let target = match keep {
-        Some(_) => retention::place_of(dir, &settings.data_dir, taken_ms)?,
-        None => dir.to_owned(),
+    let (target, is_new) = match keep {
+        Some(_) => {
+            let target = retention::place_of(dir, &settings.data_dir, taken_ms)?;
+            retention::make(&target)?;
+            (target, true)
+        }
+        None => (dir.to_owned(), make_folder(dir)?),
     };
-    let is_new = make_folder(&target)?;
     let is_good = make_backup(&target, &settings, taken_ms).inspect_err(|_| {
         // The folder was empty or new, so these files are all from this command.
         for name in retention::FILES {

@@ -3,9 +3,10 @@
 //! A retention that is too eager deletes what nobody can restore. So a directory is removed only if its name, its files
 //! and its manifest show that `carom backup --keep` has written it, for the same code secret, and completed it.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io;
 use std::num::NonZeroU32;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::services::api_keys::file as apps_file;
@@ -55,6 +56,23 @@ pub(super) fn place_of(dir: &Path, data_dir: &Path, taken_ms: u64) -> Result<Pat
     Ok(dir.join(name_of(taken_ms)))
 }
 
+/// Creates the directory of a new backup, which only this user can read. Two commands that start in the same second get
+/// the same name, so the later one must fail before it can touch the files of the other.
+///
+/// # Errors
+/// If the directory exists or cannot be created.
+pub(super) fn make(new: &Path) -> Result<(), Exit> {
+    let refused = |error: io::Error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", new.display()));
+    if let Some(all) = new.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(all).map_err(refused)?;
+    }
+    DirBuilder::new().mode(0o700).create(new).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Exit::new(Reason::Usage, format!("{} already exists", new.display()))
+            .with_remedy("another backup started in the same second; run the command again"),
+        _ => refused(error),
+    })
+}
+
 /// True if a directory, which need not exist yet, is another one or a part of it.
 fn is_inside(dir: &Path, other: &Path) -> bool {
     let existing =
@@ -73,6 +91,8 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
         Exit::new(Reason::Incomplete, what).with_remedy("remove old backups by hand, before their disk is full")
     };
     let manifest = manifest_of(new).map_err(|error| failed(new, &error))?;
+    // A power failure must not leave the removals on disk without the new backup.
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| failed(dir, &error))?;
     let mut old = Vec::new();
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, &error))?;
     for entry in entries {
@@ -90,7 +110,7 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
     for path in &old {
         // From here on, nobody takes it for a backup.
         let renamed = path.with_extension(&REMOVED[1..]);
-        fs::rename(path, &renamed).and_then(|()| remove(&renamed)).map_err(|error| failed(path, &error))?;
+        or_gone(fs::rename(path, &renamed)).and_then(|()| remove(&renamed)).map_err(|error| failed(path, &error))?;
     }
     Ok(old)
 }
@@ -144,12 +164,17 @@ fn manifest_of(dir: &Path) -> io::Result<Manifest> {
 /// Removes the files of a backup by their names, and then its empty directory.
 fn remove(dir: &Path) -> io::Result<()> {
     for name in FILES {
-        match fs::remove_file(dir.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        or_gone(fs::remove_file(dir.join(name)))?;
     }
-    fs::remove_dir(dir)
+    or_gone(fs::remove_dir(dir))
+}
+
+/// Accepts that a path no longer exists: two backups that end together remove the same old ones.
+fn or_gone(removal: io::Result<()>) -> io::Result<()> {
+    match removal {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +262,27 @@ mod tests {
         fs::remove_file(renamed.join(STORE_FILE)).unwrap();
         remove_oldest(dir.path(), &new, keep(5)).unwrap();
         assert_eq!(names(dir.path()), [name_of(START_MS + DAY_MS)]);
+    }
+
+    #[test]
+    fn a_backup_gets_a_directory_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("all").join(name_of(START_MS));
+        make(&new).unwrap();
+        fs::write(new.join(STORE_FILE), "x").unwrap();
+        // The same second again, even if the other command has not written anything yet.
+        assert_eq!(make(&new).unwrap_err().reason, Reason::Usage);
+        fs::remove_file(new.join(STORE_FILE)).unwrap();
+        assert_eq!(make(&new).unwrap_err().reason, Reason::Usage);
+    }
+
+    #[test]
+    fn a_backup_that_is_gone_counts_as_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = write(dir.path(), 0, "f");
+        remove(&old).unwrap();
+        remove(&old).unwrap();
+        assert_eq!(names(dir.path()), [] as [String; 0]);
     }
 
     #[test]
