@@ -528,10 +528,13 @@ impl Crew {
         if self.left == Some(0) {
             return;
         }
+        let mut left = self.left.unwrap_or(u64::MAX);
         let Some(mut schedule) = self.schedule.take() else { return };
         let (begin_ns, end_ns) = (self.begin_ns, self.end_ns);
         schedule.drain_before(end_ns, |intended_ns, count| {
-            if intended_ns >= begin_ns {
+            let count = count.min(left);
+            if intended_ns >= begin_ns && count > 0 {
+                left -= count;
                 let kind = self.traffic.next().kind;
                 self.record.counts.planned += count;
                 self.record.counts.unsent += count;
