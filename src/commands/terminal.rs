@@ -20,9 +20,11 @@ static COLOURS: AtomicU8 = AtomicU8::new(ColourMode::Auto as u8);
 /// Longest secret that a prompt accepts, in bytes.
 const SECRET_LEN_MAX: usize = 1_024;
 
-/// Returns the text without control characters, which a terminal would interpret.
+/// Returns the text without control characters, which a terminal would interpret, and without marks that change the
+/// direction of what follows: they can make one URL look like another.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+    let is_direction = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|c| !c.is_control() && !is_direction(*c)).collect()
 }
 
 /// Returns JSON for people and programs, in which no control character is left that a terminal would interpret.
@@ -149,6 +151,7 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(plain("a\u{1b}[31mb\n"), "a[31mb");
+        assert_eq!(plain("a\u{202e}b\u{2066}c\u{5d0}"), "abc\u{5d0}");
         let value = serde_json::json!({"title": "a\u{1b}b\u{9b}c\nd"});
         let text = json_text(&value);
         assert!(!text.trim_end().replace('\n', "").contains(char::is_control), "{text:?}");

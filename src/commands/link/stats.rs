@@ -56,7 +56,7 @@ pub(super) fn stats(api: &NodeApi, name: &LinkName, arguments: &LinkStatsArgs) -
     let bots = if arguments.no_bots { "&excludeBots=true" } else { "" };
     let details = api.get(&format!(
         "/rest/v3/visits/stats?shortCode={}&limit={}{bots}{period}{separator}{domain}",
-        name.code(),
+        escaped(name.code()),
         arguments.limit
     ))?;
     if arguments.json {

@@ -68,6 +68,8 @@ pub(super) fn table(links: &[Value], width: Option<usize>, now_ms: u64) -> Strin
         widths[0] = widths[0].min(width.saturating_sub(others + DESTINATION_MIN).max(DESTINATION_MIN));
         widths[1] = widths[1].min(width.saturating_sub(others + widths[0]).max(DESTINATION_MIN));
     }
+    // No text can be padded to more.
+    let widths = widths.map(|width| width.min(usize::from(u16::MAX)));
     let mut table = String::new();
     for [url, destination, visits, created, state] in rows {
         let (url, destination) = (fitted(&url, widths[0]), fitted(&destination, widths[1]));

@@ -151,6 +151,26 @@ fn errors_name_the_cause_and_a_remedy() {
 }
 
 #[test]
+fn slugs_with_slashes_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, user) = with_user(&Setup::new(folder.path()).env("CAROM_LINKS_MULTI_SEGMENT_SLUGS", "true"));
+    for slug in ["a", "docs/a", "docs/visits"] {
+        user.done(&["link", "create", &format!("https://example.org/of/{slug}"), "--slug", slug]);
+    }
+    for link in ["docs/visits", &node.url("/docs/visits")] {
+        assert_eq!(user.json(&["link", "show", link, "--json"])["longUrl"], "https://example.org/of/docs/visits");
+    }
+    user.json(&["link", "stats", "docs/visits", "--json"]);
+    assert_eq!(user.done(&["link", "delete", "docs/a", "-y"]), "deleted docs/a\n");
+    assert_eq!((node.wire().get("/docs/a").status, node.wire().get("/a").status), (404, 302));
+    // Neither a slug that does not exist nor a short URL of another service means the link of its last segment.
+    user.refused(&["link", "delete", "docs/none/a", "-y"], 1, &["none"]);
+    user.refused(&["link", "delete", "https://other.example/a", "-y"], 2, &["other.example is not a domain"]);
+    assert_eq!(node.wire().get("/a").status, 302);
+    node.terminate();
+}
+
+#[test]
 fn domains_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let setup =
