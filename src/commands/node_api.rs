@@ -1,7 +1,7 @@
 //! A client of the REST API of a node, for the commands that work with links.
 //!
 //! It follows no redirects, which would carry the key to another place, and repeats only what a node has refused for the
-//! moment.
+//! moment. It reaches a node on this machine without the proxy of the environment, which would see the key.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Request, header};
 
-use super::profile::NodeAccess;
+use super::profile::{NodeAccess, is_this_machine};
 use super::terminal::plain;
 use crate::services::host_lists::http_text::config;
 use carom_settings::exit::{Exit, Reason};
@@ -49,8 +49,10 @@ struct NodeAnswer {
 impl NodeApi {
     /// Creates a client. It connects with the first request.
     pub(crate) fn new(access: NodeAccess) -> NodeApi {
-        let agent = config().timeout_global(Some(ANSWER_TIME)).max_redirects(0).build();
-        NodeApi { agent: agent.into(), access }
+        let config = config().timeout_global(Some(ANSWER_TIME)).max_redirects(0);
+        // A proxy would also look for another machine under this address.
+        let config = if is_this_machine(&access.url) { config.proxy(None) } else { config };
+        NodeApi { agent: config.build().into(), access }
     }
 
     /// Returns the address of the node.
@@ -77,7 +79,9 @@ impl NodeApi {
             match answer.retry_after {
                 _ if (200..300).contains(&answer.status) => return self.parsed(&answer.body),
                 // The node has done nothing yet, so that even a create can be repeated.
-                Some(wait) if wait <= WAIT_MAX && tries < TRIES => thread::sleep(Duration::from_secs(wait)),
+                Some(wait) if matches!(answer.status, 429 | 503) && wait <= WAIT_MAX && tries < TRIES => {
+                    thread::sleep(Duration::from_secs(wait));
+                }
                 _ => return Err(self.refused(&answer)),
             }
             tries += 1;
@@ -119,7 +123,7 @@ impl NodeApi {
 
     fn unreachable(&self, method: &Method, why: &str) -> Exit {
         let doubt = if *method == Method::GET { "" } else { "; the change may have been made, so look before a retry" };
-        Exit::new(Reason::Incomplete, format!("{} does not answer: {why}{doubt}", self.url()))
+        Exit::new(Reason::Incomplete, format!("{} does not answer: {}{doubt}", self.url(), plain(why)))
             .with_remedy("check that the node runs, and that the address is right; --url and `carom login` set it")
     }
 

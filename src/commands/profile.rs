@@ -236,6 +236,9 @@ pub(crate) fn read_key(file: &Path) -> Result<String, Exit> {
         Exit::new(Reason::Usage, format!("{place}: {what}"))
             .with_remedy("pass a file with nothing but the key; `carom app add NAME` prints one")
     };
+    if is_standard && can_ask() {
+        return Err(wrong("this is a terminal, which would show the key"));
+    }
     let mut text = String::new();
     let read = if is_standard {
         io::stdin().lock().take(FILE_LEN_MAX).read_to_string(&mut text)
