@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ const SYNC_LEN: usize = 4_096;
 
 /// Time of a sync from which on the disk is slow: a create waits for one, and often for two.
 const SYNC_SLOW: Duration = Duration::from_millis(10);
+
+/// Time for an answer of `timedatectl`.
+const CLOCK_TIME: Duration = Duration::from_secs(5);
 
 /// Backlog that a machine with redirects should allow, as `60-carom.conf` of the package sets it.
 const BACKLOG: u64 = 65_535;
@@ -147,9 +151,15 @@ fn cpus_of(root: &Path, number: &Path) -> Option<String> {
     text.or_else(|| read("smp_affinity_list")).filter(|text| !text.is_empty())
 }
 
-/// Asks systemd whether the clock is kept right; `None` if nobody knows.
+/// Asks systemd whether the clock is kept right; `None` if nobody knows. A bus that does not answer is given up.
 fn is_synchronised() -> Option<bool> {
-    let output = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output().ok()?;
+    let (sender, answer) = mpsc::channel();
+    thread::spawn(move || {
+        let output = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
+        // After the time has passed, nobody waits for it.
+        let _ = sender.send(output);
+    });
+    let output = answer.recv_timeout(CLOCK_TIME).ok()?.ok()?;
     match String::from_utf8_lossy(&output.stdout).trim() {
         "yes" => Some(true),
         "no" => Some(false),

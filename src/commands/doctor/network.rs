@@ -184,8 +184,8 @@ fn judge_certificate(names: &[String], since: i64, until: i64, now: i64) -> Find
 /// True if a name of a certificate covers a host. A star stands for one label.
 fn is_for(name: &str, host: &str) -> bool {
     match name.strip_prefix("*.") {
-        Some(parent) => host.split_once('.').is_some_and(|(_, rest)| rest == parent),
-        None => name == host,
+        Some(parent) => host.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent)),
+        None => name.eq_ignore_ascii_case(host),
     }
 }
 
@@ -212,6 +212,9 @@ fn keys(settings: &Settings) -> Finding {
     }
     match api_keys(&settings.data_dir) {
         Ok(keys) if keys.had_keys() => Finding::ok("API keys are required"),
+        Ok(_) if settings.fleet.redis.is_some() => {
+            Finding::ok("no API key is stored here; those of the fleet are in Redis")
+        }
         Ok(_) => match settings.may_go_without_keys() {
             Ok(()) => Finding::warning(
                 "no API key exists: anyone who reaches the listeners can change links",
