@@ -76,11 +76,13 @@ pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
     let total: u64 = visited.iter().map(|link| link.history.all.counts.total).sum();
     say(&format!(
         "{} with {} of {DAYS} days, in {} until this ends.\n\
-         Open http://{}/admin/, or try `carom link list` in another terminal. Ctrl-C ends it and removes the data.",
+         Open http://{}/admin/, or try `carom link list --url http://{}` in another terminal. Ctrl-C ends it and \
+         removes the data.",
         readable::count(visited.len() as u64, "link"),
         readable::count(total, "visit"),
         path.display(),
         arguments.admin_listen,
+        arguments.listen,
     ));
     Ok(DemoNode { settings, _folder: folder })
 }

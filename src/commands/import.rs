@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use carom_shards::CodeSpace;
 
@@ -17,6 +17,7 @@ use super::import_source::{Input, moving_source, open_input, outcome};
 use super::moving::lines::MovingLines;
 use super::moving::moved_link::MovedDomains;
 use super::offline::settings_of;
+use super::terminal::say;
 use crate::services::maintenance::index_builder;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
@@ -44,6 +45,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
         return import_online::run(arguments);
     }
     let ImportArgs { place, from, url, key_file, map_domains, dry_run, report, file, .. } = arguments;
+    let is_named = place.data_dir.is_some();
     let mut settings = settings_of(place.data_dir, place.config.as_deref())?;
     let domains = domains_of(&settings, settings.listen[0]);
     let usage = |what: String| Exit::new(Reason::Usage, what);
@@ -66,6 +68,9 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
         ReportFile::create(path).map_err(|error| usage(format!("cannot write {}: {error}", path.display())))
     });
     let report_file = report_file.transpose()?;
+    if !is_named && !dry_run {
+        say(&destination(&settings.data_dir));
+    }
     let _scratch = if dry_run { stand_in(&mut settings)? } else { Scratch(None) };
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
@@ -89,6 +94,13 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     };
     let summary = import::import(&setup, &mut *input, &mut io::stderr().lock(), report_file).map_err(exit_of)?;
     outcome(setup.moving.as_deref(), &summary, report.as_deref())
+}
+
+/// Names the data directory that the settings chose. The default one depends on the working directory.
+fn destination(data_dir: &Path) -> String {
+    let shown = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+    let state = if data_dir.join("links").is_dir() { "" } else { ", which has no links yet" };
+    format!("importing into {}{state}; --data-dir names another directory", shown.display())
 }
 
 fn exit_of(error: ImportError) -> Exit {

@@ -34,6 +34,19 @@ fn mistakes_are_reported_at_once() {
 }
 
 #[test]
+fn imports_name_a_directory_that_was_not_passed() {
+    let user = CliUser::new();
+    let line = |code: &str| format!("{{\"shortCode\":\"{code}\",\"longUrl\":\"https://example.org/\"}}\n");
+    let ran = user.run_with_input(&["import", "-"], &line("first"));
+    let data_dir = user.home().canonicalize().unwrap().join("carom-data");
+    assert!(ran.code == 0 && data_dir.join("links").is_dir(), "{ran:?}");
+    let told = format!("{}, which has no links yet; --data-dir", data_dir.display());
+    assert!(ran.err.contains("importing into ") && ran.err.contains(&told), "{ran:?}");
+    let named = user.run_with_input(&["import", "--data-dir", "carom-data", "-"], &line("second"));
+    assert!(named.code == 0 && !named.err.contains("importing into"), "{named:?}");
+}
+
+#[test]
 fn binary_documents_itself() {
     let user = CliUser::new();
     assert_eq!(user.done(&["-V"]), concat!("carom ", env!("CARGO_PKG_VERSION"), "\n"));
