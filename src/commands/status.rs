@@ -77,7 +77,7 @@ pub fn top(arguments: &TopArgs) -> Result<(), Exit> {
 pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
     let path = if arguments.ready { "readyz" } else { "healthz" };
     let url = format!("{}/{path}", admin_url(&arguments.place)?);
-    match HttpText::new(&url, PATIENCE, LEN_MAX).read() {
+    match HttpText::of_node(&url, PATIENCE, LEN_MAX, None).read() {
         Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
         Err(why) => {
             let remedy = if arguments.ready {
@@ -94,7 +94,7 @@ pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
 impl Node {
     fn new(arguments: &NodeArgs) -> Result<Node, Exit> {
         let url = format!("{}/status", admin_url(&arguments.place)?);
-        let http = HttpText::new(&url, PATIENCE, LEN_MAX).with_key(key_of(arguments)?);
+        let http = HttpText::of_node(&url, PATIENCE, LEN_MAX, key_of(arguments)?);
         Ok(Node { url, http })
     }
 

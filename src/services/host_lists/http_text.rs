@@ -48,11 +48,11 @@ impl HttpText {
         HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, signer: None, last: None }
     }
 
-    /// Adds an API key of carom to each request.
-    #[must_use]
-    pub fn with_key(mut self, key: Option<String>) -> HttpText {
-        self.key = key;
-        self
+    /// Creates a reader of an address of a node, and sends an API key if there is one. The requests follow no redirect
+    /// and use no proxy of the environment: both would see the key.
+    pub fn of_node(url: &str, time_max: Duration, len_max: u64, key: Option<String>) -> HttpText {
+        let agent = config().timeout_global(Some(time_max)).max_redirects(0).proxy(None).build();
+        HttpText { agent: agent.into(), url: url.to_owned(), len_max, key, signer: None, last: None }
     }
 
     /// Signs each request for Apollo.
@@ -165,5 +165,23 @@ mod tests {
         assert!(result.is_err(), "{result:?}");
         assert_eq!(answered("HTTP/1.1 304 Not Modified\r\n\r\n").0, Ok((304, Vec::new())));
         assert_eq!(answered("HTTP/1.1 404 No\r\nContent-Length: 9\r\n\r\n[1,2,3,4]").0, Ok((404, Vec::new())));
+    }
+    #[test]
+    fn key_of_a_node_follows_no_redirect() {
+        let [node, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let url = format!("http://{}/status", node.local_addr().unwrap());
+        let elsewhere = format!("http://{}/", other.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = node.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<String> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            write!(stream, "HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n").unwrap();
+            head
+        });
+        let failure = HttpText::of_node(&url, Duration::from_secs(10), 8, Some("secret".to_owned())).read();
+        assert_eq!(failure, Err("the server answered 302 Found".to_owned()));
+        assert!(server.join().unwrap().iter().any(|line| line.eq_ignore_ascii_case("x-api-key: secret")));
+        other.set_nonblocking(true).unwrap();
+        assert!(other.accept().is_err(), "the key was sent to another place");
     }
 }
