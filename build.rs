@@ -1,4 +1,4 @@
-//! Tells the binary which commit it was built from, and for which target, for `carom --version`.
+//! Passes the commit and the target of a build to the binary, for `carom --version`.
 //!
 //! A tree without git has no commit: then `CAROM_BUILD_COMMIT` and `CAROM_BUILD_DATE` may give both, and without them the
 //! version says that they are unknown.
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// Variables of the build: that of the environment, that which the source reads, and the question to git.
+/// Variables of the build: its name in the environment, its name in the source, and the arguments of git that print it.
 const VARIABLES: [(&str, &str, &[&str]); 2] = [
     ("CAROM_BUILD_COMMIT", "CAROM_COMMIT", &["rev-parse", "--short=12", "HEAD"]),
     ("CAROM_BUILD_DATE", "CAROM_COMMIT_DATE", &["log", "-1", "--format=%cs"]),

@@ -59,8 +59,8 @@ impl Fault {
 /// Expectation for responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Expectation {
-    /// Expected status of redirects and of URLs. `None` stands for that of the link, or for any redirect if the link's
-    /// is unknown; and for any success or redirect of a URL.
+    /// Expected status of redirects and of URLs. `None` expects the status of the link, or any redirect if it is
+    /// unknown. For a URL, `None` expects any success or redirect.
     pub(crate) status: Option<u16>,
     /// True if `Location` must be the destination of the link.
     pub(crate) location: bool,

@@ -49,10 +49,10 @@ pub(crate) struct Arguments {
     /// Duration of the measurement [default: 20s, or as long as --requests takes]
     #[arg(short, long, value_name = "TIME")]
     pub(crate) duration: Option<String>,
-    /// Stop after this many measured requests, or after --duration if that ends first.
+    /// Stop after this many measured requests, or after --duration if that comes first.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<String>,
-    /// Duration of the warm-up before it, which is not measured [default: 2s, or 0s with --requests]
+    /// Duration of the warm-up before the measurement [default: 2s, or 0s with --requests]
     #[arg(long, value_name = "TIME")]
     pub(crate) warmup: Option<String>,
     /// Timeout of a request.

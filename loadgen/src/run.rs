@@ -148,7 +148,7 @@ impl Listener<'_> {
             match received {
                 Ok(message) => return message,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => unreachable!("threads tell before they end"),
+                Err(RecvTimeoutError::Disconnected) => unreachable!("each thread reports before it ends"),
             }
         }
     }
@@ -156,7 +156,7 @@ impl Listener<'_> {
     fn await_ready(&mut self) -> Result<(), RunError> {
         let mut trouble = None;
         for _ in 0..self.threads {
-            match self.inbox.recv().expect("threads tell before they end") {
+            match self.inbox.recv().expect("each thread sends its last message before it ends") {
                 WorkerMessage::Ready(Ok(())) => {}
                 WorkerMessage::Ready(Err(reason)) => trouble = Some(RunError::Unreachable(reason)),
                 WorkerMessage::Done(result) => {

@@ -1,4 +1,4 @@
-//! Requests that hyper has read, as the log of visits needs them; and orphan visits of pages that are no short URLs: the
+//! Requests that hyper has read, as the visit log needs them; and orphan visits of pages that are no short URLs: the
 //! base URL of a domain, and missing pages.
 
 use hyper::{Method, Request, header};
@@ -53,7 +53,7 @@ impl Context {
     }
 }
 
-/// Returns a request that is answered now, as the log of visits needs it.
+/// Returns a request that is answered now, as the visit log needs it.
 pub(super) fn logged_request<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> LoggedRequest<'a> {
     let part = visit_part(services, request);
     let (at_ms, is_bot) = (services.unix_ms(), services.is_bot(part.agent));

@@ -74,7 +74,7 @@ pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(
                 print(&format!("removed the old backup {}\n", path.display()));
             }
         }
-        Some(_) => _ = writeln!(io::stderr(), "note: all older backups are kept, as they may be without damage"),
+        Some(_) => _ = writeln!(io::stderr(), "note: all older backups are kept, because they may be undamaged"),
         None => {}
     }
     Ok(())

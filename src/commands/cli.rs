@@ -135,9 +135,9 @@ pub enum Command {
     Login(LoginArgs),
     /// Log out: forget the node and its API key.
     Logout,
-    /// Check the machine, the settings and what is around a node, and say what to do.
+    /// Check the machine, the settings, Redis, DNS and certificates, and say what to fix.
     Doctor(DoctorArgs),
-    /// Try carom: start a node with 90 days of made-up links and visits, which end with it.
+    /// Try carom: start a node with sample links and 90 days of visits, and remove them at the end.
     Demo(DemoArgs),
     /// Print completions for a shell.
     #[command(after_help = texts::HINT, after_long_help = texts::COMPLETIONS)]
@@ -193,13 +193,13 @@ pub struct ImportArgs {
     /// The data directory of a stopped node, which is created if it does not exist.
     #[command(flatten)]
     pub place: AppPlace,
-    /// Running node that gets the links over its API: the URL of its admin or public listener
+    /// Running node to import into, over its API: the URL of its admin or public listener
     #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "config"])]
     pub to: Option<String>,
     /// File with an admin key of the running node, if it requires one [default: CAROM_IMPORT_TO_KEY]
     #[arg(long, value_name = "FILE", requires = "to", conflicts_with_all = ["data_dir", "config"])]
     pub to_key_file: Option<PathBuf>,
-    /// Links per second that the running node gets at most [default: no limit]
+    /// Most links to send to the running node per second [default: no limit]
     #[arg(long, value_name = "N", requires = "to", conflicts_with_all = ["data_dir", "config"], value_parser = rate)]
     pub rate: Option<NonZeroU32>,
     /// The shortener that the links come from: shlink, yourls, bitly, kutt or csv [default: lines of JSON in carom's form]
@@ -316,7 +316,7 @@ pub struct AdminPlace {
 impl Cli {
     /// Parses the command line of this process. Ends the process on wrong usage, or after printing the help.
     pub fn read() -> Cli {
-        // Errors and helps are coloured as well, and come before there are arguments.
+        // Errors and help texts have colours, too, and are printed before the arguments are parsed.
         let mut matches = Cli::command().color(asked_colour(std::env::args_os())).get_matches();
         Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
     }

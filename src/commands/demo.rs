@@ -1,5 +1,4 @@
-//! `carom demo`: a node with 90 days of links and visits that look like those of a real service, in a directory that is
-//! removed in the end.
+//! `carom demo`: a node with sample links and 90 days of visits, in a temporary directory that is removed at the end.
 //!
 //! The links are imported like those of any file. Their visits are stored as merged histories, the form that a node gives
 //! to older visits itself.

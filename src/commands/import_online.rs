@@ -4,7 +4,7 @@
 //! be sent again without harm: the node finds the link, and counts no visit twice. So this keeps no record of its
 //! place: a repeated import finds what is there.
 //!
-//! A batch goes out before its results are read, and the node reads no further while nobody takes its results. So a
+//! A batch goes out before its results are read, and the node stops reading if its results are not read. So a
 //! batch is as short as the buffers of any connection, unless it is a single line, which has no result before its end.
 
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ impl SentLine {
         }
     }
 
-    /// Returns the number of visits that the line brings along.
+    /// Returns the number of earlier visits in the line.
     fn visits(&self) -> u64 {
         self.fields()["visitsSummary"]["total"].as_u64().unwrap_or_default()
     }
@@ -276,7 +276,7 @@ impl Sender {
         let Some(rate) = self.rate else { return };
         let now = Instant::now();
         thread::sleep(self.due.saturating_duration_since(now));
-        // After a time without answers, the rate holds as well: the lines of that time are not made up for.
+        // After a pause, the import does not catch up: the rate holds at every moment.
         self.due = self.due.max(now) + Duration::from_secs_f64(lines as f64 / f64::from(rate.get()));
     }
 

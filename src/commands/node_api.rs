@@ -1,7 +1,7 @@
 //! A client of the REST API of a node, for the commands that work with links.
 //!
-//! It follows no redirects, which would carry the key to another place, and repeats only what a node has refused for the
-//! moment. It reaches a node on this machine without the proxy of the environment, which would see the key.
+//! It follows no redirects, which would send the key elsewhere. It repeats a request only if the node asked for a retry.
+//! It reaches a node on this machine without the proxy of the environment, which would see the key.
 
 use std::thread;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const ANSWER_LEN_MAX: u64 = 16 << 20;
 /// Requests that are sent for one response.
 const TRIES: u32 = 4;
 
-/// Longest wait that a node may ask for before it is given up, in seconds.
+/// Longest wait that a node may ask for, in seconds. Beyond it, the client gives up.
 const WAIT_MAX: u64 = 5;
 
 /// Longest text of a node in an error, in characters.

@@ -1,5 +1,5 @@
-//! The login of a user: the address of a node and an API key, in a file that only the user can read. And the choice
-//! between that file, the environment and the arguments.
+//! The login of a user: the address of a node and an API key, in a file that only the user can read. A command chooses
+//! between that file, the environment and its arguments here.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -110,7 +110,7 @@ impl LoginProfile {
         let folder = path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let new = folder.join(format!(".profile-{}.new", std::process::id()));
-        // What a killed process of that number has left.
+        // A killed process with the same number may have left the file.
         let _ = std::fs::remove_file(&new);
         let text = json!({"url": self.url, "key": self.key, "plainHttp": self.plain_http});
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut file| {

@@ -1,6 +1,6 @@
 //! Dated backups below one directory, of which the newest are kept: `carom backup --keep N`.
 //!
-//! A retention that is too eager deletes what nobody can restore. So a directory is removed only if its name, its files
+//! A deleted backup cannot be restored. So a directory is removed only if its name, its files
 //! and its manifest show that `carom backup --keep` has written it, for the same code secret, and completed it.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
@@ -108,7 +108,7 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
     let others_kept = keep.get() as usize - 1;
     old.truncate(old.len().saturating_sub(others_kept));
     for path in &old {
-        // From here on, nobody takes it for a backup.
+        // From here on, the name is not that of a backup.
         let renamed = path.with_extension(&REMOVED[1..]);
         or_gone(fs::rename(path, &renamed)).and_then(|()| remove(&renamed)).map_err(|error| failed(path, &error))?;
     }

@@ -1,4 +1,4 @@
-//! Commands and people at a terminal: its width and colours, questions, and texts that a terminal must not interpret.
+//! The terminal of a command: its width and colours, questions to the user, and escapes for texts from elsewhere.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,4 +1,4 @@
-//! Entries for the access log and the log of visits, of requests that the core answers itself. Without these logs,
+//! Entries for the access log and the visit log, of requests that the core answers itself. Without these logs,
 //! nothing here runs.
 
 use std::time::Instant;

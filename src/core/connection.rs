@@ -82,7 +82,7 @@ pub(super) enum Awaits {
     },
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
     Storage,
-    /// Nobody yet: another code is looked up next, because this one has no link.
+    /// The next look-up: this code has no link, so the core looks up another one.
     Fallback,
 }
 

@@ -378,7 +378,7 @@ impl Redirects {
 
     /// Remembers for a moment that a code had its only link.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
-        // Where another code stands in, its link is served meanwhile, and need not ask each time.
+        // If another code stands in, the core serves its link meanwhile, without a look-up for each request.
         let is_of_use = absence == Absence::Final || self.hosts.has_next(code);
         if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
             lookup_queues.remember_missing(code, absence, tick);

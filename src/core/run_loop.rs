@@ -77,7 +77,7 @@ pub struct CoreParts {
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
-    /// While this file exists, the core stands still.
+    /// While this file exists, the core stalls.
     #[cfg(feature = "faults")]
     pub stall_file: Option<std::path::PathBuf>,
 }

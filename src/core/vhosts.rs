@@ -12,7 +12,7 @@ use carom_model::domains::{DomainIndex, Domains};
 pub(super) struct HostRouter {
     /// The domains; `None` if the service has only the default one, which then serves any host.
     domains: Option<Arc<Domains>>,
-    /// True if a code without a link finds that of its form in lower case.
+    /// True if a code that has no link leads to the link with its form in lower case.
     ignores_case: bool,
 }
 

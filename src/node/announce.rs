@@ -50,15 +50,15 @@ pub(super) fn notify_manager(is_ready: bool) {
     }
 }
 
-/// Returns the time within which the service manager expects each sign of life of this process, if it expects any
+/// Returns the time within which the service manager expects each keep-alive ping of this process, if it expects any
 /// (`WatchdogSec=`).
 pub(super) fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())
 }
 
-/// Sends the service manager a sign of life.
+/// Sends the service manager a keep-alive ping.
 pub(super) fn notify_alive() {
     if let Err(error) = sd_notify::notify(&[NotifyState::Watchdog]) {
-        tracing::warn!("the service manager got no sign of life: {error}");
+        tracing::warn!("cannot send a keep-alive ping to the service manager: {error}");
     }
 }

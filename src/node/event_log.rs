@@ -93,7 +93,7 @@ fn redis_terms(settings: &RedisSinkSettings) -> RedisStreamTerms {
     }
 }
 
-/// Returns how to reach RabbitMQ.
+/// Returns the address and the login of RabbitMQ.
 ///
 /// # Errors
 /// If the file with the password or the one with the certificates cannot be read.

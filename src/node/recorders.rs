@@ -21,7 +21,7 @@ pub(super) struct Rings {
     pub(super) visits: Vec<VisitReceiver>,
     /// The receiving ends of the access log, by core, the admin listener's last. Empty without an access log.
     pub(super) access: Vec<AccessReceiver>,
-    /// The receiving ends of the log of visits, by core. Empty without such a log.
+    /// The receiving ends of the visit log, by core. Empty without such a log.
     pub(super) visit_log: Vec<VisitLogReceiver>,
 }
 

@@ -120,7 +120,7 @@ fn start_access_log(
     Ok(())
 }
 
-/// Starts the log of visits, unless it is off.
+/// Starts the visit log, unless it is off.
 ///
 /// # Errors
 /// If the log cannot be read back, or the operating system refuses a thread.
@@ -152,7 +152,7 @@ fn start_visit_log(
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
     })
-    .map_err(|error| thread_exit("the log of visits", &error))?;
+    .map_err(|error| thread_exit("the visit log", &error))?;
     let StartedVisitLog { queue, reader, logging } = started;
     supervisor.register(Phase::Store, "visit log", move || logging.stop());
     supervisor.register_threads(Phase::Queues, "visit queries", vec![reader]);

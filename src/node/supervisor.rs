@@ -27,7 +27,7 @@ pub(super) enum Phase {
     Store,
     /// The access log, whose disk may be another and slower one.
     AccessLog,
-    /// The watchdog: the service manager wants signs of life for as long as the process lives.
+    /// The watchdog: the service manager wants keep-alive pings for as long as the process lives.
     Watchdog,
 }
 

@@ -1,5 +1,5 @@
-//! The watchdog thread: it sends signs of life to the service manager (`WatchdogSec=`) for as long as every core makes
-//! progress. If a core stands still, the signs end, and the service manager restarts the node.
+//! The watchdog thread: it sends keep-alive pings to the service manager (`WatchdogSec=`) as long as every core makes
+//! progress. If a core stalls, the pings end, and the service manager restarts the node.
 //!
 //! Each core counts the turns of its loop, four a second even without any load. The thread compares these counters, so
 //! it costs the cores nothing. It runs from the start of the cores until every other thread has ended.
@@ -35,7 +35,7 @@ impl Watchdog {
     }
 }
 
-/// Starts the watchdog, if the service manager has asked this process for signs of life.
+/// Starts the watchdog, if the service manager has asked this process for keep-alive pings.
 ///
 /// # Errors
 /// If the operating system refuses a thread.
@@ -78,11 +78,11 @@ fn spawn(mut progress: Progress, timeout: Duration) -> io::Result<Watchdog> {
     Ok(Watchdog { stop, thread })
 }
 
-/// The progress of every core since the last sign of life.
+/// The progress of every core since the last keep-alive ping.
 struct Progress {
     /// The counters of each core, the admin listener's last.
     cores: Arc<[Arc<CoreStats>]>,
-    /// The turns of each core at the last sign of life.
+    /// The turns of each core at the last keep-alive ping.
     turns: Vec<u64>,
 }
 
@@ -126,7 +126,7 @@ mod tests {
         turn(0);
         turn(2);
         assert_eq!(progress.look(), Err("core 1".to_owned()));
-        // Progress of the others since the last sign of life still counts.
+        // Progress of the others since the last keep-alive ping still counts.
         turn(1);
         assert_eq!(progress.look(), Ok(()));
         turn(0);

@@ -3,7 +3,7 @@
 //!
 //! `CAROM_FAULT` names one fault:
 //!
-//! * `core-on-order`: core 0 stands still while the file `stall-core` is in the data directory.
+//! * `core-on-order`: core 0 stalls while the file `stall-core` is in the data directory.
 //! * `ack-before-sync`: the writer acknowledges before it syncs.
 //! * `trust-counter`: a node of a fleet uses whatever the counter in Redis returns.
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.

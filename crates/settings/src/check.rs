@@ -117,7 +117,7 @@ impl Checker<'_> {
         (hosts, self.one(Key::AdminRequireKey, value::boolean))
     }
 
-    /// Returns the settings of the log of visits and those of events, which may need it.
+    /// Returns the settings of the visit log and those of events, which may need it.
     fn visits_and_events(&mut self) -> (Option<VisitSettings>, Option<EventSettings>) {
         let (visits, events) = (self.visits(), self.events());
         self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));

@@ -102,7 +102,7 @@ pub struct Settings {
     pub api: Api,
     /// The settings of kernel bypass.
     pub bypass: BypassSettings,
-    /// The settings of the log of visits.
+    /// The settings of the visit log.
     pub visits: VisitSettings,
     /// The settings of events.
     pub events: EventSettings,

@@ -1,10 +1,10 @@
-//! The settings of the log of visits.
+//! The settings of the visit log.
 
 use std::time::Duration;
 
 use carom_model::visits::record::VisitAddresses;
 
-/// The settings of the log of visits.
+/// The settings of the visit log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VisitSettings {
     /// True if single visits are logged.

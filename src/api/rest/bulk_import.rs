@@ -1,6 +1,6 @@
 //! Imports of links into a running service, one per line: `POST /rest/v3/short-urls/bulk/import`.
 //!
-//! An import says what no other request may: when a link was created, by which app, and how many visits it had. So it
+//! An import sets what no other request can: when a link was created, by which app, and how many visits it had. So it
 //! needs a key with the role `admin`, for all domains. The link and its visits are one record, and a line whose slug
 //! leads to its destination already changes nothing. So a repeated line creates no link and counts no visit twice.
 

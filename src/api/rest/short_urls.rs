@@ -233,8 +233,8 @@ impl Context {
     /// Returns the code of a slug that a client determined.
     ///
     /// # Errors
-    /// 503 if it is to be drawn, and the operating system provides no random bytes; or if it has slashes, and a node of
-    /// the fleet cannot read it.
+    /// 503 if the slug needs random characters, and the operating system provides none; or if it has slashes, and a node
+    /// of the fleet cannot read it.
     pub(in crate::api) fn code_of(&self, slug: &Slug) -> Result<Code, Problem> {
         let code = match slug {
             Slug::Chosen(code) => *code,

@@ -1,4 +1,4 @@
-//! Statistics of the log of visits: by country, city, browser, operating system, device, language, referring host,
+//! Statistics of the visit log: by country, city, browser, operating system, device, language, referring host,
 //! destination, and UTM parameters.
 
 use hyper::StatusCode;

@@ -13,7 +13,7 @@ pub struct ApiPlace {
     /// File with the API key, or - for standard input [default: CAROM_KEY_FILE, or the login]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Send the key over plain http to another machine; anyone between can read it
+    /// Send the key over plain http to another machine; anyone on the network can read it
     #[arg(long)]
     pub plain_http: bool,
 }
@@ -27,7 +27,7 @@ pub struct LoginArgs {
     /// File with the API key, or - for standard input [default: CAROM_KEY_FILE, or a prompt]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Send the key over plain http to another machine; anyone between can read it
+    /// Send the key over plain http to another machine; anyone on the network can read it
     #[arg(long)]
     pub plain_http: bool,
 }

@@ -22,7 +22,7 @@ pub enum LinkCommand {
     Edit(Box<LinkEditArgs>),
     /// Delete links. This cannot be undone.
     Delete(LinkDeleteArgs),
-    /// Show the visits of a link, by day and by what is known of visitors.
+    /// Show the visits of a link by day, referrer, country, browser and so on.
     Stats(LinkStatsArgs),
 }
 
@@ -40,7 +40,7 @@ pub struct LinkPlace {
 /// The properties of a link that can be set and changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Args)]
 pub struct LinkFields {
-    /// Title for people
+    /// Title
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Tag; can be repeated. In a change, the tags replace all others
@@ -64,7 +64,7 @@ pub struct LinkFields {
     /// Forward the query to the destination: true or false
     #[arg(long, value_name = "BOOL", hide_possible_values = true)]
     pub forward_query: Option<bool>,
-    /// Let robots.txt allow crawlers to follow it: true or false
+    /// Allow crawlers in robots.txt: true or false
     #[arg(long, value_name = "BOOL", hide_possible_values = true)]
     pub crawlable: Option<bool>,
 }
@@ -75,7 +75,7 @@ pub struct LinkCreateArgs {
     /// Destination, such as https://example.com/a/long/way
     #[arg(value_name = "DESTINATION")]
     pub long_url: String,
-    /// Short code of your choice [default: a generated one]
+    /// Custom short code [default: a generated one]
     #[arg(long, value_name = "SLUG", conflicts_with = "private")]
     pub slug: Option<String>,
     /// Domain of the link [default: the default domain]
@@ -84,13 +84,13 @@ pub struct LinkCreateArgs {
     /// Further properties.
     #[command(flatten)]
     pub fields: LinkFields,
-    /// Generate a code of 16 characters that nobody can guess
+    /// Generate a code of 16 random characters, practically impossible to guess
     #[arg(long)]
     pub private: bool,
     /// Return an existing link with the same properties, if there is one
     #[arg(long)]
     pub find_if_exists: bool,
-    /// Draw the short URL as a QR code, too
+    /// Also print the short URL as a QR code
     #[arg(long, conflicts_with = "json")]
     pub qr: bool,
     /// JSON output, as the API returns it.
@@ -128,7 +128,7 @@ pub struct LinkListArgs {
     /// Page number
     #[arg(long, value_name = "N", default_value = "1")]
     pub page: NonZeroU32,
-    /// Place in a long list, as the previous page printed it
+    /// Cursor of the next page, as the previous page printed it
     #[arg(long, value_name = "CURSOR", conflicts_with = "page")]
     pub cursor: Option<String>,
     /// JSON output, as the API returns it.
@@ -145,7 +145,7 @@ pub struct LinkShowArgs {
     /// The link.
     #[command(flatten)]
     pub link: LinkPlace,
-    /// Draw the short URL as a QR code, too
+    /// Also print the short URL as a QR code
     #[arg(long, conflicts_with = "json")]
     pub qr: bool,
     /// JSON output, as the API returns it.
@@ -191,7 +191,7 @@ pub struct LinkDeleteArgs {
     /// Domain of the short codes, or DEFAULT for the default domain
     #[arg(long, value_name = "HOST")]
     pub domain: Option<String>,
-    /// Delete without a question
+    /// Delete without asking
     #[arg(long, short)]
     pub yes: bool,
     /// The node.

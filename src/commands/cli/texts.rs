@@ -12,7 +12,7 @@ Use `carom --help` for examples, and `carom COMMAND --help` for the options of a
 /// Examples of commands.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  carom demo                              look around: a node with links and visits, gone in the end
+  carom demo                              look around: a node with sample links and visits
   carom serve                             try it: listens on 127.0.0.1:8080, data in ./carom-data
   carom serve --config /etc/carom.toml    serve with a settings file
   carom config init                       write a settings file, carom.toml, to start from
@@ -43,13 +43,13 @@ Roles, each including the rights of those above it:
 /// Help on backups.
 pub(super) const BACKUP: &str = "\
 A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains \
-links, visits (except those of the last minutes), API keys and the code secret. Protect it like the data directory.
+links, visits up to about a second before, API keys and the code secret. Protect it like the data directory.
 
 Run the command as the user that runs the node. A running node sends its data through control.sock in the data directory:
   sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom
 
---keep removes old backups once the new one is complete: only complete ones that it has written itself, with the same
-code secret. It keeps everything else, and every backup if the store is damaged:
+Once the new backup is complete, --keep removes old ones: only complete backups that it wrote itself, with the same
+code secret. If the store is damaged, it removes nothing:
   sudo -u carom carom backup --keep 7 /backups --data-dir /var/lib/carom";
 
 /// Help on restores.

@@ -144,13 +144,13 @@ pub fn restore(
     Ok(*stream.reader.counts())
 }
 
-/// Writes the files of the log of visits.
+/// Writes the files of the visit log.
 fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
-    let failed = |error: io::Error| StoreError::Failed(format!("the log of visits: {error}"));
+    let failed = |error: io::Error| StoreError::Failed(format!("the visit log: {error}"));
     let mut is_empty = true;
     while let Some((key, piece)) = stream.next_of(Section::LoggedVisits)? {
         let Some(name) = logged_visits::file_of(&key) else {
-            let what = format!("{}: the log of visits has no file {}", Section::LoggedVisits, key.escape_ascii());
+            let what = format!("{}: the visit log has no file {}", Section::LoggedVisits, key.escape_ascii());
             return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
         };
         logged_visits::put_piece(data_dir, name, &piece).map_err(failed)?;

@@ -151,7 +151,7 @@ fn cpus_of(root: &Path, number: &Path) -> Option<String> {
     text.or_else(|| read("smp_affinity_list")).filter(|text| !text.is_empty())
 }
 
-/// Asks systemd whether the clock is kept right; `None` if nobody knows. A bus that does not answer is given up.
+/// Asks systemd whether the clock is synchronised; `None` if systemd does not know, or does not answer in time.
 fn is_synchronised() -> Option<bool> {
     let (sender, answer) = mpsc::channel();
     thread::spawn(move || {
@@ -171,7 +171,7 @@ fn clock(now_ms: u64, is_synchronised: Option<bool>) -> Finding {
     let shown = carom_model::dates::format(carom_model::dates::whole_second(now_ms));
     match is_synchronised {
         _ if now_ms < PAST_MS => Finding::error(
-            format!("the clock says {shown}, which is past"),
+            format!("the clock says {shown}, which is in the past"),
             "timedatectl set-ntp true; start and expiry dates of links follow the clock",
         ),
         Some(true) => Finding::ok(format!("the clock is synchronised: {shown}")),

@@ -1,4 +1,4 @@
-//! Checks of what is around a node: Redis, the name of the service, certificates, proxies and keys.
+//! Checks of the surroundings of a node: Redis, DNS, certificates, proxies and API keys.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! The visits of a link: totals, a bar for each day, and the most frequent values of what is known of visitors.
+//! The visits of a link: totals, a bar for each day, and the most frequent referrers, countries, browsers and so on.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ pub(super) fn stats(api: &NodeApi, name: &LinkName, arguments: &LinkStatsArgs) -
             period.push_str(&format!("&{parameter}={}", escaped(date)));
         }
     }
-    // The counts are wanted, and no list of single visits.
+    // One single visit at most: only the counts are needed.
     let counts = api.get(&name.path_below("/visits", &format!("itemsPerPage=1{period}")))?;
     let domain = name.parameter();
     let separator = if domain.is_empty() { "" } else { "&" };
@@ -78,15 +78,15 @@ fn page(counts: &Value, details: &Value, limit: usize, width: usize) -> String {
     }
     let mut has_values = false;
     for (field, title) in LISTS {
-        // Referrers are counted for every link; all else needs the log of single visits.
+        // Referrers are counted for every link; all else needs the visit log.
         let is_counted = field == "referrers" && details["enabled"] == false;
         let list = if is_counted { &counts["referrers"] } else { &details[field] };
         has_values |= write_list(&mut page, title, list, limit, width);
     }
     if details["enabled"] == false {
-        page.push_str("\nThe node keeps no single visits (visits.log), so more is not known of them.\n");
+        page.push_str("\nThe node keeps no visit log (visits.log), so nothing more is known about these visits.\n");
     } else if details["complete"] == false && has_values {
-        page.push_str("\nThe lists do not have every visit: the log is partial, or other nodes have the rest.\n");
+        page.push_str("\nThe lists are incomplete: some visits could not be read, or are missing from other nodes.\n");
     }
     page
 }
@@ -145,7 +145,7 @@ fn write_list(page: &mut String, title: &str, list: &Value, limit: usize, width:
     true
 }
 
-/// Stands for a value that visits did not tell.
+/// Label of visits without a value.
 const UNKNOWN: &str = "(unknown)";
 
 fn item(item: &Value) -> Option<(String, u64)> {

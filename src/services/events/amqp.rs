@@ -62,7 +62,7 @@ pub(super) enum ServerFrame {
     Unblocked,
     /// The server ends the connection or the channel.
     Close(CloseReason),
-    /// A sign of life.
+    /// A heartbeat.
     Heartbeat,
 }
 

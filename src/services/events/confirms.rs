@@ -73,7 +73,7 @@ impl Window {
                 "no queue is bound for event {id} ({why}): bind one to the exchange {exchange} with the key {of}, or set \
                  events.rabbitmq_mandatory to false"
             ),
-            None => format!("the server could not take event {id} (nack); is a queue full?"),
+            None => format!("the server could not take event {id} (nack); check whether a queue is full"),
         })
     }
 }

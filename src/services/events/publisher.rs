@@ -16,10 +16,10 @@ use super::render::RenderedEvent;
 /// buffers of the sockets must hold a window.
 const WINDOW_BYTES: usize = 128 * 1024;
 
-/// Time to say goodbye to the server.
+/// Timeout of closing a connection in order.
 const CLOSE_TIME: Duration = Duration::from_millis(200);
 
-/// Reasons to close a channel that say that the content of a message is at fault: too large, and another precondition.
+/// Reply codes of a server that closes a channel because of the content of a message: too large, failed precondition.
 const REFUSALS: [u16; 2] = [311, 406];
 
 /// An exchange of RabbitMQ, and the login. The `Debug` form hides the login.
@@ -85,7 +85,7 @@ pub(super) struct Publisher {
     blocked: Option<String>,
     exchange: String,
     mandatory: bool,
-    /// The password, which no text may contain that a server sends.
+    /// The password. It must be hidden in texts of the server.
     hidden: Option<String>,
 }
 
@@ -135,7 +135,7 @@ impl Publisher {
             Ok(other) => return Err(unexpected(&other)),
             // Some servers hang up instead of giving a reason.
             Err(PublishFailure::Ended) => {
-                let why = "the server closed the connection after the login; are user and password right?";
+                let why = "the server closed the connection after the login; check user and password";
                 return Err(PublishFailure::Lost(why.to_owned()));
             }
             Err(failure) => return Err(failure),
@@ -235,7 +235,7 @@ impl Publisher {
         self.stream.send(bytes).map_err(|error| self.sent_in_vain(&error))
     }
 
-    /// Returns why bytes could not be sent: if the server has said so before it closed the connection, in its words.
+    /// Returns why bytes could not be sent: the reason that the server gave before it closed the connection, if any.
     fn sent_in_vain(&mut self, error: &io::Error) -> PublishFailure {
         if matches!(failure(error), PublishFailure::Ended) {
             while self.stream.receive(&mut self.received).is_ok() && self.received.len() <= amqp::FRAME_MAX as usize {}
@@ -296,7 +296,7 @@ impl Publisher {
         }
     }
 
-    /// Ends the connection in peace.
+    /// Closes the connection in order.
     pub(super) fn close(mut self) {
         self.stream.set_deadline(Instant::now() + CLOSE_TIME);
         match self.stream.send(&amqp::close()) {

@@ -1,4 +1,4 @@
-//! The watchdog of the service manager: it gets signs of life while every core makes progress, and only then.
+//! The watchdog of the service manager: it gets keep-alive pings while every core makes progress, and only then.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Manager {
         Manager { path, messages }
     }
 
-    /// A node that is to send signs of life within that time, as the process with that number; `$$` is its own.
+    /// A node that is to send keep-alive pings within that time, as the process with that number; `$$` is its own.
     fn setup(&self, dir: &Path, within: Duration, pid: &str) -> Setup {
         Setup::new(&dir.join("data"))
             .env("NOTIFY_SOCKET", self.path.to_str().unwrap())
@@ -97,7 +97,7 @@ mod fault_tests {
         std::fs::write(&order, "").unwrap();
         // A few may be on their way. Then there are none for longer than the manager would wait.
         let late = (0..8).take_while(|_| manager.messages.recv_timeout(3 * within).is_ok()).count();
-        assert!(late < 8, "signs of life although a core stands still");
+        assert!(late < 8, "keep-alive pings although a core stalls");
         wait_until("the name of the core in the log", || node.log().contains("core 0 has made no progress"));
         std::fs::remove_file(&order).unwrap();
         manager.wait_for(SIGN);

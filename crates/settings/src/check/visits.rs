@@ -1,4 +1,4 @@
-//! The checks of the log of visits, and of the parameter of requests that are no visits.
+//! The checks of the visit log, and of the parameter of requests that are no visits.
 
 use super::checker::Checker;
 use crate::keys::Key;
@@ -33,7 +33,7 @@ fn on_or_off(written: &Written) -> Result<bool, InvalidValue> {
 }
 
 impl Checker<'_> {
-    /// Returns the settings of the log of visits; `None` if one of them is invalid.
+    /// Returns the settings of the visit log; `None` if one of them is invalid.
     pub(super) fn visits(&mut self) -> Option<VisitSettings> {
         let (is_on, is_shared) = (self.one(Key::VisitsLog, on_or_off), self.one(Key::VisitsShareLog, on_or_off));
         let keep = self.one(Key::VisitsKeep, quantities::time_or_forever);

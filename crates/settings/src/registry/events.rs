@@ -151,7 +151,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "a URL such as amqp://carom@127.0.0.1:5672/VHOST",
         default: None,
         secret: false,
-        doc: "RabbitMQ server with a topic exchange that gets events. amqps:// uses TLS. Without a user, guest logs in; without a virtual host, it is /.",
+        doc: "RabbitMQ server that gets events through a topic exchange. amqps:// uses TLS. Defaults: the user guest, and the virtual host /.",
         show: |settings| Shown::rabbitmq(rabbitmq(settings).map(|rabbit| &rabbit.url)),
     },
     Setting {
@@ -162,7 +162,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "text",
         default: None,
         secret: true,
-        doc: "Password for this server, unless the URL contains one.",
+        doc: "Password for RabbitMQ, unless the URL contains one.",
         show: |settings| Shown::secret(rabbitmq(settings).and_then(|rabbit| rabbit.password.as_ref())),
     },
     Setting {
@@ -173,7 +173,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "File with the password for this server, instead of the environment variable.",
+        doc: "File with the password for RabbitMQ, instead of the environment variable.",
         show: |settings| Shown::secret_file(rabbitmq(settings).and_then(|rabbit| rabbit.password.as_ref())),
     },
     Setting {
@@ -208,7 +208,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Keep an event, and all later ones, until a queue is bound for it. Otherwise, RabbitMQ drops an event that no queue is bound for.",
+        doc: "Keep an event, and all later ones, until a queue is bound for it. If false, RabbitMQ drops an event without a bound queue.",
         show: |settings| Shown::plain(rabbitmq(settings).is_some_and(|rabbit| rabbit.mandatory)),
     },
     Setting {

@@ -12,6 +12,6 @@ pub(super) const GEO: [Setting; 1] = [Setting {
     kind: "an MMDB file",
     default: None,
     secret: false,
-    doc: "Database with the countries or cities of addresses, such as GeoLite2 City, for redirect rules and the log of visits. carom reads it again when it changes.",
+    doc: "Database with the countries or cities of addresses, such as GeoLite2 City, for redirect rules and the visit log. carom reads it again when it changes.",
     show: |settings| Shown::optional(settings.geo_file.as_ref().map(|path| path.display())),
 }];

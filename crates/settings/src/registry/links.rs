@@ -146,7 +146,7 @@ pub(super) const LINKS: [Setting; 13] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Custom slugs may have slashes, as in docs/2026/start. Without it, such slugs cannot be created, but those that exist still redirect. Must be the same on all nodes of a fleet.",
+        doc: "Custom slugs may have slashes, as in docs/2026/start. If false, carom rejects new slugs with slashes, but still redirects existing ones. Must be the same on all nodes of a fleet.",
         show: |settings| Shown::plain(settings.slugs.multi_segment),
     },
     Setting {
@@ -157,7 +157,7 @@ pub(super) const LINKS: [Setting; 13] = [
         kind: "sensitive or insensitive",
         default: Some("sensitive"),
         secret: false,
-        doc: "Treatment of upper and lower case in slugs. insensitive: new custom slugs are stored in lower case, and a slug without a link of its own finds that of its form in lower case. Must be the same on all nodes of a fleet.",
+        doc: "Treatment of upper and lower case in slugs. insensitive: new custom slugs are stored in lower case, and a slug that has no link leads to the link with its form in lower case. Must be the same on all nodes of a fleet.",
         show: |settings| Shown::text(settings.slugs.case.as_str()),
     },
 ];

@@ -1,4 +1,4 @@
-//! The table `visits`: the log of visits.
+//! The table `visits`: the visit log.
 
 use super::key::Key;
 use super::setting::Setting;
@@ -24,7 +24,7 @@ pub(super) const VISITS: [Setting; 6] = [
         kind: "on or off",
         default: Some("on"),
         secret: false,
-        doc: "In a fleet, send the log of visits to all nodes through Redis, so that each node lists the visits of all. Must be the same on all nodes.",
+        doc: "In a fleet, send the visit log to all nodes through Redis, so that each node lists the visits of all. Must be the same on all nodes.",
         show: |settings| Shown::text(if settings.visits.is_shared { "on" } else { "off" }),
     },
     Setting {
@@ -57,7 +57,7 @@ pub(super) const VISITS: [Setting; 6] = [
         kind: "none, network or full",
         default: Some("none"),
         secret: false,
-        doc: "Client addresses in the log of visits: left out, shortened to their /24 (IPv4) or /48 (IPv6) network, or in full.",
+        doc: "Client addresses in the visit log: left out, shortened to their /24 (IPv4) or /48 (IPv6) network, or in full.",
         show: |settings| Shown::text(settings.visits.addresses.as_str()),
     },
     Setting {

@@ -230,16 +230,16 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     counter("carom_access_log_dropped_total", "Lines dropped from the access log.", |node| {
         node.access_log.dropped.get() as f64
     }),
-    counter("carom_visit_log_visits_total", "Visits written to the log of visits.", |node| {
+    counter("carom_visit_log_visits_total", "Visits written to the visit log.", |node| {
         node.visit_log.visits.get() as f64
     }),
     counter("carom_visit_log_dropped_total", "Visits that could not be logged.", |node| {
         node.visit_log.dropped.get() as f64
     }),
-    gauge("carom_visit_log_bytes", "Size of the log of visits on disk, without its newest segment.", |node| {
+    gauge("carom_visit_log_bytes", "Size of the visit log on disk, without its newest segment.", |node| {
         node.visit_log.bytes.get() as f64
     }),
-    counter("carom_visit_log_received_total", "Visits of other nodes written to the log of visits.", |node| {
+    counter("carom_visit_log_received_total", "Visits of other nodes written to the visit log.", |node| {
         node.visit_log.received.get() as f64
     }),
     counter("carom_visit_log_published_total", "Blocks of visits sent to the other nodes of the fleet.", |node| {

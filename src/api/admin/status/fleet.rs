@@ -76,7 +76,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
     })
 }
 
-/// Describes how far the log of visits has those of all nodes; `null` if the logs are not shared.
+/// Describes how far the visit log has the visits of each node; `null` if the logs are not shared.
 fn visit_log(log: &VisitLogStats) -> Value {
     if !log.is_shared.load(Ordering::Acquire) {
         return Value::Null;

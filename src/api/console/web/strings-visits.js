@@ -15,7 +15,7 @@ export const breakdowns = {
   share: "Share",
   excludeBots: "Exclude bots",
   off: "Statistics of visitors are off",
-  offText: "To see countries, devices, browsers and campaigns, turn on the log of visits and restart the server: ",
+  offText: "To see countries, devices, browsers and campaigns, turn on the visit log and restart the server: ",
   none: "No visits in the log for this period",
   noneText: "Share the short URL, or choose a longer period. Visits appear here within seconds.",
   nothing: "Nothing known",
@@ -26,7 +26,7 @@ export const breakdowns = {
     other: "No visit has this information.",
   },
   incomplete: "These numbers are incomplete: some visits could not be read, or are missing from other servers.",
-  since: (day) => `From the log of visits, which begins on ${day}.`,
+  since: (day) => `From the visit log, which begins on ${day}.`,
 };
 
 export const visits = {
@@ -38,7 +38,7 @@ export const visits = {
   unknownBrowser: "Unknown browser",
   bot: "Bot",
   none: "No single visits",
-  noneText: "Visits are listed here while the log of visits is on: ",
+  noneText: "Visits are listed here while the visit log is on: ",
   incomplete: "This list is incomplete: some visits could not be read, or are missing from other servers.",
   pages: "Pages of visits",
   newer: "Newer",

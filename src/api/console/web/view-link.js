@@ -121,7 +121,7 @@ function headOf(link, edit) {
     link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules)));
 }
 
-/** What the log of visits has about a link: breakdowns and single visits. It loads by itself. */
+/** What the visit log has about a link: breakdowns and single visits. It loads by itself. */
 function visitorsOf({ named, signal }) {
   const about = breakdowns({ query: () => ({ shortCode: named.shortCode, domain: named.domain }), groups: ["places", "technology", "languages", "campaigns", "destinations"], signal });
   const single = visitsList({ path: linkPath(named, "/visits"), signal });
