@@ -12,7 +12,7 @@
 //! docs/start    4 d o c s 5 s t a r t       each segment behind its length, six bits each
 //! a/b           1 a 1 b 0                   where this fills whole groups of four, a zero follows
 //! ```
-//! It leaves two to six bits of its last byte over. All of them are ones, and those of other codes are zeros. So maps,
+//! Two to six bits of its last byte are left over. All of them are ones, and those of other codes are zeros. So maps,
 //! queues and hashes treat both forms alike, and [`Code::parse`], which the fast path calls, knows one segment only.
 
 use std::fmt;
@@ -85,7 +85,7 @@ const RESERVED: &[&str] = &[
 /// The first segment of pages about links. As a slug it is free, but no slug with slashes may begin with it.
 const PAGES_SEGMENT: &[u8] = b"-";
 
-/// Last path segments that stand for something about the link before them: no slug with slashes may end with them.
+/// Last path segments that name a part of the link before them: no slug with slashes may end with them.
 const RESERVED_LAST: &[&str] = &["qr-code", "track"];
 
 /// The ID of a domain other than the default one, derived from its name: never zero.

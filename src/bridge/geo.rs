@@ -1,5 +1,5 @@
 //! The locations of addresses, from a MaxMind database (MMDB) in memory. The service that reads the file is
-//! `services::geo`; cores and the log of visits share one database.
+//! `services::geo`; cores and the visit log share one database.
 
 use std::fmt;
 use std::net::IpAddr;

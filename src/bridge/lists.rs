@@ -109,7 +109,7 @@ pub struct ListQueues {
     pub pages: SyncSender<ListRequest>,
     /// Queue for queries that may take long.
     pub searches: SyncSender<ListRequest>,
-    /// Queue to the thread that lists single visits; `None` without a log of visits.
+    /// Queue to the thread that lists single visits; `None` without a visit log.
     pub visits: Option<VisitLogQueue>,
     /// Queue to the thread that reads the log of events; `None` without one.
     pub events: Option<EventQueue>,

@@ -1,4 +1,4 @@
-//! The log of visits between cores and its service: records in a ring of bytes, and queries with their answers.
+//! The visit log between cores and its service: records in a ring of bytes, and queries with their answers.
 //!
 //! The form of a record is in [`carom_model::visits::record`]. The service is `services::visit_log`. If `visits.log` is
 //! off, cores have no ring and queries no recipient.

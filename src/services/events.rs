@@ -6,7 +6,7 @@
 //! * `http_client`: the HTTP client of two of them;
 //! * `publisher`, `confirms`, `amqp` and `broker`: the client of RabbitMQ, from its connection down to its socket.
 //!
-//! The writer adds events of links to the log in the commit that changes the links, and the log of visits adds visits
+//! The writer adds events of links to the log in the commit that changes the links, and the visit log adds visits
 //! ([`carom_store::links::events`]). The thread `events` syncs events that nobody waits for, removes old ones, and
 //! answers requests of the API. Each sink has a thread of its own, so a slow receiver delays no other.
 

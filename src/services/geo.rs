@@ -1,5 +1,5 @@
 //! The file with locations of addresses: read at the start and whenever it changes, checked as a whole, and passed to
-//! every core and to the log of visits. An invalid file leaves the last valid one in use.
+//! every core and to the visit log. An invalid file leaves the last valid one in use.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};

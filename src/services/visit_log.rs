@@ -1,4 +1,4 @@
-//! The log of visits: one record for each visit, in segments on disk. The counts of visits are in `services::visits`.
+//! The visit log: one record for each visit, in segments on disk. The counts of visits are in `services::visits`.
 //!
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
@@ -306,7 +306,7 @@ impl State {
         if whole < bytes.len() as u64 {
             // Most likely a block that a crash cut off.
             let bytes = bytes.len() as u64 - whole;
-            tracing::warn!(bytes, "cut off the end of the log of visits, which cannot be read");
+            tracing::warn!(bytes, "cut off the end of the visit log, which cannot be read");
             OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
         }
         self.active_bytes = active.iter().map(|chunk| chunk.len()).sum();
@@ -473,7 +473,7 @@ impl Writer {
         self.shared.drain();
         self.write();
         if let Some(Err(error)) = self.file.as_ref().map(File::sync_data) {
-            tracing::warn!(%error, "cannot sync the log of visits");
+            tracing::warn!(%error, "cannot sync the visit log");
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use carom_redis::{ClientSettings, SentinelSettings, ServerAddress};
 use carom_settings::{RedisUrl, Secret};
 
-/// Returns how to reach and log in to the Redis servers of a URL. `password` is used if the URL has none.
+/// Returns the addresses and the login of the Redis servers of a URL. `password` is used if the URL has none.
 pub(crate) fn client_settings(url: &RedisUrl, password: Option<&Secret>, ca_file: Option<PathBuf>) -> ClientSettings {
     let password = url.password.clone().or_else(|| password.map(|secret| secret.0.clone()));
     let sentinel = url.sentinel.as_ref().map(|sentinel| SentinelSettings {

@@ -45,21 +45,21 @@ pub const VISITS_CHUNKS_HELD: usize = 4;
 /// times a second.
 pub const VISIT_LOG_RING_LEN: usize = 4 * 1024 * 1024;
 
-/// Bytes of the records in one segment of the log of visits, before compression. The newest segment is also in memory.
+/// Bytes of the records in one segment of the visit log, before compression. The newest segment is also in memory.
 pub const VISIT_SEGMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of the records in one block of a segment, before compression. A query for one link decompresses a block or
 /// two of each segment.
 pub const VISIT_BLOCK_BYTES: usize = 64 * 1024;
 
-/// Bytes of the log of visits that Redis keeps for each node: some 200,000 visits. A node that was away for longer lacks
+/// Bytes of the visit log that Redis keeps for each node: some 200,000 visits. A node that was away for longer lacks
 /// the visits of the others in between, and says so. Twelve nodes need less than half a gigabyte of Redis.
 pub const VISIT_LOG_STREAM_BYTES: usize = 32 * 1024 * 1024;
 
-/// Entries of the log of visits that Redis keeps for each node: three days with one entry each second.
+/// Entries of the visit log that Redis keeps for each node: three days with one entry each second.
 pub const VISIT_LOG_STREAM_ENTRIES: usize = 250_000;
 
-/// Bytes of blocks in one stream entry of the log of visits, unless a single block is longer.
+/// Bytes of blocks in one stream entry of the visit log, unless a single block is longer.
 pub const VISIT_LOG_ENTRY_BYTES: usize = 256 * 1024;
 
 /// Bytes of sealed files that a node keeps because other nodes may lack blocks of them. Beyond it, the oldest file is
@@ -69,23 +69,23 @@ pub const VISIT_LOG_UNSENT_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of records of other nodes that wait for the thread that writes the log, unless a single block is longer.
 pub const VISIT_LOG_INBOX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Spans of time in which the log of visits may lack visits. Beyond them, neighbours are joined.
+/// Spans of time in which the visit log may lack visits. Beyond them, neighbours are joined.
 pub const VISIT_LOG_GAPS_MAX: usize = 64;
 
-/// Data directories whose logs of visits Redis names, with a hundred bytes for each. A node remembers twice as many.
+/// Data directories whose visit logs Redis names, with a hundred bytes for each. A node remembers twice as many.
 pub const VISIT_LOG_ORIGINS_MAX: usize = 1_024;
 
-/// Greatest age of the last moment at which a node had the logs of all live nodes, for lists that say that they are
-/// complete. Nodes publish and read once a second.
+/// Longest time for which a node may lack news of the logs of live nodes and still call its lists complete. Nodes
+/// publish and read once a second.
 pub const VISIT_LOG_LAG_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Time for which the nodes of a fleet remember a deletion of visits, for visits that arrive later.
 pub const VISIT_DELETIONS_KEPT: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3_600);
 
-/// Queries of the log of visits that may wait. Further requests get 503.
+/// Queries of the visit log that may wait. Further requests get 503.
 pub const VISIT_QUERY_QUEUE_LEN: usize = 64;
 
-/// Time that one query of the log of visits may take. A longer one returns what it has found, and says so.
+/// Time that one query of the visit log may take. A longer one returns what it has found, and says so.
 pub const VISIT_QUERY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Visits on one page of the API: what Shlink's web client asks for.

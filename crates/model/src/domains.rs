@@ -173,13 +173,13 @@ impl Domains {
         Domains { hides_expired, ..self }
     }
 
-    /// Sets whether a slug without a link finds that of its form in lower case.
+    /// Sets whether a slug that has no link leads to the link with its form in lower case.
     #[must_use]
     pub fn ignoring_case(self, ignores_case: bool) -> Domains {
         Domains { ignores_case, ..self }
     }
 
-    /// True if a slug without a link finds that of its form in lower case.
+    /// True if a slug that has no link leads to the link with its form in lower case.
     #[inline]
     pub fn ignores_case(&self) -> bool {
         self.ignores_case

@@ -5,7 +5,7 @@
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
 //! counted them. [`batches`] and [`exchange`] decide how nodes share counts. The counting thread is `services::visits`.
 //!
-//! [`record`] is a single visit, for the log of visits; [`campaign`] and [`breakdown`] say what the log tells of visits.
+//! [`record`] is a single visit, for the visit log; [`campaign`] and [`breakdown`] derive statistics from it.
 //! [`shared_log`] decides how nodes share their logs.
 
 pub mod allowance;

@@ -248,7 +248,7 @@ impl Alarm {
             Alarm::StreamDamaged => {
                 "A Redis stream contains an entry that carom cannot read; its code is looked up in Redis."
             }
-            Alarm::VisitLogDamaged => "A part of the log of visits cannot be read; lists leave out its visits.",
+            Alarm::VisitLogDamaged => "A part of the visit log cannot be read; lists leave out its visits.",
             Alarm::VisitLogFailed => "Some visits are not logged; counts of visits continue.",
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
             Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",

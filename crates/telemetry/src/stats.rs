@@ -196,7 +196,7 @@ pub struct NodeStats {
     pub referrers_dropped: Counter,
     /// The counters of the access log.
     pub access_log: AccessLogStats,
-    /// The log of visits.
+    /// The visit log.
     pub visit_log: VisitLogStats,
     /// The log of events and its sinks.
     pub events: EventStats,
@@ -289,7 +289,7 @@ pub struct AccessLogStats {
     pub dropped: Counter,
 }
 
-/// The counters of the log of visits.
+/// The counters of the visit log.
 #[derive(Debug, Default)]
 pub struct VisitLogStats {
     /// Visits written. Written by the log's thread.

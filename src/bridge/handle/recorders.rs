@@ -13,7 +13,7 @@ pub struct Recorders {
     pub visits: Option<VisitSender>,
     /// Ring to the writer of the access log, if there is one.
     pub access: Option<AccessSender>,
-    /// Ring to the log of visits, if there is one.
+    /// Ring to the visit log, if there is one.
     pub visit_log: Option<VisitLogSender>,
 }
 

@@ -1,4 +1,4 @@
-//! Recording of a core's requests: visits for the visit counter and the log of visits, and entries for the access log.
+//! Recording of a core's requests: visits for the visit counter and the visit log, and entries for the access log.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl ServiceHandle {
         self.recorders.borrow().visit_log.is_some()
     }
 
-    /// True if the log of visits has addresses, for which the kernel must be asked.
+    /// True if the visit log has addresses, for which the kernel must be asked.
     pub fn logs_visit_addresses(&self) -> bool {
         self.recorders.borrow().visit_log.as_ref().is_some_and(|log| log.wants_addresses)
     }

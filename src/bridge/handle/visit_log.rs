@@ -1,4 +1,4 @@
-//! Queries of the log of visits.
+//! Queries of the visit log.
 
 use super::batch::LATE;
 use super::{ServiceHandle, refusal};
@@ -9,7 +9,7 @@ use crate::bridge::visit_log::{
 use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
-    /// Asks the log of visits. Without such a log, the page is empty and incomplete.
+    /// Asks the visit log. Without such a log, the page is empty and incomplete.
     ///
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.

@@ -90,7 +90,7 @@ fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> 
     Ok(())
 }
 
-/// Writes the files of the log of visits, each in pieces. The inner error is that of the log.
+/// Writes the files of the visit log, each in pieces. The inner error is that of the log.
 fn write_logged_visits(
     writer: &mut FrameWriter<impl Write>,
     data_dir: &Path,

@@ -1,4 +1,4 @@
-//! Copies of the log of visits in backups: its files, in pieces. They are read while the log is in use.
+//! Copies of the visit log in backups: its files, in pieces. They are read while the log is in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -8,7 +8,7 @@ use carom_limits::EVENT_VISITS_PER_COMMIT;
 use carom_model::events::encode_visit;
 
 impl Shared {
-    /// Adds visits to the log of events, as the log of visits stores them. While the disk is full, they are dropped and
+    /// Adds visits to the log of events, as the visit log stores them. While the disk is full, they are dropped and
     /// counted.
     pub(super) fn add_events(&self, chunk: &[u8]) {
         let mut events = Vec::new();

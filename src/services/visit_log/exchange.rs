@@ -231,7 +231,7 @@ impl LogExchange {
         Ok(entry)
     }
 
-    /// Forgets the blocks of a file that somebody has removed. Other nodes note a gap.
+    /// Forgets the blocks of a file that is missing. Other nodes note a gap.
     fn lose(&self, block: &OwnBlock, error: &io::Error) {
         if error.kind() == io::ErrorKind::NotFound {
             let removed = locked(&self.shared.state).outgoing.remove(&self.shared.dir, block.seq);

@@ -47,7 +47,7 @@ impl LogExchange {
         let read: Vec<(OriginId, LogNote)> =
             others.clone().filter_map(|(id, text)| Some((*id, LogNote::parse(text)?))).collect();
         let mut has_all = read.len() == others.count();
-        // A node that joins meets all of them with one write.
+        // A node that joins stores all of them with one write.
         self.shared.change_shared_log(|shared_log| {
             read.iter().fold(false, |is_changed, (id, note)| shared_log.meet(*id, note) || is_changed)
         })?;
@@ -82,7 +82,7 @@ impl LogExchange {
         Ok(false)
     }
 
-    /// Ends the reading of a stream. If it lacks blocks that Redis names for long, they are gone.
+    /// Ends the reading of a stream. Blocks that Redis names and the stream lacks for long are lost.
     fn end(&mut self, id: OriginId, note: &LogNote, position: OriginPosition) -> Result<bool, Interrupted> {
         if position.number >= note.number {
             self.others.is_whole(id);

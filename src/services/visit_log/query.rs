@@ -1,4 +1,4 @@
-//! Queries of the log of visits: the newest visits first, within a time.
+//! Queries of the visit log: the newest visits first, within a time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::record::VisitRecord;
 use carom_store::links::Links;
 
-/// Matches that a query holds at least. Beyond them, and twice the visits up to the end of its page, the oldest are only
-/// counted: segments that overlap in time would else be in memory together.
+/// Fewest matches at which a query stops to hold more. Beyond them, and twice the visits up to the end of its page, it
+/// only counts the oldest ones. Otherwise, segments that overlap in time would be in memory together.
 const MATCHES_MIN: usize = 10_000;
 
 /// The creation of links that a query has met; `None` for links that it does not select.

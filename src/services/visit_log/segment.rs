@@ -1,4 +1,4 @@
-//! Segments of the log of visits: files of compressed blocks with checksums.
+//! Segments of the visit log: files of compressed blocks with checksums.
 //!
 //! The *active* segment is appended to, block by block, in the order of time. A full one is *sealed*: its records are
 //! sorted by the hash of their code and written to a new file with an index of its blocks, so that a query for one link

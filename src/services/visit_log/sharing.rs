@@ -126,7 +126,7 @@ pub(super) fn open(
         Some(Some(state)) => state,
         Some(None) => {
             let path = path.display();
-            tracing::error!("{path} is damaged; lists of visits up to now are incomplete, and it is written again");
+            tracing::error!("{path} is damaged and will be rewritten; lists of visits up to now are incomplete");
             lost(dir, now_ms)?
         }
     };

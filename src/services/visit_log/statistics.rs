@@ -1,4 +1,4 @@
-//! Statistics of the log of visits: counts by what visits tell of their clients.
+//! Statistics of the visit log: counts by what visits tell of their clients.
 
 use super::query::{self, Collect};
 use super::{Contents, Shared};

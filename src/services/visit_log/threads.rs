@@ -1,4 +1,4 @@
-//! The start of the log of visits.
+//! The start of the visit log.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! The log of visits: all counts since the last fold, so that a crash loses the visits of one interval at most.
+//! The count log: all visit counts since the last fold, so that a crash loses the visits of one interval at most.
 //!
 //! A file is a sequence of pieces: length and checksum, then the counts of an interval within one hour. A piece that a
 //! crash cut off ends the file. In a fleet, each piece is a numbered batch of one origin ([`BatchId`]).

@@ -16,7 +16,7 @@ const ALL: &str = "/rest/v3/visits/non-orphan";
 fn logging(fleet: &Fleet, number: usize) -> Setup {
     let setup = fleet.setup(number).env("CAROM_VISITS_LOG", "on").env("CAROM_BASE_URL", "http://s.test");
     // A kill may cut off a block.
-    setup.expect("redis_away").expect("cut off the end of the log of visits")
+    setup.expect("redis_away").expect("cut off the end of the visit log")
 }
 
 fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {

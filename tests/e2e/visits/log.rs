@@ -1,4 +1,4 @@
-//! The log of visits: each visit is listed once, with what the log may store, until it is deleted or too old.
+//! The visit log: each visit is listed once, with what the log may store, until it is deleted or too old.
 
 use std::fs;
 use std::path::Path;
@@ -192,7 +192,7 @@ fn kill_loses_visits_of_the_last_second_at_most() {
     let whole = bytes.len();
     bytes.extend_from_within(..whole - 1);
     fs::write(&active, &bytes).unwrap();
-    let node = setup.expect("cut off the end of the log of visits").start();
+    let node = setup.expect("cut off the end of the visit log").start();
     let mut wire = node.wire();
     assert_eq!(listed(&mut wire, &of_link(&code)).len(), 1);
     assert_eq!(fs::read(&active).unwrap().len(), whole);

@@ -1,4 +1,4 @@
-//! Parameters of a query, for redirect rules and the log of visits. Everything is borrowed until it is decoded.
+//! Parameters of a query, for redirect rules and the visit log. Everything is borrowed until it is decoded.
 
 use carom_limits::RULE_QUERY_PARAMETERS_MAX;
 

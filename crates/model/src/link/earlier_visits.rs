@@ -1,9 +1,9 @@
 //! The visits of a link before it was imported into a running service.
 //!
 //! The record of the link has them, so one write stores both, and they reach the other nodes of a fleet with the link.
-//! They belong to no day: another shortener tells how many there were, and not when.
+//! They belong to no day: other shorteners report how many there were, but not when.
 
-/// The most visits that one link brings along. The sums of all links stay far from overflow.
+/// The most earlier visits of one link. The sums of all links stay far from overflow.
 pub const EARLIER_VISITS_MAX: u64 = 1 << 48;
 
 /// Length of the stored form, in bytes.

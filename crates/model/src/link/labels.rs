@@ -81,7 +81,7 @@ pub struct LinkLabels {
     pub idempotency: Option<Idempotency>,
     /// Other destinations for some visitors. A core keeps a link with rules beside its map.
     pub rules: RedirectRules,
-    /// The visits that the link had before it was imported into a running service.
+    /// The earlier visits: those that the link had before it was imported into a running service.
     pub earlier_visits: Option<EarlierVisits>,
     /// Fields of a later version, which this version keeps and does not interpret.
     pub unknown: UnknownFields,

@@ -11,7 +11,7 @@ pub enum SlugCase {
     /// A slug names exactly one link.
     #[default]
     Sensitive,
-    /// New custom slugs are in lower case, and found in any case.
+    /// New custom slugs are stored in lower case, and match in any case.
     Insensitive,
 }
 

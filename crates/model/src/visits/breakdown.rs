@@ -1,4 +1,4 @@
-//! A breakdown of visits by what they tell of their clients: the statistics of the log of visits. Pure.
+//! A breakdown of visits by what they tell of their clients: the statistics of the visit log. Pure.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The record of a single visit, between a core and the log of visits, and inside the log.
+//! The record of a single visit, between a core and the visit log, and inside the log.
 //!
 //! A core encodes what it knows of a request ([`RequestPart`]), and the rest with the response. The log's thread reads
 //! the record, removes what must not be stored ([`VisitRecord::without_private`]), and encodes it again. Pure.

@@ -1,4 +1,4 @@
-//! The log of visits of a fleet, without Redis and without a disk: the entries of its streams, what a node has of each
+//! The visit log of a fleet, without Redis and without a disk: the entries of its streams, what a node has of each
 //! origin, and the spans of time in which it may lack visits.
 //!
 //! A node numbers the blocks of its own log from 1 and without gaps, and appends them to a stream of its own. All other
@@ -299,7 +299,7 @@ impl SharedLogState {
         self.positions.get(&id).copied().unwrap_or_default()
     }
 
-    /// True if the log has met an origin.
+    /// True if the log knows an origin.
     pub fn knows(&self, id: OriginId) -> bool {
         self.positions.contains_key(&id)
     }
@@ -331,9 +331,9 @@ impl SharedLogState {
         position.last_ms = position.last_ms.max(last_ms);
     }
 
-    /// Meets an origin, by its description. Returns true if the state changed and must be stored before blocks of the
+    /// Registers an origin with its description. Returns true if the state changed and must be stored before blocks of the
     /// origin. Beyond twice [`VISIT_LOG_ORIGINS_MAX`] origins, the one with the oldest visits is forgotten: Redis has fewer,
-    /// so it is not met again.
+    /// so it does not come back.
     pub fn meet(&mut self, id: OriginId, note: &LogNote) -> bool {
         if self.knows(id) {
             return false;
@@ -431,7 +431,7 @@ impl SharedLogState {
     }
 }
 
-/// The stream of this node in Redis, as far as its node knows: how far it has come, and what it must lose.
+/// The stream of this node in Redis, as far as this node knows: the last published block, and the entries to trim.
 #[derive(Clone, Debug)]
 pub struct OwnLogStream {
     published: u64,
@@ -545,7 +545,7 @@ impl OwnLogStream {
         self.is_unsure = true;
     }
 
-    /// Hears the number of this node in Redis. Returns the number that Redis must be given; `None` if it has that. A lower
+    /// Notes the number of this node in Redis. Returns the number that Redis must be given; `None` if it has that. A lower
     /// number shows that Redis has lost writes: then the node compares first.
     pub fn number_to_note(&mut self, known: Option<u64>) -> Option<u64> {
         if known.unwrap_or(0) < self.noted {

@@ -1,4 +1,4 @@
-//! Requests about the logs of visits that nodes exchange: one stream of blocks per origin, the list of origins, and
+//! Requests about the visit logs that nodes exchange: one stream of blocks per origin, the list of origins, and
 //! deletions.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Redis {
     /// appended once only. Entries before `oldest` are removed.
     ///
     /// # Errors
-    /// [`RedisError`]; refused if the stream has this block already.
+    /// [`RedisError::Refused`] if the stream already has this block, or another [`RedisError`].
     pub fn publish_log(
         &mut self,
         origin: OriginId,
@@ -152,7 +152,7 @@ impl Redis {
         let get = Question::Plain(cmd("HGETALL").arg(self.space(DELETED)).to_owned());
         let answer = self.ask(KeyGroup::Space, get, within)?;
         let until = |(name, until_ms): (String, String)| {
-            // A later instant would delete visits for ever.
+            // A later instant would delete all future visits.
             let until_ms = until_ms.parse::<u64>().ok().filter(|until_ms| *until_ms <= INSTANT_MS_MAX)?;
             Some((name, until_ms))
         };

@@ -169,7 +169,7 @@ impl VisitAggregator {
         }));
     }
 
-    /// Returns the visits that this node has counted itself. Those from before an import are not among them.
+    /// Returns the visits that this node has counted itself. It leaves out visits from before an import.
     ///
     /// # Errors
     /// If the store cannot be read.

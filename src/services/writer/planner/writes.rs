@@ -110,7 +110,7 @@ pub struct Conflict {
 /// A change to the visits that links had before their import.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlierChange {
-    /// The commit stores a link that brings visits along.
+    /// The commit stores a link with earlier visits.
     Arrives {
         /// The link.
         link: Arc<Link>,

@@ -1,4 +1,4 @@
-//! Tests of the rules by which nodes share their logs of visits.
+//! Tests of the rules by which nodes share their visit logs.
 
 use proptest::prelude::*;
 
