@@ -1,7 +1,7 @@
 //! Passes the commit and the target of a build to the binary, for `carom --version`.
 //!
 //! A tree without git has no commit: then `CAROM_BUILD_COMMIT` and `CAROM_BUILD_DATE` may give both, and without them the
-//! version says that they are unknown.
+//! version says that they are unknown. So it does in builds for development, which each commit would compile anew.
 
 use std::env;
 use std::io::{self, Write};
@@ -9,22 +9,24 @@ use std::path::Path;
 use std::process::Command;
 
 /// Variables of the build: its name in the environment, its name in the source, and the arguments of git that print it.
+/// `cargo run` and tests pass the second one to carom, so it does not look like a setting.
 const VARIABLES: [(&str, &str, &[&str]); 2] = [
-    ("CAROM_BUILD_COMMIT", "CAROM_COMMIT", &["rev-parse", "--short=12", "HEAD"]),
-    ("CAROM_BUILD_DATE", "CAROM_COMMIT_DATE", &["log", "-1", "--format=%cs"]),
+    ("CAROM_BUILD_COMMIT", "BUILD_COMMIT", &["rev-parse", "--short=12", "HEAD"]),
+    ("CAROM_BUILD_DATE", "BUILD_COMMIT_DATE", &["log", "-1", "--format=%cs"]),
 ];
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout();
     // A tree that was unpacked within another repository is not a part of it.
-    let has_git = git(&["rev-parse", "--show-prefix"]).is_some_and(|prefix| prefix.is_empty());
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let has_git = is_release && git(&["rev-parse", "--show-prefix"]).is_some_and(|prefix| prefix.is_empty());
     for (given, name, question) in VARIABLES {
         let value = env::var(given).ok().or_else(|| if has_git { git(question) } else { None }).unwrap_or_default();
         writeln!(out, "cargo::rustc-env={name}={value}")?;
         writeln!(out, "cargo::rerun-if-env-changed={given}")?;
     }
     let target = env::var("TARGET").unwrap_or_default();
-    writeln!(out, "cargo::rustc-env=CAROM_TARGET={target}")?;
+    writeln!(out, "cargo::rustc-env=BUILD_TARGET={target}")?;
     writeln!(out, "cargo::rerun-if-changed=build.rs")?;
     // Every commit and checkout appends to this log. Cargo would run this each time if the file did not exist.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| has_git && Path::new(log).exists());

@@ -55,7 +55,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     let has_options = command.get_arguments().any(|argument| !argument.is_hide_set());
     let has_commands = command.has_subcommands();
     let source = concat!("carom ", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command).source(source).manual("carom").date(env!("CAROM_COMMIT_DATE"));
+    let man = Man::new(command).source(source).manual("carom").date(env!("BUILD_COMMIT_DATE"));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;

@@ -115,9 +115,9 @@ pub(super) fn version() -> String {
     format!(
         "{}\ncommit: {}\ndate:   {}\ntarget: {}",
         env!("CARGO_PKG_VERSION"),
-        known(env!("CAROM_COMMIT")),
-        known(env!("CAROM_COMMIT_DATE")),
-        env!("CAROM_TARGET"),
+        known(env!("BUILD_COMMIT")),
+        known(env!("BUILD_COMMIT_DATE")),
+        env!("BUILD_TARGET"),
     )
 }
 
