@@ -343,9 +343,9 @@ fn exports_are_read_from_files() {
     };
     let sql = file(
         "yourls.sql",
-        "-- MySQL dump\nINSERT INTO `yourls_url` VALUES ('q1','https://example.org/sql','It\\'s','2025-06-01 10:00:00','::1',4),\n('q/2','https://example.org/','','2025-06-01 10:00:00','::1',0);\n",
+        "-- MySQL dump\nINSERT INTO `yourls_url` VALUES ('q1','https://example.org/sql','It\\'s','2025-06-01 10:00:00','::1',4),\n('q.2','https://example.org/','','2025-06-01 10:00:00','::1',0);\n",
     );
-    ended(&import(&setup, &["--from", "yourls", &sql]), 1, "line 2 (q/2): shortCode");
+    ended(&import(&setup, &["--from", "yourls", &sql]), 1, "line 2 (q.2): shortCode");
     let table = file(
         "links.csv",
         "slug;url;tags;clicks;created\nc1;https://example.org/csv;a|b;6;2025-06-01\n;https://example.org/;;;\nc2;https://example.org/csv;;many;\n",

@@ -213,7 +213,9 @@ fn pool() -> Vec<Value> {
 #[test]
 fn fields_match_the_schemas() {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).all_interfaces().start();
+    // The description allows slashes in slugs, which a node accepts with this setting only.
+    let setup = Setup::new(data.path()).all_interfaces().env("CAROM_LINKS_MULTI_SEGMENT_SLUGS", "true");
+    let node = setup.start();
     let document = description(&node);
     let schemas = Schemas(&document);
     let mut wire = node.wire();
