@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 
-use super::package::{Ran, run, script};
+use crate::support::scripts::{Ran, run, script};
 
 /// A machine with one card, `eth0`, and those interrupts: the number, and the name at the end of its line.
 fn machine(online: &str, queues: usize, interrupts: &[(u32, &str)]) -> TempDir {

@@ -10,32 +10,12 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::node::CAROM;
+use crate::support::scripts::{Ran, run, script};
 
 const SETTINGS: &str = include_str!("../../../deploy/debian/carom.toml");
 const SOCKET: &str = include_str!("../../../deploy/systemd/carom.socket");
 const SECCOMP: &str = include_str!("../../../deploy/container/seccomp.json");
 const SECCOMP_BYPASS: &str = include_str!("../../../deploy/container/seccomp-bypass.json");
-
-/// The output of a program and its exit code.
-pub(super) struct Ran {
-    pub(super) code: i32,
-    pub(super) out: String,
-    pub(super) err: String,
-}
-
-/// Runs a program to its end, without settings of carom from the environment.
-pub(super) fn run(command: &mut Command) -> Ran {
-    let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("CAROM_"));
-    ours.for_each(|name| _ = command.env_remove(name));
-    let made = command.output().expect("it can be started");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran { code: made.status.code().expect("no signal ends it"), out: text(made.stdout), err: text(made.stderr) }
-}
-
-/// A script below `deploy/`.
-pub(super) fn script(name: &str) -> Command {
-    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name))
-}
 
 /// Packs the binary under test, and tells where the package is.
 fn pack(out: &Path) -> PathBuf {

@@ -27,6 +27,7 @@ pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod schema;
+pub(crate) mod scripts;
 pub(crate) mod sentinel;
 pub(crate) mod sessions;
 pub(crate) mod steady_client;
