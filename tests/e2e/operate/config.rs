@@ -34,7 +34,7 @@ fn mistakes_are_reported_at_once() {
 }
 
 #[test]
-fn imports_name_a_directory_that_was_not_passed() {
+fn imports_name_the_default_directory() {
     let user = CliUser::new();
     let line = |code: &str| format!("{{\"shortCode\":\"{code}\",\"longUrl\":\"https://example.org/\"}}\n");
     let ran = user.run_with_input(&["import", "-"], &line("first"));

@@ -7,9 +7,9 @@ use std::process::Command;
 pub(crate) struct Ran {
     /// The exit code.
     pub(crate) code: i32,
-    /// What it wrote to standard output.
+    /// The standard output.
     pub(crate) out: String,
-    /// What it wrote to standard error.
+    /// The standard error.
     pub(crate) err: String,
 }
 
