@@ -5,6 +5,7 @@
 
 pub(in crate::api) mod apps;
 pub(in crate::api) mod bulk;
+mod bulk_body;
 mod bulk_changes;
 mod bulk_edit;
 mod bulk_import;

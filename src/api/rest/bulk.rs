@@ -8,33 +8,29 @@
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context as TaskContext, Poll};
 
-use bytes::Bytes;
 use carom_shards::Code;
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::bulk_body::{BodyEvent, BulkBody, shutting_down};
 use super::create::{Create, Slug};
 use super::describe::ShortUrl;
-use super::lines::{Line, Lines};
+use super::lines::Line;
 use super::short_urls::{NewLink, Shown, idempotency_key, refused};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
+use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::gather::Gathered;
-use crate::bridge::handle::long::LongRequest;
-use crate::bridge::handle::{LongKind, ServiceHandle};
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest, WriteFailure};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
@@ -126,16 +122,10 @@ struct Chunk {
 
 /// An event that continues a bulk request.
 enum Event {
-    /// More of the body has arrived.
-    Bytes(Bytes),
-    /// The body is complete.
-    BodyEnded,
-    /// The body broke off.
-    BodyBroken,
+    /// The body goes on, or ends.
+    Body(BodyEvent),
     /// The store has replied to the oldest chunk.
     Decided(Decided),
-    /// The node shuts down.
-    MustEnd,
 }
 
 /// Codes that were reserved for a chunk and are unused so far. Dropping this returns them to the core.
@@ -175,15 +165,10 @@ impl Drop for Share {
 /// State of a running bulk request.
 struct Bulk {
     context: Context,
-    dry: bool,
+    body: BulkBody,
     /// Key of the whole request, from which each line without a key of its own gets one.
     key: Option<IdempotencyKey>,
-    request: LongRequest,
     share: Share,
-    body: Incoming,
-    lines: Lines,
-    /// True once no more of the body is read.
-    is_over: bool,
     waiting: VecDeque<Chunk>,
     /// Hashes of slugs that earlier lines of a dry run would have taken.
     tried: HashSet<u64>,
@@ -200,36 +185,16 @@ impl Context {
     }
 
     async fn begin_bulk(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !is_ndjson(kind) {
-            return Err(Problem::not_lines());
-        }
-        let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
         let key = idempotency_key(request.headers())?;
-        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
-        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let waits = request.headers().contains_key(header::EXPECT);
-        let mut bulk = Bulk {
+        let bulk = Bulk {
+            body: BulkBody::begin(self, request).await?,
             share: Share::take(&self.services.context().node),
             context: self.clone(),
-            dry,
             key,
-            request: long,
-            body: request.into_body(),
-            lines: Lines::default(),
-            is_over: false,
             waiting: VecDeque::new(),
             tried: HashSet::new(),
             hasher: RandomState::new(),
         };
-        if waits {
-            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
-            match bulk.body.frame().await {
-                Some(Ok(frame)) => bulk.lines.push(&frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(Problem::body_broken()),
-                None => {}
-            }
-        }
         Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| bulk.run(outlet))))
     }
 
@@ -263,7 +228,7 @@ impl Context {
 impl Bulk {
     async fn run(mut self, outlet: Outlet) {
         loop {
-            if !self.is_over && !self.context.still_holds() {
+            if !self.body.is_over() && !self.context.still_holds() {
                 return self.break_off(&outlet, Problem::wrong_key()).await;
             }
             while self.has_room()
@@ -271,25 +236,17 @@ impl Bulk {
             {
                 self.waiting.push_back(chunk);
             }
-            if self.is_over && self.waiting.is_empty() {
+            if self.body.is_over() && self.waiting.is_empty() {
                 return;
             }
             match poll_fn(|context| self.poll_event(context)).await {
-                Event::Bytes(bytes) => self.lines.push(&bytes),
-                Event::BodyEnded => {
-                    self.is_over = true;
-                    self.lines.end();
-                }
-                // The client is gone.
-                Event::BodyBroken => return,
+                Event::Body(BodyEvent::Arrived) => {}
+                Event::Body(BodyEvent::BrokenOff) => return,
+                Event::Body(BodyEvent::MustEnd) => return self.break_off(&outlet, shutting_down()).await,
                 Event::Decided(answers) => {
                     if let Some(chunk) = self.waiting.pop_front() {
                         self.write_results(chunk, answers, &outlet).await;
                     }
-                }
-                Event::MustEnd => {
-                    let why = refused("the node is shutting down; this line and the following ones were not processed");
-                    return self.break_off(&outlet, why).await;
                 }
             }
         }
@@ -303,23 +260,18 @@ impl Bulk {
     }
 
     fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
-        // A body that has arrived completely is processed to its end.
-        if !self.is_over && self.request.must_end(context) {
-            return Poll::Ready(Event::MustEnd);
+        if self.body.must_end(context) {
+            return Poll::Ready(Event::Body(BodyEvent::MustEnd));
         }
         if let Some(chunk) = self.waiting.front_mut()
             && let Poll::Ready(answers) = chunk.answers.poll(context)
         {
             return Poll::Ready(Event::Decided(answers));
         }
-        if self.is_over || !self.has_room() {
+        if self.body.is_over() || !self.has_room() {
             return Poll::Pending;
         }
-        Pin::new(&mut self.body).poll_frame(context).map(|frame| match frame {
-            Some(Ok(frame)) => Event::Bytes(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) => Event::BodyBroken,
-            None => Event::BodyEnded,
-        })
+        self.body.poll_more(context).map(Event::Body)
     }
 
     /// Reads the lines that have arrived, at most a chunk, and asks the store about them.
@@ -327,7 +279,7 @@ impl Bulk {
         let mut read = Vec::new();
         let mut bytes = 0;
         while read.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
-            let Some(line) = self.lines.next() else { break };
+            let Some(line) = self.body.next() else { break };
             read.push(match line {
                 Line::Whole(number, line) => {
                     bytes += line.len();
@@ -345,10 +297,10 @@ impl Bulk {
     /// Asks the store about the valid lines of a chunk.
     async fn ask(&self, read: Vec<(u64, Result<Create, Problem>)>, bytes: usize) -> Chunk {
         let services = &self.context.services;
-        let is_refused = !self.dry && services.context().node.writes_refused.load(Ordering::Acquire);
+        let is_refused = !self.body.dry && services.context().node.writes_refused.load(Ordering::Acquire);
         let mut codes = Codes { services: Rc::clone(services), codes: Vec::new() };
         let mut lacking = None;
-        if !self.dry && !is_refused {
+        if !self.body.dry && !is_refused {
             let needs_code = |create: &Create| create.slug.is_none() && !create.private;
             let needed = read.iter().filter(|(_, create)| create.as_ref().is_ok_and(needs_code)).count();
             while codes.codes.len() < needed && lacking.is_none() {
@@ -361,7 +313,7 @@ impl Bulk {
         // No await follows, so every code is either used or returned.
         let mut decide = |create: Result<Create, Problem>| -> Result<Read, Problem> {
             let create = create?;
-            if self.dry {
+            if self.body.dry {
                 return Ok(match create.slug {
                     Some(Slug::Chosen(code)) => Read::Asked(self.context.new_link(create, code)),
                     Some(Slug::Drawn(_)) | None => Read::Good,
@@ -383,7 +335,7 @@ impl Bulk {
             read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
         let asked: Vec<&NewLink> =
             lines.iter().filter_map(|(_, read)| if let Read::Asked(new) = read { Some(new) } else { None }).collect();
-        let answers = if self.dry {
+        let answers = if self.body.dry {
             Answers::Found(services.read_all(asked.len(), |at| asked[at].link.code))
         } else {
             let answers = services.store_all(asked.len(), |at, ticket| {
@@ -502,7 +454,7 @@ impl Bulk {
             self.write_results(chunk, answers, outlet).await;
         }
         let mut out = Vec::new();
-        push_problem(self.lines.number() + 1, problem, true, &mut out);
+        push_problem(self.body.next_number(), problem, true, &mut out);
         outlet.send(out).await;
     }
 }

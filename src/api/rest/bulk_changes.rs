@@ -3,20 +3,16 @@
 //! Lines are carried out in their order, in batches of one kind: a deletion waits for the changes before it.
 
 use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll};
 
-use bytes::Bytes;
 use carom_shards::Code;
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::bulk::{NDJSON, is_dry, is_ndjson};
+use super::bulk::NDJSON;
+use super::bulk_body::{BulkBody, LineBatches, run};
 use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_refusal, push_result};
-use super::lines::{Line, Lines};
+use super::lines::Line;
 use super::short_urls::refused;
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
@@ -24,8 +20,6 @@ use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::LinkAnswer;
-use crate::bridge::handle::LongKind;
-use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, IMPORT_LINE_MAX};
 use carom_model::domains::DomainName;
 
@@ -35,22 +29,10 @@ const LINES_PER_TURN: usize = 64;
 /// A line that was read.
 type ReadLine = (u64, Result<EditTarget, Problem>);
 
-/// An event that continues a request.
-enum Event {
-    Bytes(Bytes),
-    BodyEnded,
-    BodyBroken,
-    MustEnd,
-}
-
 /// State of a running request.
 struct Edits {
     context: Context,
-    dry: bool,
-    request: LongRequest,
-    body: Incoming,
-    lines: Lines,
-    is_over: bool,
+    body: BulkBody,
     /// A line of another kind than those before it.
     next: Option<ReadLine>,
 }
@@ -65,32 +47,9 @@ impl Context {
     }
 
     async fn begin_changes(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !is_ndjson(kind) {
-            return Err(Problem::not_lines());
-        }
-        let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
-        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
-        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let waits = request.headers().contains_key(header::EXPECT);
-        let mut edits = Edits {
-            context: self.clone(),
-            dry,
-            request: long,
-            body: request.into_body(),
-            lines: Lines::default(),
-            is_over: false,
-            next: None,
-        };
-        if waits {
-            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
-            match edits.body.frame().await {
-                Some(Ok(frame)) => edits.lines.push(&frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(Problem::body_broken()),
-                None => {}
-            }
-        }
-        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| edits.run(outlet))))
+        let body = BulkBody::begin(self, request).await?;
+        let edits = Edits { context: self.clone(), body, next: None };
+        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| run(edits, outlet))))
     }
 
     /// Reads a line of a request.
@@ -132,45 +91,15 @@ fn code_of(fields: &Map<String, Value>) -> Result<Code, Invalid> {
     Code::from_slug(text.as_bytes()).map_err(|error| Invalid::new("shortCode", error.to_string()))
 }
 
-impl Edits {
-    async fn run(mut self, outlet: Outlet) {
-        loop {
-            if !self.context.still_holds() {
-                return self.end(&outlet, Problem::wrong_key()).await;
-            }
-            let batch = self.next_batch().await;
-            if !batch.is_empty() {
-                self.carry_out(batch, &outlet).await;
-                continue;
-            }
-            if self.is_over {
-                return;
-            }
-            match poll_fn(|context| self.poll_event(context)).await {
-                Event::Bytes(bytes) => self.lines.push(&bytes),
-                Event::BodyEnded => {
-                    self.is_over = true;
-                    self.lines.end();
-                }
-                // The client is gone.
-                Event::BodyBroken => return,
-                Event::MustEnd => {
-                    let why = refused("the node is shutting down; this line and the following ones were not processed");
-                    return self.end(&outlet, why).await;
-                }
-            }
-        }
+impl LineBatches for Edits {
+    type Line = ReadLine;
+
+    fn context(&self) -> &Context {
+        &self.context
     }
 
-    fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
-        if self.request.must_end(context) {
-            return Poll::Ready(Event::MustEnd);
-        }
-        Pin::new(&mut self.body).poll_frame(context).map(|frame| match frame {
-            Some(Ok(frame)) => Event::Bytes(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) => Event::BodyBroken,
-            None => Event::BodyEnded,
-        })
+    fn body(&mut self) -> &mut BulkBody {
+        &mut self.body
     }
 
     /// Reads lines that have arrived, until the next one is of another kind.
@@ -181,7 +110,7 @@ impl Edits {
         while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
             let read = match self.next.take() {
                 Some(read) => read,
-                None => match self.lines.next() {
+                None => match self.body.next() {
                     Some(Line::Whole(number, line)) => {
                         bytes += line.len();
                         (number, self.context.edit_of(number, line))
@@ -205,8 +134,7 @@ impl Edits {
         batch
     }
 
-    /// Carries out the valid lines of a batch, and writes the results of all.
-    async fn carry_out(&self, batch: Vec<ReadLine>, outlet: &Outlet) {
+    async fn carry_out(&mut self, batch: Vec<ReadLine>, outlet: &Outlet) {
         let mut order = Vec::with_capacity(batch.len());
         let mut targets = Vec::with_capacity(batch.len());
         for (line, read) in batch {
@@ -218,7 +146,8 @@ impl Edits {
                 Err(problem) => order.push(Some((line, problem))),
             }
         }
-        let results = if self.dry { self.judge_all(&targets).await } else { self.context.edit_all(&targets).await };
+        let results =
+            if self.body.dry { self.judge_all(&targets).await } else { self.context.edit_all(&targets).await };
         let mut told = targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer()))));
         let mut out = Vec::with_capacity(order.len() * 64);
         for refusal in order {
@@ -230,6 +159,12 @@ impl Edits {
         outlet.send(out).await;
     }
 
+    fn next_number(&mut self) -> u64 {
+        self.next.as_ref().map_or(self.body.next_number(), |(line, _)| *line)
+    }
+}
+
+impl Edits {
     /// Returns the results that these lines would have, one by one.
     async fn judge_all(&self, targets: &[EditTarget]) -> Vec<Result<(), Problem>> {
         let scope = self.context.caller.scope();
@@ -245,14 +180,6 @@ impl Edits {
             }
         };
         targets.iter().zip(answers).map(judge).collect()
-    }
-
-    /// Reports that the next line and all later ones are not processed.
-    async fn end(&self, outlet: &Outlet, problem: Problem) {
-        let mut out = Vec::new();
-        let line = self.next.as_ref().map_or(self.lines.number() + 1, |(line, _)| *line);
-        push_refusal(line, problem, true, &mut out);
-        outlet.send(out).await;
     }
 }
 

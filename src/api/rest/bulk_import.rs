@@ -7,28 +7,22 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
 
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
-use super::bulk::{NDJSON, is_dry, is_ndjson};
+use super::bulk::NDJSON;
+use super::bulk_body::{BulkBody, LineBatches, run};
 use super::bulk_edit::{no_answer, push_import, push_refusal};
 use super::import_line;
-use super::lines::{Line, Lines};
+use super::lines::Line;
 use super::short_urls::{UNSERVED, refused, write_failed};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
-use crate::bridge::handle::LongKind;
-use crate::bridge::handle::long::LongRequest;
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest};
 use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_SLUGS_TRIED, IMPORT_LINE_MAX};
 use carom_model::access::Role;
@@ -44,22 +38,10 @@ type ReadLine = (u64, Result<Arc<Link>, Problem>);
 /// The result of a link: true if it was there already.
 type ImportOutcome = Result<bool, Problem>;
 
-/// An event that continues a request.
-enum Event {
-    Bytes(Bytes),
-    BodyEnded,
-    BodyBroken,
-    MustEnd,
-}
-
 /// State of a running import.
 struct BulkImport {
     context: Context,
-    dry: bool,
-    request: LongRequest,
-    body: Incoming,
-    lines: Lines,
-    is_over: bool,
+    body: BulkBody,
     /// Hashes of the slugs that earlier lines of a dry run would have taken, and of their destinations.
     tried: HashMap<u64, u64>,
     hasher: RandomState,
@@ -76,33 +58,13 @@ impl Context {
 
     async fn begin_import(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
         self.caller.needs_all(Role::Admin)?;
-        let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !is_ndjson(kind) {
-            return Err(Problem::not_lines());
-        }
-        let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
-        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
-        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let waits = request.headers().contains_key(header::EXPECT);
-        let mut import = BulkImport {
+        let import = BulkImport {
             context: self.clone(),
-            dry,
-            request: long,
-            body: request.into_body(),
-            lines: Lines::default(),
-            is_over: false,
+            body: BulkBody::begin(self, request).await?,
             tried: HashMap::new(),
             hasher: RandomState::new(),
         };
-        if waits {
-            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
-            match import.body.frame().await {
-                Some(Ok(frame)) => import.lines.push(&frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(Problem::body_broken()),
-                None => {}
-            }
-        }
-        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| import.run(outlet))))
+        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| run(import, outlet))))
     }
 
     /// Reads the link of a line.
@@ -190,53 +152,22 @@ fn taken_by(link: &Link, why: &str) -> Problem {
     Problem::slug_taken(&slug).because(format!("shortCode {why} (got \"{slug}\")"))
 }
 
-impl BulkImport {
-    async fn run(mut self, outlet: Outlet) {
-        loop {
-            if !self.is_over && !self.context.still_holds() {
-                return self.end(&outlet, Problem::wrong_key()).await;
-            }
-            let batch = self.next_batch().await;
-            if !batch.is_empty() {
-                self.carry_out(batch, &outlet).await;
-                continue;
-            }
-            if self.is_over {
-                return;
-            }
-            match poll_fn(|context| self.poll_event(context)).await {
-                Event::Bytes(bytes) => self.lines.push(&bytes),
-                Event::BodyEnded => {
-                    self.is_over = true;
-                    self.lines.end();
-                }
-                // The client is gone.
-                Event::BodyBroken => return,
-                Event::MustEnd => {
-                    let why = refused("the node is shutting down; this line and the following ones were not processed");
-                    return self.end(&outlet, why).await;
-                }
-            }
-        }
+impl LineBatches for BulkImport {
+    type Line = ReadLine;
+
+    fn context(&self) -> &Context {
+        &self.context
     }
 
-    fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
-        if self.request.must_end(context) {
-            return Poll::Ready(Event::MustEnd);
-        }
-        Pin::new(&mut self.body).poll_frame(context).map(|frame| match frame {
-            Some(Ok(frame)) => Event::Bytes(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) => Event::BodyBroken,
-            None => Event::BodyEnded,
-        })
+    fn body(&mut self) -> &mut BulkBody {
+        &mut self.body
     }
 
-    /// Reads lines that have arrived, at most as many as are stored together.
     async fn next_batch(&mut self) -> Vec<ReadLine> {
         let mut batch: Vec<ReadLine> = Vec::new();
         let mut bytes = 0;
         while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
-            batch.push(match self.lines.next() {
+            batch.push(match self.body.next() {
                 Some(Line::Whole(number, line)) => {
                     bytes += line.len();
                     (number, self.context.import_of(line))
@@ -251,10 +182,9 @@ impl BulkImport {
         batch
     }
 
-    /// Stores the valid links of a batch, and writes the results of all lines.
     async fn carry_out(&mut self, batch: Vec<ReadLine>, outlet: &Outlet) {
         let links: Vec<Arc<Link>> = batch.iter().filter_map(|(_, read)| read.as_ref().ok().cloned()).collect();
-        let outcomes = if self.dry { self.judge_all(&links).await } else { self.context.import_all(&links).await };
+        let outcomes = if self.body.dry { self.judge_all(&links).await } else { self.context.import_all(&links).await };
         let mut outcomes = outcomes.into_iter();
         let mut out = Vec::with_capacity(batch.len() * 64);
         for (line, read) in batch {
@@ -268,7 +198,9 @@ impl BulkImport {
         }
         outlet.send(out).await;
     }
+}
 
+impl BulkImport {
     /// Returns the results that these links would have.
     async fn judge_all(&mut self, links: &[Arc<Link>]) -> Vec<ImportOutcome> {
         let mut answers = self.context.services.read_all(links.len(), |at| links[at].code);
@@ -292,12 +224,5 @@ impl BulkImport {
                 Ok(false)
             }
         }
-    }
-
-    /// Reports that the next line and all later ones are not processed.
-    async fn end(&self, outlet: &Outlet, problem: Problem) {
-        let mut out = Vec::new();
-        push_refusal(self.lines.number() + 1, problem, true, &mut out);
-        outlet.send(out).await;
     }
 }

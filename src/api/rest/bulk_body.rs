@@ -1,0 +1,163 @@
+//! The body of a bulk request: one JSON object a line, read while it arrives. `lines` splits it.
+//!
+//! Changes and imports carry out their lines batch by batch, which [`run`] drives. Creates read ahead while the store
+//! works, so `bulk` drives itself.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+
+use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderValue};
+
+use super::bulk::{is_dry, is_ndjson};
+use super::bulk_edit::push_refusal;
+use super::lines::{Line, Lines};
+use super::short_urls::refused;
+use super::streaming::Outlet;
+use crate::api::context::Context;
+use crate::api::problem::Problem;
+use crate::bridge::handle::LongKind;
+use crate::bridge::handle::long::LongRequest;
+
+/// The part of a bulk request that is read while it runs.
+pub(super) struct BulkBody {
+    /// True for a request that only says what it would do.
+    pub(super) dry: bool,
+    request: LongRequest,
+    body: Incoming,
+    lines: Lines,
+    is_over: bool,
+}
+
+/// An event that continues the reading.
+pub(super) enum BodyEvent {
+    /// More of the body has arrived, or its end.
+    Arrived,
+    /// The body broke off, because the client is gone.
+    BrokenOff,
+    /// The node shuts down.
+    MustEnd,
+}
+
+impl BulkBody {
+    /// Checks a request, takes one of the places for long requests, and sends "100 Continue" to a client that waits for
+    /// it.
+    ///
+    /// # Errors
+    /// The problem with the request, or that its app has too many long ones.
+    pub(super) async fn begin(context: &Context, request: Request<Incoming>) -> Result<BulkBody, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !is_ndjson(kind) {
+            return Err(Problem::not_lines());
+        }
+        let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
+        let long = context.services.begin_long(LongKind::Bulk, context.caller.name());
+        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
+        let waits = request.headers().contains_key(header::EXPECT);
+        let (body, lines) = (request.into_body(), Lines::default());
+        let mut body = BulkBody { dry, request: long, body, lines, is_over: false };
+        if waits {
+            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
+            match body.body.frame().await {
+                Some(Ok(frame)) => body.lines.push(&frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(Problem::body_broken()),
+                None => {}
+            }
+        }
+        Ok(body)
+    }
+
+    /// True once the whole body has arrived. It is then carried out to its end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// True if the node shuts down before the whole body has arrived. Otherwise the task is woken to ask again.
+    pub(super) fn must_end(&self, context: &mut TaskContext<'_>) -> bool {
+        !self.is_over && self.request.must_end(context)
+    }
+
+    /// Waits for more of the body, and takes it in.
+    pub(super) fn poll_more(&mut self, context: &mut TaskContext<'_>) -> Poll<BodyEvent> {
+        if self.must_end(context) {
+            return Poll::Ready(BodyEvent::MustEnd);
+        }
+        Pin::new(&mut self.body).poll_frame(context).map(|frame| {
+            match frame {
+                Some(Ok(frame)) => self.lines.push(&frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return BodyEvent::BrokenOff,
+                None => {
+                    self.is_over = true;
+                    self.lines.end();
+                }
+            }
+            BodyEvent::Arrived
+        })
+    }
+
+    /// Returns the next line, if it has arrived.
+    pub(super) fn next(&mut self) -> Option<Line<'_>> {
+        self.lines.next()
+    }
+
+    /// Returns the number of the first line that was not read.
+    pub(super) fn next_number(&self) -> u64 {
+        self.lines.number() + 1
+    }
+}
+
+/// Work on the lines of a body, batch by batch.
+pub(super) trait LineBatches {
+    /// A line that was read.
+    type Line;
+
+    /// Returns the context of the request.
+    fn context(&self) -> &Context;
+
+    /// Returns the body.
+    fn body(&mut self) -> &mut BulkBody;
+
+    /// Reads lines that have arrived, at most as many as are carried out together.
+    async fn next_batch(&mut self) -> Vec<Self::Line>;
+
+    /// Carries out a batch, and writes the results of all its lines.
+    async fn carry_out(&mut self, batch: Vec<Self::Line>, outlet: &Outlet);
+
+    /// Returns the number of the first line that no batch has had.
+    fn next_number(&mut self) -> u64 {
+        self.body().next_number()
+    }
+}
+
+/// Carries out the lines of a body until its end, the end of the caller's key, or that of the node.
+pub(super) async fn run(mut work: impl LineBatches, outlet: Outlet) {
+    let problem = loop {
+        if !work.body().is_over() && !work.context().still_holds() {
+            break Problem::wrong_key();
+        }
+        let batch = work.next_batch().await;
+        if !batch.is_empty() {
+            work.carry_out(batch, &outlet).await;
+            continue;
+        }
+        if work.body().is_over() {
+            return;
+        }
+        match poll_fn(|context| work.body().poll_more(context)).await {
+            BodyEvent::Arrived => {}
+            BodyEvent::BrokenOff => return,
+            BodyEvent::MustEnd => break shutting_down(),
+        }
+    };
+    let mut out = Vec::new();
+    push_refusal(work.next_number(), problem, true, &mut out);
+    outlet.send(out).await;
+}
+
+/// Returns the problem of a line that comes after the node has begun to shut down.
+pub(super) fn shutting_down() -> Problem {
+    refused("the node is shutting down; this line and the following ones were not processed")
+}
