@@ -1,7 +1,8 @@
 //! Passes the commit and the target of a build to the binary, for `carom --version`.
 //!
-//! A tree without git has no commit: then `CAROM_BUILD_COMMIT` and `CAROM_BUILD_DATE` may give both, and without them the
-//! version says that they are unknown. So it does in builds for development, which each commit would compile anew.
+//! `CAROM_BUILD_COMMIT` and `CAROM_BUILD_DATE` replace what git says, for a tree without git. If neither knows the commit,
+//! the version names it as unknown. A build for development never asks git: otherwise, each commit would compile the
+//! library anew.
 
 use std::env;
 use std::io::{self, Write};
@@ -9,7 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Variables of the build: its name in the environment, its name in the source, and the arguments of git that print it.
-/// `cargo run` and tests pass the second one to carom, so it does not look like a setting.
+/// Cargo sets the variable with the second name for `cargo run` and for tests. It does not begin with `CAROM_`, because
+/// carom would take it for an unknown setting.
 const VARIABLES: [(&str, &str, &[&str]); 2] = [
     ("CAROM_BUILD_COMMIT", "BUILD_COMMIT", &["rev-parse", "--short=12", "HEAD"]),
     ("CAROM_BUILD_DATE", "BUILD_COMMIT_DATE", &["log", "-1", "--format=%cs"]),

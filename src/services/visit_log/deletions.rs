@@ -117,8 +117,8 @@ impl Deletions {
         Ok(!waits)
     }
 
-    /// Puts a deletion unless a later one is there. Beyond the bound, it replaces the oldest one whose pass is over and that
-    /// is older. Returns false if there is none.
+    /// Puts a deletion, unless the list has a later one of the same code. A full list drops its oldest deletion whose pass
+    /// is over, if that is older than the new one. Returns false if the list is full and can drop no deletion.
     fn put(&mut self, of: Option<Code>, until_ms: u64) -> bool {
         if self.all.get(&of).is_some_and(|deletion| deletion.until_ms >= until_ms) {
             return true;

@@ -44,7 +44,7 @@ pub(super) fn outgoing_path(dir: &Path, seq: u64) -> PathBuf {
 /// Opens the file with the blocks of a segment, sealed or not.
 ///
 /// # Errors
-/// If there is none, or it cannot be opened.
+/// If the segment has neither file, or the file cannot be opened.
 pub(super) fn open_blocks(dir: &Path, seq: u64) -> io::Result<File> {
     match File::open(active_path(dir, seq)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => File::open(outgoing_path(dir, seq)),

@@ -199,7 +199,8 @@ impl Upkeep {
         }
     }
 
-    /// Notes that visits were removed for their number. Other nodes may still have them, since each has segments of its own.
+    /// Notes that visits were removed because there were too many. Other nodes may still have them: each removes whole
+    /// segments, and theirs begin elsewhere.
     fn note_too_large(&self, last_ms: u64) {
         let noted = self.shared.change_shared_log(|shared_log| {
             shared_log.add_gap(LogSpan { from_ms: 0, to_ms: last_ms });

@@ -265,21 +265,21 @@ fn names_obstacles() {
 #[test]
 fn reports_unmovable_interrupts() {
     let machine = usual_machine();
-    // Nothing can be written to it, whoever we are.
+    // Not even root can write to a directory.
     let stubborn = machine.path().join("proc/irq/32/smp_affinity_list");
     fs::remove_file(&stubborn).unwrap();
     fs::create_dir(&stubborn).unwrap();
     let ran = affinity(&machine, &["--interface", "eth0"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("proc/irq/32/smp_affinity_list does not accept 1"), "{}", ran.err);
-    // The others are where they should be all the same.
+    // The script still places the other interrupts.
     assert_eq!(text_of(&machine, "proc/irq/31/smp_affinity_list"), "0");
     assert_eq!(text_of(&machine, "sys/class/net/eth0/queues/rx-1/rps_cpus"), "a");
-    // What the settings need is told all the same.
+    // The script still prints the setting for carom.
     let ran = affinity(&machine, &["--interface", "eth0", "--mode", "apart", "--cpus", "2-3"]);
     assert_eq!(ran.code, 1);
     assert!(ran.out.ends_with("cores = \"0-1\"\n"), "{}", ran.out);
-    // What cannot be written back now can be later.
+    // A failed undo can be repeated.
     let other = machine.path().join("proc/irq/31/smp_affinity_list");
     fs::remove_file(&other).unwrap();
     fs::create_dir(&other).unwrap();

@@ -354,7 +354,7 @@ fn last_backup_and_disk_are_reported() {
     wait_until("a look at the disk", || reported(&node).1 > 0);
     assert_eq!(reported(&node).0, 0);
     assert_eq!(node.status()["dataDir"]["lastBackup"], Value::Null);
-    // One that fails is none.
+    // A backup that fails leaves no time of a last backup.
     let copy = dir.path().join("first");
     fs::create_dir(&copy).unwrap();
     fs::write(copy.join("of-somebody"), "x").unwrap();

@@ -1,6 +1,6 @@
 //! Real RabbitMQ servers for tests, each with ports and a folder of its own, and with an own daemon of Erlang's names.
 //!
-//! A server starts as the current user and without plugins, and goes with the value that stands for it.
+//! A server runs as the current user, without plugins. Dropping its value ends it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
