@@ -19,7 +19,7 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::bulk_body::{BodyEvent, BulkBody, shutting_down};
+use super::bulk_body::{BodyEvent, BulkBody, NDJSON, shutting_down};
 use super::create::{Create, Slug};
 use super::describe::ShortUrl;
 use super::lines::Line;
@@ -27,7 +27,7 @@ use super::short_urls::{NewLink, Shown, idempotency_key, refused};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
-use crate::api::problem::{Invalid, Problem};
+use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::gather::Gathered;
@@ -39,18 +39,6 @@ use carom_limits::{
 use carom_model::access::idempotency::IdempotencyKey;
 use carom_model::link::Reuse;
 use carom_telemetry::stats::NodeStats;
-
-/// Content type of a body with one JSON object a line.
-pub(in crate::api) const NDJSON: &str = "application/x-ndjson";
-
-/// Content types that such a body may carry.
-const NDJSON_NAMES: &[&[u8]] = &[
-    b"application/x-ndjson",
-    b"application/ndjson",
-    b"application/jsonl",
-    b"application/x-jsonl",
-    b"application/jsonlines",
-];
 
 /// Lines that are read or written before the task yields to others of the core.
 const LINES_PER_TURN: usize = 64;
@@ -469,49 +457,4 @@ fn push_problem(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
 fn push_line(entry: &LineReport<'_>, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, entry).expect("keys are strings, and nothing else can fail");
     out.push(b'\n');
-}
-
-/// True if a content type means one JSON object a line.
-pub(super) fn is_ndjson(kind: &[u8]) -> bool {
-    let media = kind.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    NDJSON_NAMES.contains(&&media[..])
-}
-
-/// True if a query asks for a dry run.
-///
-/// # Errors
-/// The parameter with the reason, if its value is neither true nor false.
-pub(super) fn is_dry(query: &str) -> Result<bool, Invalid> {
-    let mut dry = false;
-    for pair in query.split('&') {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
-        if name == "dryRun" {
-            dry = match value {
-                "true" | "1" => true,
-                "false" | "0" => false,
-                _ => return Err(Invalid::new("dryRun", "must be true or false")),
-            };
-        }
-    }
-    Ok(dry)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_of_bodies_and_dry_runs() {
-        for kind in ["application/x-ndjson", "Application/NDJSON ; charset=utf-8", "application/jsonl"] {
-            assert!(is_ndjson(kind.as_bytes()), "{kind}");
-        }
-        for kind in ["", "application/json", "text/plain", "application/x-ndjsonx"] {
-            assert!(!is_ndjson(kind.as_bytes()), "{kind}");
-        }
-        for (query, dry) in [("", false), ("dryRun=true", true), ("a=b&dryRun", true), ("dryRun=1&dryRun=false", false)]
-        {
-            assert_eq!(is_dry(query), Ok(dry), "{query}");
-        }
-        assert_eq!(is_dry("dryRun=yes").unwrap_err().field, "dryRun");
-    }
 }

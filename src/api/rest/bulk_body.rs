@@ -12,15 +12,26 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 
-use super::bulk::{is_dry, is_ndjson};
 use super::bulk_edit::push_refusal;
 use super::lines::{Line, Lines};
 use super::short_urls::refused;
 use super::streaming::Outlet;
 use crate::api::context::Context;
-use crate::api::problem::Problem;
+use crate::api::problem::{Invalid, Problem};
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
+
+/// Content type of a body with one JSON object a line.
+pub(in crate::api) const NDJSON: &str = "application/x-ndjson";
+
+/// Content types that such a body may carry.
+const NDJSON_NAMES: &[&[u8]] = &[
+    b"application/x-ndjson",
+    b"application/ndjson",
+    b"application/jsonl",
+    b"application/x-jsonl",
+    b"application/jsonlines",
+];
 
 /// The part of a bulk request that is read while it runs.
 pub(super) struct BulkBody {
@@ -160,4 +171,49 @@ pub(super) async fn run(mut work: impl LineBatches, outlet: Outlet) {
 /// Returns the problem of a line that comes after the node has begun to shut down.
 pub(super) fn shutting_down() -> Problem {
     refused("the node is shutting down; this line and the following ones were not processed")
+}
+
+/// True if a content type means one JSON object a line.
+fn is_ndjson(kind: &[u8]) -> bool {
+    let media = kind.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    NDJSON_NAMES.contains(&&media[..])
+}
+
+/// True if a query asks for a dry run.
+///
+/// # Errors
+/// The parameter with the reason, if its value is neither true nor false.
+fn is_dry(query: &str) -> Result<bool, Invalid> {
+    let mut dry = false;
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        if name == "dryRun" {
+            dry = match value {
+                "true" | "1" => true,
+                "false" | "0" => false,
+                _ => return Err(Invalid::new("dryRun", "must be true or false")),
+            };
+        }
+    }
+    Ok(dry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_bodies_and_dry_runs() {
+        for kind in ["application/x-ndjson", "Application/NDJSON ; charset=utf-8", "application/jsonl"] {
+            assert!(is_ndjson(kind.as_bytes()), "{kind}");
+        }
+        for kind in ["", "application/json", "text/plain", "application/x-ndjsonx"] {
+            assert!(!is_ndjson(kind.as_bytes()), "{kind}");
+        }
+        for (query, dry) in [("", false), ("dryRun=true", true), ("a=b&dryRun", true), ("dryRun=1&dryRun=false", false)]
+        {
+            assert_eq!(is_dry(query), Ok(dry), "{query}");
+        }
+        assert_eq!(is_dry("dryRun=yes").unwrap_err().field, "dryRun");
+    }
 }

@@ -9,8 +9,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::bulk::NDJSON;
-use super::bulk_body::{BulkBody, LineBatches, run};
+use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
 use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_refusal, push_result};
 use super::lines::Line;
 use super::short_urls::refused;

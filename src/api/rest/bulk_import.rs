@@ -12,8 +12,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
-use super::bulk::NDJSON;
-use super::bulk_body::{BulkBody, LineBatches, run};
+use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
 use super::bulk_edit::{no_answer, push_import, push_refusal};
 use super::import_line;
 use super::lines::Line;

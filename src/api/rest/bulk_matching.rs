@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
-use super::bulk::NDJSON;
+use super::bulk_body::NDJSON;
 use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_end, push_refusal, push_result};
 use super::describe::ShortUrl;
 use super::list::{failed as list_failed, filter_within};
