@@ -15,14 +15,15 @@ const CLIENTS: usize = 6;
 /// The library of the id table does not always open what a crash left; then the node begins a new one, and tells.
 const NEW_ID_TABLE: &str = "the code table could not be opened";
 
+/// Changes before each kill, at least.
+const CHANGES: u64 = 10;
+
 /// Runs clients against a node and kills it at a random moment.
 fn kill_under_load(node: Node, ledger: &mut Ledger, dice: &mut Dice) -> Setup {
-    // The moment is what is random here; nothing is waited for.
-    let moment = Duration::from_micros(dice.below(120_000));
-    ledger.run(node.public, || {
-        std::thread::sleep(moment);
-        node.kill()
-    })
+    let changes = CHANGES + dice.below(200);
+    // Any moment of a commit.
+    let then = Duration::from_micros(dice.below(20_000));
+    ledger.run_until(node.public, changes, then, || node.kill())
 }
 
 #[test]
@@ -50,6 +51,6 @@ fn fifty_kills_lose_nothing_acknowledged() {
         begin.elapsed()
     );
     // Enough happened for the check to mean something.
-    assert!(ledger.acknowledged() > 50 * KILLS as u64, "only {} changes", ledger.acknowledged());
+    assert!(ledger.acknowledged() >= CHANGES * KILLS as u64, "only {} changes", ledger.acknowledged());
     node.terminate();
 }

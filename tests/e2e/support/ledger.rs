@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::support::http::{Reply, SHORT_URLS, Wire, request};
-use crate::support::node::{Dice, Node};
+use crate::support::node::{Dice, Node, wait_until};
 
 /// Custom slugs of each client; so few that each is made, deleted and made again many times.
 const SLUGS: u64 = 12;
@@ -64,11 +66,32 @@ impl Ledger {
 
     /// Lets all clients change links until the node is gone; meanwhile `end` ends it.
     pub(crate) fn run<R>(&mut self, address: SocketAddr, end: impl FnOnce() -> R) -> R {
+        self.run_counted(address, |_| end())
+    }
+
+    /// Lets all clients change links, and calls `end`, which ends the node, once this many changes were answered and
+    /// `then` has passed. Counting makes the load of a test independent of the speed of the disk.
+    pub(crate) fn run_until<R>(
+        &mut self,
+        address: SocketAddr,
+        changes: u64,
+        then: Duration,
+        end: impl FnOnce() -> R,
+    ) -> R {
+        self.run_counted(address, |answered| {
+            wait_until("answered changes", || answered.load(Ordering::Relaxed) >= changes);
+            std::thread::sleep(then);
+            end()
+        })
+    }
+
+    fn run_counted<R>(&mut self, address: SocketAddr, end: impl FnOnce(&AtomicU64) -> R) -> R {
+        let answered = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for client in &mut self.clients {
-                scope.spawn(move || client.run(address));
+                scope.spawn(|| client.run(address, &answered));
             }
-            end()
+            end(&answered)
         })
     }
 
@@ -101,9 +124,11 @@ impl Ledger {
 }
 
 impl Client {
-    fn run(&mut self, address: SocketAddr) {
+    fn run(&mut self, address: SocketAddr, answered: &AtomicU64) {
         let Ok(mut wire) = Wire::try_open(address) else { return };
-        while self.change(&mut wire).is_ok() {}
+        while self.change(&mut wire).is_ok() {
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// One change; an error when its answer does not come.
