@@ -7,13 +7,13 @@ mod base;
 mod bypass;
 mod cores;
 mod event_log;
-mod events;
 mod fleet;
 mod listeners;
 mod lists;
 mod loading;
 mod recorders;
 mod seed;
+mod signals;
 mod store_services;
 mod supervisor;
 mod supply;
@@ -40,12 +40,12 @@ use carom_telemetry::clock::{Clock, unix_ms};
 use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, log_shutdown, notify_manager};
-use self::background::ExpiryEnds;
+use self::background::ExpiryChannels;
 use self::base::Base;
 use self::bypass::NodeBypass;
 use self::cores::{CoreEnds, CorePlan};
-use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
+use self::signals::{Event, next_event, watch_signals};
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, MercureHub, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
@@ -72,7 +72,7 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
     let certificates = files::certificates(settings)?;
-    fleet::check_key(settings)?;
+    fleet::check_code_secret(settings)?;
     let limits = connection_limits(settings, ready.open_files);
     let node = Node::start(settings, keys, certificates, limits, events)?;
     node.run(&inbox)
@@ -186,7 +186,7 @@ impl Node {
             recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryEnds { writer: store.writer, removals: store.removals, segments, fleet: fleet_expiry };
+        let ends = ExpiryChannels { writer: store.writer, removals: store.removals, segments, fleet: fleet_expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,
@@ -305,7 +305,7 @@ fn site(
         extra_path: settings.paths.extra_path,
         slugs: settings.slugs,
         app_creates: settings.limits.creates_per_second,
-        receipts: CreatorLinks::new(base.key.clone()),
+        creator_links: CreatorLinks::new(base.code_secret.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
         has_form: settings.pages.has_form,
         interfaces: listeners::interfaces(&settings.api),

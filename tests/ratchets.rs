@@ -49,7 +49,7 @@ const CLOCK_READERS: &[&str] = &[
     "crates/telemetry/src/clock.rs",
     "src/api/uptime.rs",
     "src/bridge/handle.rs",
-    "src/bridge/handle/gather.rs",
+    "src/bridge/handle/batches.rs",
     "src/bridge/handle/lending.rs",
     "src/bridge/handle/recording.rs",
     "src/bridge/reply.rs",

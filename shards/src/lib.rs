@@ -23,4 +23,4 @@ pub use map::sealed::{PageBuffer, SealedPage};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};
 pub use segment::{Issuer, Offer, Run, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, Segment, SegmentSizer};
-pub use space::{CodeLength, CodeSecret, CodeSpace, CounterValue, SpaceKeyError};
+pub use space::{CodeLength, CodeSecret, CodeSecretError, CodeSpace, CounterValue};

@@ -4,7 +4,7 @@
 //! and grows or shrinks by one bucket at a time (linear hashing: Litwin 1980, "Linear hashing: a new tool for file and
 //! table addressing"). The records (`record`) lie one after the other in pages of 512 KiB (`pages`), and a removed one
 //! leaves a hole. When holes are a fifth of everything, the pages with many of them are emptied, a few records with
-//! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of
+//! each change, and given back. So no operation ever waits for a copy of the whole, and a look-up touches the line of
 //! its bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
 //!
 //! [`CachedLinks`] has the same index and records, but keeps only the links in use, under a limit (`cached`).

@@ -29,7 +29,7 @@ pub struct CodeSecret([u8; SPACE_KEY_BYTES]);
 
 /// The reason why a text is no key. It never holds a character of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SpaceKeyError {
+pub enum CodeSecretError {
     /// The text does not have 64 characters.
     WrongLength {
         /// Length of the text in bytes, without surrounding white space.
@@ -42,20 +42,20 @@ pub enum SpaceKeyError {
     },
 }
 
-impl fmt::Display for SpaceKeyError {
+impl fmt::Display for CodeSecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SpaceKeyError::WrongLength { len } => {
+            CodeSecretError::WrongLength { len } => {
                 write!(f, "a code secret has {} hexadecimal digits, not {len} characters", 2 * SPACE_KEY_BYTES)
             }
-            SpaceKeyError::BadDigit { at } => {
+            CodeSecretError::BadDigit { at } => {
                 write!(f, "character {} of the code secret is not a hexadecimal digit", at + 1)
             }
         }
     }
 }
 
-impl std::error::Error for SpaceKeyError {}
+impl std::error::Error for CodeSecretError {}
 
 impl CodeSecret {
     /// Returns the key of these bytes, which should come from the operating system's random generator.
@@ -66,15 +66,15 @@ impl CodeSecret {
     /// Parses a key from 64 hex digits of either case. White space around them is ignored.
     ///
     /// # Errors
-    /// [`SpaceKeyError`] for anything else.
-    pub fn from_hex(text: &str) -> Result<CodeSecret, SpaceKeyError> {
+    /// [`CodeSecretError`] for anything else.
+    pub fn from_hex(text: &str) -> Result<CodeSecret, CodeSecretError> {
         let text = text.trim().as_bytes();
         // The first wrong character is the better message if both are wrong: a copied quote, say.
         if let Some(at) = text.iter().position(|byte| !byte.is_ascii_hexdigit()) {
-            return Err(SpaceKeyError::BadDigit { at });
+            return Err(CodeSecretError::BadDigit { at });
         }
         if text.len() != 2 * SPACE_KEY_BYTES {
-            return Err(SpaceKeyError::WrongLength { len: text.len() });
+            return Err(CodeSecretError::WrongLength { len: text.len() });
         }
         let mut key = CodeSecret([0; SPACE_KEY_BYTES]);
         let decoded = HEXLOWER_PERMISSIVE.decode_mut(text, &mut key.0);
@@ -316,12 +316,12 @@ mod tests {
 
     #[test]
     fn key_errors_say_what_is_wrong_and_not_the_key() {
-        assert_eq!(CodeSecret::from_hex(""), Err(SpaceKeyError::WrongLength { len: 0 }));
-        assert_eq!(CodeSecret::from_hex(&"0".repeat(63)), Err(SpaceKeyError::WrongLength { len: 63 }));
-        assert_eq!(CodeSecret::from_hex(&format!("  0x{}", "0".repeat(62))), Err(SpaceKeyError::BadDigit { at: 1 }));
-        assert_eq!(CodeSecret::from_hex("é"), Err(SpaceKeyError::BadDigit { at: 0 }));
+        assert_eq!(CodeSecret::from_hex(""), Err(CodeSecretError::WrongLength { len: 0 }));
+        assert_eq!(CodeSecret::from_hex(&"0".repeat(63)), Err(CodeSecretError::WrongLength { len: 63 }));
+        assert_eq!(CodeSecret::from_hex(&format!("  0x{}", "0".repeat(62))), Err(CodeSecretError::BadDigit { at: 1 }));
+        assert_eq!(CodeSecret::from_hex("é"), Err(CodeSecretError::BadDigit { at: 0 }));
         assert_eq!(
-            SpaceKeyError::WrongLength { len: 63 }.to_string(),
+            CodeSecretError::WrongLength { len: 63 }.to_string(),
             "a code secret has 64 hexadecimal digits, not 63 characters"
         );
     }

@@ -24,7 +24,7 @@ pub struct Site {
     /// Links that an app may create each second if its API key sets no other limit; 0: unlimited.
     pub app_creates: u32,
     /// Creates and verifies the addresses of the pages that show created links.
-    pub receipts: CreatorLinks,
+    pub creator_links: CreatorLinks,
     /// True if links redirect with a slash behind their code.
     pub trailing_slash: bool,
     /// The treatment of requests with a path behind a code.

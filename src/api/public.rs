@@ -397,7 +397,7 @@ mod tests {
             own: Vec::new(),
             default_ttl: None,
             app_creates: 0,
-            receipts: CreatorLinks::new(CodeSecret::from_bytes([7; 32])),
+            creator_links: CreatorLinks::new(CodeSecret::from_bytes([7; 32])),
             trailing_slash: false,
             extra_path: ExtraPath::Off,
             slugs: SlugRules::default(),

@@ -73,7 +73,7 @@ pub enum ChangeAnswer {
     /// The change is synced, but the owner has no memory for the link: it is not served.
     Unserved,
     /// The change was refused: the link would expire before it starts.
-    Contrary,
+    StartsTooLate,
     /// No link has that code.
     NotFound,
     /// A record exists, but it cannot be decoded.

@@ -5,10 +5,10 @@
 //! Tasks know nothing of rings and maps, and the loop knows nothing of routes and JSON.
 
 mod batch;
+pub mod batches;
 mod changes;
 mod domain_redirects;
 mod events;
-pub mod gather;
 mod jobs;
 mod lending;
 pub mod long;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-use self::batch::{Gathers, LATE, is_of_batch};
+use self::batch::{Batches, LATE, is_of_batch};
 use self::long_slots::LongRequests;
 pub use self::long_slots::{LongKind, TooMany};
 pub use self::recorders::{Recorders, count_response};
@@ -159,10 +159,10 @@ pub struct ServiceHandle {
     context: NodeContext,
     waiting: RefCell<Waiting>,
     /// Batches of creates, of changes, of deletes, and of reads.
-    creates: RefCell<Gathers<CreateAnswer>>,
-    changes: RefCell<Gathers<ChangeAnswer>>,
-    deletes: RefCell<Gathers<DeleteAnswer>>,
-    reads: RefCell<Gathers<LinkAnswer>>,
+    creates: RefCell<Batches<CreateAnswer>>,
+    changes: RefCell<Batches<ChangeAnswer>>,
+    deletes: RefCell<Batches<DeleteAnswer>>,
+    reads: RefCell<Batches<LinkAnswer>>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
     /// Exports and bulk requests in flight.

@@ -88,13 +88,13 @@ pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
 
 /// Imports the links into an empty store, and returns it.
 fn import_links(settings: &Settings, visited: &[Visited]) -> Result<Links, Exit> {
-    let OpenStore { links, key, .. } = open_store(settings)?;
+    let OpenStore { links, code_secret, .. } = open_store(settings)?;
     index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
     let domains = domains_of(settings, settings.listen[0]);
     let setup = ImportSetup {
         links,
         data_dir: settings.data_dir.clone(),
-        space: CodeSpace::new(&key),
+        space: CodeSpace::new(&code_secret),
         of_fleet: false,
         length: settings.code_length,
         dry_run: false,

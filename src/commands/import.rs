@@ -74,7 +74,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     let _scratch = if dry_run { stand_in(&mut settings)? } else { Scratch(None) };
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
-    let OpenStore { links, key, .. } = open_store(&settings)?;
+    let OpenStore { links, code_secret, .. } = open_store(&settings)?;
     if !dry_run {
         index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
     }
@@ -82,7 +82,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
         of_fleet: links.is_of_fleet().map_err(|error| store_exit(&error))?,
         links,
         data_dir: settings.data_dir.clone(),
-        space: CodeSpace::new(&key),
+        space: CodeSpace::new(&code_secret),
         length: settings.code_length,
         dry_run,
         moving,

@@ -416,7 +416,7 @@ impl Bypass {
     }
 
     /// Lets a connection continue in the next turn, after a send that was taken whole.
-    pub(super) fn go_on(&mut self, tag: Tag) {
+    pub(super) fn continue_later(&mut self, tag: Tag) {
         self.continues.push(tag);
     }
 

@@ -22,7 +22,7 @@ pub(super) struct KnownCodes {
     bytes_max: u64,
     /// The smallest number of codes that a filter is sized for.
     len_min: usize,
-    /// KnownCodes that the filter held when it was given up.
+    /// Number of codes that the filter held when it was given up.
     len_given_up: usize,
     /// Links removed since the filter was begun.
     removed: usize,
@@ -128,12 +128,12 @@ impl KnownCodes {
         self.filter.iter().chain(&self.next).map(bytes_wanted).sum()
     }
 
-    /// KnownCodes in the filter, or in it when it was given up.
+    /// Returns the number of codes in the filter, or of those that it held when it was given up.
     fn len(&self) -> usize {
         self.filter.as_ref().map_or(self.len_given_up, CodeFilter::len)
     }
 
-    /// Approximate number of codes whose links were not removed.
+    /// Returns the approximate number of codes whose links were not removed.
     fn len_left(&self) -> usize {
         self.len().saturating_sub(self.removed)
     }

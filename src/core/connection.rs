@@ -78,7 +78,7 @@ pub(super) enum Awaits {
     /// The core that owns the code.
     Owner {
         /// True if the answer should be kept as a copy for later requests.
-        wanted: bool,
+        keeps_copy: bool,
     },
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
     Storage,
@@ -121,8 +121,8 @@ pub(super) struct SendProgress {
 /// The address of a client. Each part is determined when it is first needed.
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientAddress {
-    /// The client, where a proxy has named another address than its own.
-    told: Option<IpAddr>,
+    /// The client that a proxy has named; `None` if the peer itself is the client.
+    named: Option<IpAddr>,
     /// The peer of the socket, or the client that a PROXY header has named.
     peer: Option<IpAddr>,
     /// True if the connection began with a PROXY header that names no client.
@@ -331,7 +331,7 @@ impl Conn {
     /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
     /// because their author is unknown.
     pub(super) fn set_proxied_client(&mut self, client: Option<IpAddr>) {
-        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), client_key: None };
+        self.client = ClientAddress { named: client, peer: client, is_nameless: client.is_none(), client_key: None };
     }
 
     /// Returns the address that requests come from, before a header field names another.
@@ -347,8 +347,8 @@ impl Conn {
         }
         let client =
             self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
-        if client != self.client.told {
-            (self.client.told, self.client.client_key) = (client, None);
+        if client != self.client.named {
+            (self.client.named, self.client.client_key) = (client, None);
         }
     }
 
@@ -359,7 +359,7 @@ impl Conn {
 
     /// Returns the address of the client. Asks the kernel for it once.
     pub(super) fn known_address(&mut self) -> Option<IpAddr> {
-        self.client.told.or_else(|| self.known_peer())
+        self.client.named.or_else(|| self.known_peer())
     }
 
     /// Returns the address of the peer, or the one that its PROXY header names: before a header field of a request
@@ -373,8 +373,8 @@ impl Conn {
 
     /// Returns the address of the client, or `None` if it has left.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        if self.client.told.is_some() {
-            return self.client.told;
+        if self.client.named.is_some() {
+            return self.client.named;
         }
         self.transport.peer()
     }

@@ -30,7 +30,7 @@ pub(super) struct Remote {
     pub(super) owner: CoreId,
     pub(super) hash: CodeHash,
     /// True if the answer should be kept as a copy for later requests.
-    pub(super) wanted: bool,
+    pub(super) keeps_copy: bool,
 }
 
 impl Data {
@@ -56,7 +56,7 @@ impl Data {
                 self.shard.stats.hot_hits.add(1);
                 Ok(found)
             }
-            None => Err(Remote { owner, hash, wanted: seen.wants(hash) }),
+            None => Err(Remote { owner, hash, keeps_copy: seen.wants(hash) }),
         }
     }
 
@@ -81,9 +81,9 @@ impl Data {
         );
         let taken = mesh.take_answers(|arrived| match arrived {
             PeerMessage::Answer { token, found } => {
-                let wanted = take(PeerMessage::Answer { token, found });
+                let kept_code = take(PeerMessage::Answer { token, found });
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((copies, _))) =
-                    (wanted, found, &mut *copies)
+                    (kept_code, found, &mut *copies)
                 {
                     debug_assert_ne!(shard.resolve(&code).1, shard.me, "nobody recalls a copy of an own link");
                     copies.keep(&code, shard.resolve(&code).0, policy, target);

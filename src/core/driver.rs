@@ -344,9 +344,9 @@ impl Driver {
     }
 
     /// Lets a connection continue in the next turn, after a send that was taken whole at once.
-    pub(super) fn go_on(&mut self, tag: Tag) {
+    pub(super) fn continue_later(&mut self, tag: Tag) {
         if let Some(bypass) = &mut self.bypass {
-            bypass.go_on(tag);
+            bypass.continue_later(tag);
         }
     }
 

@@ -149,9 +149,9 @@ impl Redirects {
                 let pending = || PendingLookup::new(&self.services, request, head, (domain, code), now);
                 found = match data.find(&code, now.unix_ms) {
                     Ok(found) => found,
-                    Err(Remote { owner, hash, wanted }) => {
+                    Err(Remote { owner, hash, keeps_copy }) => {
                         let question = Question { token: conn.token(), hash, code };
-                        let awaits = Awaits::Owner { wanted };
+                        let awaits = Awaits::Owner { keeps_copy };
                         let next = |code: &Code| self.hosts.next_of(code, domain);
                         let keeps_head = may_have_rules(data, hash, &code, next);
                         let pending = PendingLookup { awaits, unconfirmed, ..pending() }.with_head_if(keeps_head, head);
@@ -229,8 +229,8 @@ impl Redirects {
             conn.enter(ConnState::LookingUp(pending));
             return Some(Late::Again);
         }
-        let is_wanted = pending.awaits == Awaits::Owner { wanted: true };
-        let kept = is_wanted.then_some(pending.code);
+        let keeps_copy = pending.awaits == Awaits::Owner { keeps_copy: true };
+        let kept = keeps_copy.then_some(pending.code);
         let request = pending.request;
         self.respond(conn, pending, found, now);
         if request.close {
@@ -265,8 +265,8 @@ impl Redirects {
                 link.and_then(|link| self.answer_by_rules(conn, &link, true, now))
             }
             Ok(found) => self.answer_late(conn, found, true, now),
-            Err(Remote { owner, hash, wanted }) => {
-                pending.awaits = Awaits::Owner { wanted };
+            Err(Remote { owner, hash, keeps_copy }) => {
+                pending.awaits = Awaits::Owner { keeps_copy };
                 self.stats.forwarded_out.add(1);
                 data.mesh.ask(owner, Question { token, hash, code });
                 None

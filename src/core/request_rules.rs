@@ -248,7 +248,7 @@ mod tests {
                     let token = conn.token();
                     work.take_answer(token, &lookup.borrowed(), false, &mut Vec::new());
                 }
-                Event::Drained => work.drained(*slot),
+                Event::Drained => work.proceed(*slot),
                 Event::PeerEnded => work.peer_ended(*slot),
                 Event::Broken => work.break_off(*slot),
                 Event::Evicted => _ = work.evict(0),
@@ -292,7 +292,7 @@ mod tests {
         world.work.peer_ended(world.slot);
         for _ in 0..REQUESTS {
             answers += world.send();
-            world.work.drained(world.slot);
+            world.work.proceed(world.slot);
         }
         assert_eq!(answers, REQUESTS);
     }
@@ -347,7 +347,7 @@ mod tests {
             let mut resumed = Vec::new();
             world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);
             if case.lookup.allows_fallback() && case.domains.fallback_of(&at_domain).is_some() {
-                world.work.drained(world.slot);
+                world.work.proceed(world.slot);
                 world.work.take_answer(token, &Lookup::Missing, true, &mut resumed);
             }
             prop_assert_eq!(world.outcome(), expected(&case));

@@ -315,7 +315,7 @@ impl Core {
         if !self.work.has_room() {
             // Closing it at once is the quickest answer. It tells a balancer to go elsewhere.
             drop(transport);
-            self.pause_if_crowded();
+            self.pause_if_overloaded();
             return None;
         }
         if layers.proxied {
@@ -344,7 +344,7 @@ impl Core {
     }
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
-    fn pause_if_crowded(&mut self) {
+    fn pause_if_overloaded(&mut self) {
         if self.work.admission.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
             self.driver.pause_accepts();
         }
@@ -389,7 +389,7 @@ impl Core {
     pub(super) fn finish_send(&mut self, tag: Tag, buffer: Vec<u8>) {
         if let Some(conn) = self.work.conns.of(tag) {
             conn.keep_buffer(buffer);
-            self.work.drained(tag.slot);
+            self.work.proceed(tag.slot);
         }
     }
 
@@ -431,7 +431,7 @@ impl Core {
         self.work.admission.tick();
         self.is_pausing = false;
         self.arm_accepts();
-        self.go_on_draining();
+        self.continue_drain();
     }
 
     /// Begins a drain, if none has begun. It ends within that time.
@@ -445,7 +445,7 @@ impl Core {
         self.work.drain();
     }
 
-    fn go_on_draining(&mut self) {
+    fn continue_drain(&mut self) {
         match self.phase {
             Phase::Closing { since, until } if since.elapsed() >= DRAIN_GRACE => {
                 // Clients that came in last have until the next tick to send a request.

@@ -37,7 +37,7 @@ impl Core {
             if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
                 conn.keep_buffer(sent);
                 if conn.waits_for_room() {
-                    self.driver.go_on(conn.tag);
+                    self.driver.continue_later(conn.tag);
                 }
             }
         } else if !is_sending && conn.out.is_empty() {

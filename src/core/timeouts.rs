@@ -79,7 +79,7 @@ impl Timeouts {
             return Overdue::BreakOff;
         }
         if let Some(stream) = conn.hyper.as_ref().filter(|stream| stream.is_http2()) {
-            return match stream.judge(now.instant, &self.limits) {
+            return match stream.check_timeouts(now.instant, &self.limits) {
                 Verdict::Wait => Overdue::Nothing,
                 Verdict::Leave => {
                     stream.leave();

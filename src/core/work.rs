@@ -386,7 +386,7 @@ impl Work {
     }
 
     /// Continues a connection in both directions, after buffers have room again or an answer has come.
-    pub(super) fn drained(&mut self, slot: u32) {
+    pub(super) fn proceed(&mut self, slot: u32) {
         self.look_up_again(slot);
         self.pull(slot);
         self.resume(slot);
@@ -438,7 +438,7 @@ impl Work {
         services.take_notified(&mut notified);
         let mut worked = !notified.is_empty();
         for slot in notified.drain(..) {
-            self.drained(slot);
+            self.proceed(slot);
         }
         self.notified = notified;
         while let Some((token, code)) = services.next_look_up() {
@@ -470,7 +470,7 @@ impl Work {
         self.stats.forwarded_in.add(answered as u64);
         self.redirects.data = Some(data);
         for slot in resumed.drain(..) {
-            self.drained(slot);
+            self.proceed(slot);
         }
         self.notified = resumed;
         worked
@@ -532,7 +532,7 @@ impl Work {
         {
             let mut resumed = std::mem::take(&mut self.notified);
             self.take_ruled(token, link, !is_allowance, &mut resumed);
-            resumed.drain(..).for_each(|slot| self.drained(slot));
+            resumed.drain(..).for_each(|slot| self.proceed(slot));
             self.notified = resumed;
             return;
         }
@@ -547,7 +547,7 @@ impl Work {
             self.stats.fetched.add(self.stats.redirects.get() - redirects);
         }
         for slot in resumed.drain(..) {
-            self.drained(slot);
+            self.proceed(slot);
         }
         self.notified = resumed;
     }

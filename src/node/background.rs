@@ -79,7 +79,7 @@ pub(super) fn start_certificates(
 }
 
 /// The channels of the expiry thread.
-pub(super) struct ExpiryEnds {
+pub(super) struct ExpiryChannels {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
     pub(super) removals: Receiver<RemovalResult>,
@@ -95,7 +95,7 @@ pub(super) fn load_and_start(
     settings: &Settings,
     base: &Base,
     mut fleet: Option<FleetThreads>,
-    ends: ExpiryEnds,
+    ends: ExpiryChannels,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
     let Base { links, catalog, stats, .. } = base;

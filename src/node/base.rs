@@ -27,7 +27,7 @@ pub(super) struct Base {
     pub(super) cores: CoreCount,
     pub(super) pages: Arc<Pages>,
     pub(super) links: Links,
-    pub(super) key: CodeSecret,
+    pub(super) code_secret: CodeSecret,
     pub(super) catalog: Arc<Catalog>,
     pub(super) hasher: CodeHasher,
     pub(super) stats: Arc<NodeStats>,
@@ -46,7 +46,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     let cores = core_count(settings);
     priority::set_core_cpus(&settings.cores.cpus);
     let pages = Arc::new(brand::pages(settings)?);
-    let OpenStore { links, key, damage } = open_store(settings)?;
+    let OpenStore { links, code_secret, damage } = open_store(settings)?;
     if settings.events.is_on {
         // Before the first commit, which would drop its events.
         links.open_events().map_err(|error| store_exit(&error))?;
@@ -68,7 +68,17 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     }
     let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
     let (mailboxes, bells, mail) = make_mailboxes(cores)?;
-    let base =
-        Base { cores, pages, links, key, catalog, hasher, stats, core_stats, mailboxes, geo: GeoSlot::default() };
+    let base = Base {
+        cores,
+        pages,
+        links,
+        code_secret,
+        catalog,
+        hasher,
+        stats,
+        core_stats,
+        mailboxes,
+        geo: GeoSlot::default(),
+    };
     Ok((base, CoreEnds { bound, bells, mail }))
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 
-use super::events::{Event, forward_events};
 use super::listeners::Bound;
+use super::signals::{Event, forward_events};
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{FreshCodes, NodeContext, Recorders};
@@ -90,7 +90,7 @@ impl CorePlan<'_> {
                 limits: if is_admin { self.admin_limits } else { self.limits },
                 identity: self.identity.clone(),
                 hsts: self.settings.tls.hsts,
-                codes: Box::new(Segment(codes)),
+                codes: Box::new(CodeQueue(codes)),
                 recorders: recorders.next().unwrap_or_default(),
                 service: Box::new(move |handle| {
                     if is_admin { api::admin::service(handle, site) } else { api::public::service(handle, site) }
@@ -137,9 +137,9 @@ pub(super) fn make_mailboxes(cores: CoreCount) -> Result<Mail, Exit> {
 }
 
 /// A core's queue of fresh codes; the admin listener has none.
-struct Segment(Option<CodeSource>);
+struct CodeQueue(Option<CodeSource>);
 
-impl FreshCodes for Segment {
+impl FreshCodes for CodeQueue {
     fn take(&mut self) -> Option<Code> {
         self.0.as_mut()?.take().map(|code| code.to_code())
     }

@@ -41,7 +41,7 @@ const START_TIME: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`Reason::CodeSecret`] if the secrets differ, or this node has none and the fleet's is unknown.
-pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
+pub(super) fn check_code_secret(settings: &Settings) -> Result<(), Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(()) };
     let path = settings.data_dir.join(code_secret::FILE_NAME);
     let ours = match &settings.space_key {
@@ -53,7 +53,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     match (redis.fingerprint(START_TIME), ours) {
         (Ok(None), _) => Ok(()),
         (Ok(Some(theirs)), Some(ours)) if theirs == ours => Ok(()),
-        (Ok(Some(theirs)), Some(ours)) => Err(other_key(&theirs, &ours)),
+        (Ok(Some(theirs)), Some(ours)) => Err(other_code_secret(&theirs, &ours)),
         (Ok(Some(theirs)), None) => {
             let what = format!("the code secret of the fleet has the fingerprint {theirs}, but this node has none yet");
             let remedy =
@@ -77,7 +77,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
 }
 
 /// Returns the exit of a node whose code secret is not the fleet's.
-fn other_key(theirs: &str, ours: &str) -> Exit {
+fn other_code_secret(theirs: &str, ours: &str) -> Exit {
     let what = format!("the code secret of this node has the fingerprint {ours}, but the fleet uses {theirs}");
     let remedy = format!(
         "use the code secret of the fleet ({} of another node; `carom key show-fingerprint` identifies it), or another Redis or fleet.prefix",
@@ -172,14 +172,14 @@ pub(super) fn join(
             accept_without_redis: settings.fleet.accept_without_redis,
             reclaim_after,
             dedupe: settings.dedupe,
-            fingerprint: base.key.fingerprint(),
-            agreed: agreement::fingerprints(settings, &base.key.fingerprint()),
+            fingerprint: base.code_secret.fingerprint(),
+            agreed: agreement::fingerprints(settings, &base.code_secret.fingerprint()),
         }),
         links: base.links.clone(),
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
-        view: Arc::new(FleetView::new(CodeSpace::new(&base.key))),
+        view: Arc::new(FleetView::new(CodeSpace::new(&base.code_secret))),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };

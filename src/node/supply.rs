@@ -68,7 +68,7 @@ pub(super) fn start_replenisher(
     let mut replenisher = ids::start(ReplenisherSetup {
         links: base.links.clone(),
         ids,
-        space: CodeSpace::new(&base.key),
+        space: CodeSpace::new(&base.code_secret),
         length: settings.code_length,
         cores: base.cores,
         fleet,

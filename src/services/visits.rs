@@ -96,7 +96,7 @@ pub fn start(
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
-    let writing = spawn("visits-log").spawn(move || {
+    let writing = spawn("count-log").spawn(move || {
         let_cores_go_first_with_locks();
         // The channel ends once the identity of the node is checked, at once without a fleet.
         let _ = checked_receiver.recv();

@@ -68,7 +68,7 @@ pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
 pub fn store_exit(error: &StoreError) -> Exit {
     let reason = match error {
         StoreError::InUse => Reason::DataInUse,
-        StoreError::OtherKey => Reason::CodeSecret,
+        StoreError::OtherCodeSecret => Reason::CodeSecret,
         StoreError::Damaged(_) | StoreError::OtherFormat(_) => Reason::StoreDamaged,
         StoreError::Failed(_) | StoreError::Halted => Reason::DataNotWritable,
     };
@@ -80,8 +80,8 @@ pub fn store_exit(error: &StoreError) -> Exit {
 pub struct OpenStore {
     /// The store.
     pub links: Links,
-    /// The code secret: the key of the code space.
-    pub key: CodeSecret,
+    /// The code secret, which is the key of the code space.
+    pub code_secret: CodeSecret,
     /// Damage in the journals of the store, as text for people.
     pub damage: Option<String>,
 }
@@ -92,8 +92,8 @@ pub struct OpenStore {
 /// If the code secret does not match the store, or the store cannot be read.
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
-    let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
-    let open = || Links::open(&folder, &key.fingerprint());
+    let code_secret = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
+    let open = || Links::open(&folder, &code_secret.fingerprint());
     let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
     for repair in &repairs {
         tracing::warn!("{repair}");
@@ -104,5 +104,5 @@ pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     if !codes.is_empty() {
         index_builder::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }
-    Ok(OpenStore { links, key, damage })
+    Ok(OpenStore { links, code_secret, damage })
 }

@@ -26,7 +26,7 @@ use crate::segment::{self, Head, PAYLOAD_AT};
 /// Smallest segment size that a peer can ask for: below it headers would be most of what is sent.
 const MSS_MIN: u16 = 88;
 
-/// The shortest time-out in microseconds, as far as the age of a frame counts it.
+/// The shortest timeout in microseconds, as far as the age of a frame counts it.
 const TIMEOUT_LEAST_US: u32 = crate::config::RTO_MIN_MS * 1_000;
 
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
@@ -76,7 +76,7 @@ pub(crate) mod fact {
     pub(crate) const FIN_KNOWN: u16 = 1 << 8;
     /// Fast recovery.
     pub(crate) const RECOVERY: u16 = 1 << 9;
-    /// Recovery after a time-out.
+    /// Recovery after a timeout.
     pub(crate) const TIMED_OUT: u16 = 1 << 10;
     /// A tail-loss probe is in flight.
     pub(crate) const PROBING: u16 = 1 << 11;
@@ -350,7 +350,7 @@ impl Connection {
     }
 
     /// Returns for how many microseconds the oldest frame has waited for its acknowledgement. A frame that was sent
-    /// again has waited for a time-out before.
+    /// again has waited for a timeout before.
     pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
         let first = held.first(&self.held)?;
         let before_us = if first.has(RETRANSMITTED) { u32::from(self.backoff) * TIMEOUT_LEAST_US } else { 0 };

@@ -94,7 +94,7 @@ impl DropReason {
             DropReason::Ipv6Header => "ipv6_header",
             DropReason::Extension => "extension",
             DropReason::NotTcp => "not_tcp",
-            DropReason::Tunnel => "encapsulation",
+            DropReason::Tunnel => "tunnel",
             DropReason::TcpHeader => "tcp_header",
             DropReason::TcpOptions => "tcp_options",
             DropReason::TcpChecksum => "tcp_checksum",

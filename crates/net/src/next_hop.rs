@@ -24,7 +24,7 @@ impl NextHop {
     }
 }
 
-/// A lookup of next hops, such as a copy of the kernel's routes and neighbours.
+/// A look-up of next hops, such as a copy of the kernel's routes and neighbours.
 ///
 /// The stack asks once for each connection. Without an answer it sends to where the client's frames come from; an
 /// answer to a packet from a tunnel would reach the balancer there, so such a connection is refused.

@@ -26,7 +26,7 @@ use crate::segment::{self, Flags, Segment};
 use crate::seq::is_before;
 use crate::syn_cache::SynCache;
 use crate::wheel::Wheel;
-use crate::{encap, ethernet, ipv4, ipv6};
+use crate::{ethernet, ipv4, ipv6, tunnel};
 
 /// A received segment with its surroundings.
 #[derive(Clone, Copy)]
@@ -159,7 +159,7 @@ impl Stack {
         let (ethernet, rest) = ethernet::parse(frame)?;
         let outer =
             if ethernet.ether_type == ethernet::IPV4 { ipv4::parse(rest, verifies)? } else { ipv6::parse(rest)? };
-        let (packet, is_wrapped) = encap::open(outer, config.decapsulate, verifies)?;
+        let (packet, is_wrapped) = tunnel::open(outer, config.decapsulate, verifies)?;
         let segment = segment::parse(&packet, verifies)?;
         let flow = Flow {
             local: packet.destination,

@@ -177,7 +177,7 @@ impl Client {
             for said in said {
                 match said {
                     ServerReply::Answer(asked, values) => self.settle(&address, asked, values),
-                    ServerReply::Map(told) => self.told(&address, told),
+                    ServerReply::Map(role) => self.take_role(&address, role),
                 }
             }
             if let Err(error) = result {
@@ -190,19 +190,19 @@ impl Client {
         let Dialed { address, attempt, result } = dialed;
         let Some(server) = self.servers.get_mut(&address) else { return };
         match result {
-            Ok((connection, told)) => {
-                let map = match &told {
+            Ok((connection, role)) => {
+                let map = match &role {
                     ServerRole::Cluster(_) => MapQuestion::Slots,
                     ServerRole::Named(_) => MapQuestion::Master(self.settings.service().to_owned()),
                     ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
                 };
                 if server.dialed(attempt, Ok((connection, map))) {
-                    self.told(&address, Ok(told));
+                    self.take_role(&address, Ok(role));
                 }
             }
-            Err(trouble) => {
-                if server.dialed(attempt, Err(&trouble)) {
-                    self.told(&address, Err(trouble));
+            Err(failure) => {
+                if server.dialed(attempt, Err(&failure)) {
+                    self.take_role(&address, Err(failure));
                     self.search_sometimes();
                 }
             }
@@ -220,17 +220,17 @@ impl Client {
     }
 
     /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
-    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, trouble: &RedisError) {
+    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, failure: &RedisError) {
         let Some(server) = self.servers.get_mut(address) else { return };
-        for unsaid in server.lose(rest) {
-            self.unsaid(address, unsaid, trouble);
+        for request in server.lose(rest) {
+            self.fail_request(address, request, failure);
         }
     }
 
-    fn unsaid(&mut self, address: &ServerAddress, unsaid: FailedRequest, trouble: &RedisError) {
-        match unsaid {
-            FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
-            FailedRequest::Map => self.told(address, Err(trouble.clone())),
+    fn fail_request(&mut self, address: &ServerAddress, request: FailedRequest, failure: &RedisError) {
+        match request {
+            FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(failure.clone()))),
+            FailedRequest::Map => self.take_role(address, Err(failure.clone())),
         }
     }
 
@@ -239,7 +239,7 @@ impl Client {
         let was_moving = asked.at.take().is_some();
         match reply::sort(address, values) {
             Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
-            Reply::Failed(trouble) => self.answers.push((asked.ticket, Err(trouble))),
+            Reply::Failed(failure) => self.answers.push((asked.ticket, Err(failure))),
             // Two servers that redirect to each other are asked again later.
             Reply::At(to) if !was_moving => {
                 asked.at = Some(to);
@@ -324,20 +324,20 @@ impl Client {
         match server.approach(address, &mut self.dialer) {
             Ok(Readiness::Ready) => server.ask(asked, &self.scripts),
             Ok(Readiness::Soon) => self.open.push(asked),
-            Err(trouble) => {
-                self.answers.push((asked.ticket, Err(trouble)));
+            Err(failure) => {
+                self.answers.push((asked.ticket, Err(failure)));
                 self.search_sometimes();
             }
         }
     }
 
     /// Fails all requests without a known server, because no server returns the topology.
-    fn fail_all_without_place(&mut self, trouble: &RedisError) {
+    fn fail_all_without_place(&mut self, failure: &RedisError) {
         for asked in std::mem::take(&mut self.open) {
             if self.server_of(&asked).is_some() {
                 self.open.push(asked);
             } else {
-                self.answers.push((asked.ticket, Err(trouble.clone())));
+                self.answers.push((asked.ticket, Err(failure.clone())));
             }
         }
     }
@@ -360,7 +360,7 @@ impl Client {
                 self.open.push(asked);
                 continue;
             }
-            let trouble = match self.server_of(&asked) {
+            let failure = match self.server_of(&asked) {
                 Some(address) => {
                     if let Some(server) = self.servers.get_mut(&address) {
                         server.give_up_waiting();
@@ -372,15 +372,15 @@ impl Client {
                     self.nobody_knows()
                 }
             };
-            self.answers.push((asked.ticket, Err(trouble)));
+            self.answers.push((asked.ticket, Err(failure)));
         }
         let servers = self.servers.iter_mut();
-        let unsaid: Vec<(ServerAddress, FailedRequest)> = servers
-            .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
+        let failed: Vec<(ServerAddress, FailedRequest)> = servers
+            .flat_map(|(address, server)| server.expire(now).into_iter().map(|request| (address.clone(), request)))
             .collect();
-        for (address, unsaid) in unsaid {
-            let trouble = RedisError::away(&address, &connection::late(), true);
-            self.unsaid(&address, unsaid, &trouble);
+        for (address, request) in failed {
+            let failure = RedisError::away(&address, &connection::late(), true);
+            self.fail_request(&address, request, &failure);
             self.search_sometimes();
         }
     }

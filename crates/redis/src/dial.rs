@@ -20,9 +20,9 @@ use super::connection::{Connection, late};
 use super::error::{RedisError, ServerAddress};
 use super::role::ServerRole;
 use super::scripts::Scripts;
-use super::sentinel::{self, told_of_sentinel};
+use super::sentinel::{self, role_of_sentinel};
 use super::settings::{Login, SentinelSettings};
-use super::topology::told;
+use super::topology::role_of;
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -103,11 +103,11 @@ fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connectio
     logged_in(address, values.by_ref().take(logins))?;
     scripts.take_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
-    let told = told(address, &info, &role, || {
+    let reported = role_of(address, &info, &role, || {
         let slots = connection.ask(&[redis::cmd("CLUSTER").arg("SLOTS").to_owned()], deadline).map_err(away)?;
         Ok(slots.into_iter().next().unwrap_or(Value::Nil))
     })?;
-    Ok((connection, told))
+    Ok((connection, reported))
 }
 
 /// Connects to a sentinel and asks it for the master.
@@ -124,8 +124,8 @@ fn dial_sentinel(
     let values = connection.ask(&greeting, deadline).map_err(|error| RedisError::away(address, &error, false))?;
     let mut values = values.into_iter();
     logged_in(address, values.by_ref().take(logins))?;
-    let told = told_of_sentinel(address, &sentinel.service, &values.next().unwrap_or(Value::Nil))?;
-    Ok((connection, told))
+    let reported = role_of_sentinel(address, &sentinel.service, &values.next().unwrap_or(Value::Nil))?;
+    Ok((connection, reported))
 }
 
 /// Opens a connection, and returns the instant at which its greeting must be over.

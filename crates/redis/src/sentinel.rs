@@ -18,7 +18,7 @@ pub(super) fn question(service: &str) -> Cmd {
 }
 
 /// Returns the master that a sentinel names, from its answer to [`question`].
-pub(super) fn told_of_sentinel(
+pub(super) fn role_of_sentinel(
     address: &ServerAddress,
     service: &str,
     answer: &Value,
@@ -54,7 +54,7 @@ mod tests {
 
     fn told(reply: &str) -> Result<ServerRole, RedisError> {
         let address = ServerAddress { host: "s".to_owned(), port: 26_379 };
-        told_of_sentinel(&address, "main", &redis::parse_redis_value(reply.as_bytes()).unwrap())
+        role_of_sentinel(&address, "main", &redis::parse_redis_value(reply.as_bytes()).unwrap())
     }
 
     #[test]

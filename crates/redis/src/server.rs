@@ -180,7 +180,7 @@ impl Server {
     pub(super) fn lose(&mut self, why: Option<&RedisError>) -> Vec<FailedRequest> {
         let rest = why.map(|why| (Instant::now() + REST, why.clone()));
         let Link::Up(talk) = std::mem::replace(&mut self.link, Link::Down(rest)) else { return Vec::new() };
-        talk.awaited.into_iter().filter_map(|awaited| awaited.what.unsaid()).collect()
+        talk.awaited.into_iter().filter_map(|awaited| awaited.what.into_failed()).collect()
     }
 
     /// Sends a request. Only after [`Server::approach`] has returned [`Readiness::Ready`].
@@ -234,13 +234,13 @@ impl Server {
         let silent = now.saturating_duration_since(oldest.sent.max(talk.heard));
         let over = |awaited: &&mut Awaited| awaited.deadline().is_some_and(|deadline| deadline <= now);
         let over = talk.awaited.iter_mut().filter(over);
-        let unsaid: Vec<FailedRequest> =
-            over.filter_map(|awaited| std::mem::replace(&mut awaited.what, What::Nothing).unsaid()).collect();
-        if !unsaid.is_empty() && silent >= FAIR {
+        let failed: Vec<FailedRequest> =
+            over.filter_map(|awaited| std::mem::replace(&mut awaited.what, What::Nothing).into_failed()).collect();
+        if !failed.is_empty() && silent >= FAIR {
             talk.silent_since.get_or_insert(now);
             talk.rests_until = Some(now + REST);
         }
-        unsaid
+        failed
     }
 
     /// Returns the earliest deadline of a request.
@@ -309,7 +309,7 @@ impl Awaited {
             What::Asked(asked) => Some(ServerReply::Answer(asked, values)),
             What::Map => {
                 let value = values.into_iter().next().unwrap_or(Value::Nil);
-                Some(ServerReply::Map(map.told(address, &value)))
+                Some(ServerReply::Map(map.role_of(address, &value)))
             }
             What::Nothing => None,
         }
@@ -317,7 +317,7 @@ impl Awaited {
 }
 
 impl What {
-    fn unsaid(self) -> Option<FailedRequest> {
+    fn into_failed(self) -> Option<FailedRequest> {
         match self {
             What::Asked(asked) => Some(FailedRequest::Asked(asked)),
             What::Map => Some(FailedRequest::Map),

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use super::error::{RedisError, ServerAddress};
 use super::reply::text;
 use super::role::ServerRole;
-use super::sentinel::{self, told_of_sentinel};
+use super::sentinel::{self, role_of_sentinel};
 
 /// The servers of all keys.
 #[derive(Clone, Debug)]
@@ -62,17 +62,17 @@ impl MapQuestion {
     }
 
     /// Interprets the answer.
-    pub(super) fn told(&self, address: &ServerAddress, answer: &Value) -> Result<ServerRole, RedisError> {
+    pub(super) fn role_of(&self, address: &ServerAddress, answer: &Value) -> Result<ServerRole, RedisError> {
         match self {
-            MapQuestion::Role => told_of_one(address, answer),
+            MapQuestion::Role => role_of_one(address, answer),
             MapQuestion::Slots => told_of_cluster(address, answer),
-            MapQuestion::Master(service) => told_of_sentinel(address, service, answer),
+            MapQuestion::Master(service) => role_of_sentinel(address, service, answer),
         }
     }
 }
 
 /// Returns the role of a server, from its answers to `INFO cluster` and `ROLE`, and in a cluster to `CLUSTER SLOTS`.
-pub(super) fn told(
+pub(super) fn role_of(
     address: &ServerAddress,
     info: &Value,
     role: &Value,
@@ -81,12 +81,12 @@ pub(super) fn told(
     if text(answered(address, info)?).contains("cluster_enabled:1") {
         told_of_cluster(address, &slots()?)
     } else {
-        told_of_one(address, role)
+        role_of_one(address, role)
     }
 }
 
 /// Returns the role of a server outside a cluster, from its answer to `ROLE`.
-fn told_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
+fn role_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
     let role = answered(address, role)?;
     let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
     Ok(if is_replica { ServerRole::Replica } else { ServerRole::Alone })
@@ -113,7 +113,7 @@ pub(super) struct Search {
     /// The instant at which the next server is asked although earlier ones have not answered.
     pub(super) next_at: Instant,
     /// The last failure.
-    pub(super) trouble: RedisError,
+    pub(super) failure: RedisError,
     /// True if a request has expired during the search; then further ones fail at once.
     pub(super) is_slow: bool,
 }

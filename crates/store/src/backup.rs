@@ -36,12 +36,12 @@ pub enum Section {
     /// The replication state of a fleet node.
     Fleet,
     /// Visits that are not in the store yet: chunks of files, each keyed by the number of its file and its own.
-    VisitLogs,
+    CountLogs,
     /// The edit history of links. Backups of older versions lack it.
     History,
     /// The log of single visits: pieces of its files, each keyed by the name of the file, a zero byte and its number.
     /// Backups of older versions lack it.
-    LoggedVisits,
+    VisitLog,
 }
 
 impl Section {
@@ -56,9 +56,9 @@ impl Section {
         Section::Allowances,
         Section::Visits,
         Section::Fleet,
-        Section::VisitLogs,
+        Section::CountLogs,
         Section::History,
-        Section::LoggedVisits,
+        Section::VisitLog,
     ];
 
     /// Returns the name of the section.
@@ -73,9 +73,9 @@ impl Section {
             Section::Allowances => "allowances",
             Section::Visits => "visits",
             Section::Fleet => "fleet",
-            Section::VisitLogs => "visit logs",
+            Section::CountLogs => "visit logs",
             Section::History => "history",
-            Section::LoggedVisits => "logged visits",
+            Section::VisitLog => "logged visits",
         }
     }
 }

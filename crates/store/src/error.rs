@@ -17,7 +17,7 @@ pub enum StoreError {
     /// The directory has the format of another version. The operator must run the program that wrote it.
     OtherFormat(String),
     /// The codes of the store were created with another code secret. The operator must configure that one.
-    OtherKey,
+    OtherCodeSecret,
 }
 
 impl StoreError {
@@ -35,7 +35,7 @@ impl fmt::Display for StoreError {
             StoreError::Halted => f.write_str("the store accepts no writes because an earlier write failed; restart the node"),
             StoreError::InUse => f.write_str("the store is in use by another process"),
             StoreError::OtherFormat(what) => write!(f, "the store has an unsupported format: {what}"),
-            StoreError::OtherKey => f.write_str(
+            StoreError::OtherCodeSecret => f.write_str(
                 "the codes in the store were created with another code secret; with this one, codes could be issued twice",
             ),
         }

@@ -225,7 +225,7 @@ impl Links {
         }
         match self.meta.get("key_fingerprint")? {
             Some(stored) if *stored == *fingerprint.as_bytes() => Ok(()),
-            _ => Err(StoreError::OtherKey),
+            _ => Err(StoreError::OtherCodeSecret),
         }
     }
 

@@ -16,7 +16,7 @@ const REFERENCES_AT: usize = 2 * SLOTS;
 const NEXT_AT: usize = 6 * SLOTS;
 
 /// A bucket is split when there are more entries than this per bucket. Six leave one bucket in twenty with an overflow
-/// line; eight would save 2 bytes a link and cost every fourth lookup a line more.
+/// line; eight would save 2 bytes a link and cost every fourth look-up a line more.
 const SPLIT_ABOVE: usize = 6;
 
 /// Two buckets are merged when there are fewer entries than this per bucket.

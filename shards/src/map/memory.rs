@@ -6,7 +6,7 @@
 //! from the first time that they are touched; so making one costs microseconds at any size. This is the door of
 //! `memmap2`.
 //!
-//! Huge pages were tried and left out. With 3 million links they took a random lookup from 241 to 178 ns, but clearing
+//! Huge pages were tried and left out. With 3 million links they took a random look-up from 241 to 178 ns, but clearing
 //! 2 MiB at the first touch held up more than a hundred insertions for over a millisecond each.
 
 use memmap2::MmapMut;

@@ -123,7 +123,7 @@ impl Context {
         };
         let text = format!("{}/{}\n", self.domains().base_url_of(domain), link.code.as_slug());
         let answer = answer(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", text);
-        with(answer, header::LOCATION, &(self.site.receipts.path(link) + &elsewhere))
+        with(answer, header::LOCATION, &(self.site.creator_links.path(link) + &elsewhere))
     }
 
     /// Handles `GET /-/links/{code}?mark=`: shows a created link to its creator.
@@ -140,7 +140,7 @@ impl Context {
             return self.no_link_page(request, Some(place), Notice::NotFound);
         };
         match self.services.read_link(code).await {
-            LinkAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
+            LinkAnswer::Found(link, counts) if self.site.creator_links.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_created(&link, counts, place)
             }
             LinkAnswer::Found(..) | LinkAnswer::NotFound if client.misses_too_often() => self.too_many(request),

@@ -30,7 +30,7 @@ use crate::api::fields;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::ServiceHandle;
-use crate::bridge::handle::gather::Gathered;
+use crate::bridge::handle::batches::AwaitedBatch;
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest, WriteFailure};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
@@ -82,8 +82,8 @@ enum Read {
 
 /// The answers that a chunk waits for: of creates, or in a dry run, whether slugs are free.
 enum Answers {
-    Created(Gathered<CreateAnswer>),
-    Found(Gathered<LinkAnswer>),
+    Created(AwaitedBatch<CreateAnswer>),
+    Found(AwaitedBatch<LinkAnswer>),
 }
 
 impl Answers {
@@ -346,8 +346,8 @@ impl Bulk {
 
     /// Writes the results of a chunk of creates.
     async fn tell_created(&mut self, chunk: Chunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
-        let Chunk { lines, answers: gathered, .. } = chunk;
-        drop(gathered);
+        let Chunk { lines, answers: awaited, .. } = chunk;
+        drop(awaited);
         let mut answers = answers.into_iter();
         let mut results = Vec::with_capacity(lines.len());
         for (line, read) in lines {

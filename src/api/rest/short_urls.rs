@@ -227,7 +227,7 @@ impl Context {
     }
 
     pub(in crate::api) fn private_code() -> Result<Code, Problem> {
-        private_code::draw().map_err(|_| no_random_bytes())
+        private_code::generate().map_err(|_| no_random_bytes())
     }
 
     /// Returns the code of a slug that a client determined.
@@ -436,7 +436,7 @@ pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Li
     Err(match answer {
         ChangeAnswer::Changed(link) => return Ok(link),
         ChangeAnswer::Unserved => Problem::unavailable(UNSERVED),
-        ChangeAnswer::Contrary => starts_too_late(),
+        ChangeAnswer::StartsTooLate => starts_too_late(),
         ChangeAnswer::NotFound => Problem::no_link(code),
         ChangeAnswer::Damaged => Problem::damaged(code),
         ChangeAnswer::Displaced => Problem::unconfirmed("the short code now belongs to another link"),

@@ -15,16 +15,16 @@ use carom_model::access::idempotency::PendingCreate;
 pub(super) const LATE: &str = "the store did not answer in time";
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
-pub(super) const GATHER_TOKEN: u64 = 1 << 62;
+pub(super) const BATCH_TOKEN: u64 = 1 << 62;
 
 /// Number of lowest bits in such a token: the index of the request.
 pub(super) const PLACE_BITS: u32 = 16;
 
 const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
 
-/// True if a token is one of a batch.
+/// True for the token of a request of a batch.
 pub(super) fn is_of_batch(token: u64) -> bool {
-    token & GATHER_TOKEN != 0
+    token & BATCH_TOKEN != 0
 }
 
 /// A type of answers that come in batches.
@@ -105,19 +105,20 @@ impl BatchAnswer for LinkAnswer {
 
 /// All batches of a handle with answers of one type.
 #[derive(Debug)]
-pub struct Gathers<A> {
-    pub(super) by_number: HashMap<u64, Gather<A>>,
+pub struct Batches<A> {
+    pub(super) by_number: HashMap<u64, OpenBatch<A>>,
     pub(super) last: u64,
 }
 
-impl<A> Default for Gathers<A> {
-    fn default() -> Gathers<A> {
-        Gathers { by_number: HashMap::new(), last: 0 }
+impl<A> Default for Batches<A> {
+    fn default() -> Batches<A> {
+        Batches { by_number: HashMap::new(), last: 0 }
     }
 }
 
+/// A batch of requests, some of which may have no answer yet.
 #[derive(Debug)]
-pub(super) struct Gather<A> {
+pub(super) struct OpenBatch<A> {
     pub(super) places: Vec<AnswerSlot<A>>,
     /// Requests without an answer.
     pub(super) left: usize,
@@ -144,19 +145,19 @@ impl<A: BatchAnswer> AnswerSlot<A> {
     }
 }
 
-impl<A: BatchAnswer> Gathers<A> {
+impl<A: BatchAnswer> Batches<A> {
     /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
     pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
-        let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
-        let gather = self.by_number.get_mut(&number)?;
-        let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
+        let number = (token & !BATCH_TOKEN) >> PLACE_BITS;
+        let batch = self.by_number.get_mut(&number)?;
+        let place = batch.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
         if place.answer.replace(answer).is_none() {
-            gather.left -= 1;
+            batch.left -= 1;
         }
-        let spare = if gather.abandoned { place.take_spare() } else { None };
-        if gather.left == 0 {
-            gather.waker.take().into_iter().for_each(Waker::wake);
-            if gather.abandoned {
+        let spare = if batch.abandoned { place.take_spare() } else { None };
+        if batch.left == 0 {
+            batch.waker.take().into_iter().for_each(Waker::wake);
+            if batch.abandoned {
                 self.by_number.remove(&number);
             }
         }
@@ -165,16 +166,16 @@ impl<A: BatchAnswer> Gathers<A> {
 
     /// Ends all waits.
     pub(super) fn close(&mut self, now: Instant) {
-        for gather in self.by_number.values_mut() {
-            gather.deadline = gather.deadline.min(now);
+        for batch in self.by_number.values_mut() {
+            batch.deadline = batch.deadline.min(now);
         }
         self.expire(now);
     }
 
     /// Wakes the tasks whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant) {
-        for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
-            gather.waker.take().into_iter().for_each(Waker::wake);
+        for batch in self.by_number.values_mut().filter(|batch| batch.deadline <= now) {
+            batch.waker.take().into_iter().for_each(Waker::wake);
         }
     }
 }

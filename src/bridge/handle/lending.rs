@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
     use crate::bridge::handle::FreshCodes;
-    use crate::bridge::handle::gather::tests::handle_of;
+    use crate::bridge::handle::batches::tests::handle_of;
     use crate::bridge::{Mailbox, Mailboxes, Reply};
 
     /// A queue with this many codes.

@@ -144,7 +144,7 @@ fn outcome(status: u16, took: Duration) -> RequestOutcome {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::bridge::handle::gather::tests::{NoCodes, services};
+    use crate::bridge::handle::batches::tests::{NoCodes, services};
     use crate::bridge::handle::{Domains, NodeContext, Recorders, miss_limiter};
     use carom_model::visits::VisitSender;
     use carom_shards::CoreId;
@@ -165,7 +165,7 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::handle::gather::tests::services;
+    use crate::bridge::handle::batches::tests::services;
     use carom_model::visits::ring;
 
     #[test]

@@ -102,14 +102,14 @@ pub fn restore(
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {
-        if section == Section::VisitLogs {
+        if section == Section::CountLogs {
             while let Some((key, piece)) = stream.next_of(section)? {
                 let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
                 put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
             }
             continue;
         }
-        if section == Section::LoggedVisits {
+        if section == Section::VisitLog {
             restore_logged_visits(&mut stream, data_dir)?;
             continue;
         }
@@ -148,9 +148,9 @@ pub fn restore(
 fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
     let failed = |error: io::Error| StoreError::Failed(format!("the visit log: {error}"));
     let mut is_empty = true;
-    while let Some((key, piece)) = stream.next_of(Section::LoggedVisits)? {
+    while let Some((key, piece)) = stream.next_of(Section::VisitLog)? {
         let Some(name) = logged_visits::file_of(&key) else {
-            let what = format!("{}: the visit log has no file {}", Section::LoggedVisits, key.escape_ascii());
+            let what = format!("{}: the visit log has no file {}", Section::VisitLog, key.escape_ascii());
             return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
         };
         logged_visits::put_piece(data_dir, name, &piece).map_err(failed)?;

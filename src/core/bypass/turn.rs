@@ -66,7 +66,7 @@ impl Core {
         for tag in continues.drain(..) {
             if let Some(conn) = self.work.conns.of(tag) {
                 Work::touch(&mut self.work.dirty, conn);
-                self.work.drained(tag.slot);
+                self.work.proceed(tag.slot);
             }
         }
         bypass.continues = continues;

@@ -189,7 +189,7 @@ impl Stream {
 
     /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
     /// could send others forever.
-    pub(in crate::core) fn judge(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
+    pub(in crate::core) fn check_timeouts(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
         let mut state = self.state.borrow_mut();
         let is_busy = state.in_flight > 0;
         let silent = now.saturating_duration_since(*state.progress.get_or_insert(now));

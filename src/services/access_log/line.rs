@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn no_key_is_written_wherever_it_stands() {
-        let key = key::ApiKey::draw().unwrap();
+        let key = key::ApiKey::generate().unwrap();
         let path = format!("/x/{}/y", key.as_str());
         let agent = format!("a {0} b {0}", key.as_str());
         for format in [AccessFormat::Json, AccessFormat::Combined] {

@@ -18,7 +18,7 @@ const MODE: u32 = 0o640;
 const PIECE_LEN: usize = 4_096;
 
 /// Write timeout for pipes and terminals. Lines that are still unwritten by then are dropped.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WRITE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A log file or standard output, opened on first use.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Target {
             Ok(open) => open,
             Err(error) => return (0, Err(error)),
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WRITE_TIME_MAX;
         let mut written = 0;
         let mended = if self.is_torn && !lines.is_empty() { open.write(b"\n", until, &mut 0) } else { Ok(()) };
         self.is_torn &= mended.is_err() || lines.is_empty();

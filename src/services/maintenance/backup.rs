@@ -27,7 +27,7 @@ pub const ASK_BACKUP: &str = "backup";
 const QUESTION_LEN_MAX: u64 = 256;
 
 /// Timeout for a client that neither sends nor receives.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Pause of the thread after an error.
 const REST: Duration = Duration::from_millis(100);
@@ -49,11 +49,11 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         Err(error) => return writer.break_off(&format!("visits: {error}")),
     };
     for section in Section::ALL {
-        if section == Section::VisitLogs {
+        if section == Section::CountLogs {
             write_logs(&mut writer, &logs)?;
             continue;
         }
-        if section == Section::LoggedVisits {
+        if section == Section::VisitLog {
             if let Err(error) = write_logged_visits(&mut writer, data_dir, &is_over)? {
                 return writer.break_off(&format!("{section}: {error}"));
             }
@@ -84,7 +84,7 @@ fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> 
         // An empty log is written as one empty piece, so that a restore sees no gap in the sequence.
         let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
         for (number, piece) in pieces.enumerate() {
-            writer.add(Section::VisitLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
+            writer.add(Section::CountLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
         }
     }
     Ok(())
@@ -113,7 +113,7 @@ fn write_logged_visits(
             if is_over() {
                 return Ok(Err(io::Error::other("the node is shutting down")));
             }
-            writer.add(Section::LoggedVisits, &logged_visits::key_of(&file, number), read)?;
+            writer.add(Section::VisitLog, &logged_visits::key_of(&file, number), read)?;
         }
     }
     Ok(Ok(()))
@@ -125,7 +125,7 @@ fn write_logged_visits(
 /// If no node answers at the socket.
 pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
     let mut stream = control_socket::connect(data_dir)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIME_MAX))?;
     writeln!(stream, "{ASK_BACKUP}")?;
     Ok(stream)
 }
@@ -207,8 +207,8 @@ fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
 }
 
 fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn() -> bool) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIME_MAX))?;
+    stream.set_write_timeout(Some(CLIENT_TIME_MAX))?;
     let mut question = String::new();
     BufReader::new(stream.take(QUESTION_LEN_MAX)).read_line(&mut question)?;
     let out = BufWriter::with_capacity(BUFFER_LEN, stream);

@@ -39,8 +39,8 @@ pub fn start(
         EXPORT_QUEUE_LEN,
         let_cores_go_first,
         move |PageRequest { behind, filter, ticket }: PageRequest| {
-            let mut sift = LinkFilter::new(&filter, &*visits, unix_ms());
-            let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+            let mut link_filter = LinkFilter::new(&filter, &*visits, unix_ms());
+            let page = page(&links, &stats, &behind, &mut link_filter, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
             mailboxes.answer(ticket, page);
         },
     )
@@ -52,17 +52,17 @@ fn page(
     links: &Links,
     stats: &NodeStats,
     behind: &[u8],
-    sift: &mut LinkFilter<'_>,
+    link_filter: &mut LinkFilter<'_>,
     (bytes, records): (usize, usize),
 ) -> Page {
-    let tells_all = sift.filter().scope.is_all();
+    let tells_all = link_filter.filter().scope.is_all();
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
     let mut left = records;
     let mut last = Vec::new();
     for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
-            let is_wanted = |code: &Code, link: &LinkRef<'_>| sift.takes(code, link);
+            let is_wanted = |code: &Code, link: &LinkRef<'_>| link_filter.takes(code, link);
             match export::write_line(key, value, is_wanted, &mut page.lines) {
                 Err(what) if tells_all => damaged.push(what),
                 Ok(_) | Err(_) => {}

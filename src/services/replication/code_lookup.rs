@@ -185,7 +185,7 @@ impl CodeLookup {
             }
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
-            if is_late || !self.fleet.has_same_key() {
+            if is_late || !self.fleet.has_same_code_secret() {
                 self.reply(&look_up, &Lookup::Unconfirmed, false);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);

@@ -81,7 +81,7 @@ impl FleetContext {
     }
 
     /// True if the fleet is known to have the same code secret, which is the condition for sharing anything.
-    pub fn has_same_key(&self) -> bool {
+    pub fn has_same_code_secret(&self) -> bool {
         self.stats.fleet.same_key.load(Ordering::Acquire)
     }
 
@@ -90,7 +90,7 @@ impl FleetContext {
     /// # Errors
     /// The reason why not.
     pub(super) fn may_change(&self) -> Result<(), &'static str> {
-        if !self.has_same_key() {
+        if !self.has_same_code_secret() {
             return Err("the code secret of the fleet is not known yet");
         }
         if self.stats.writes_refused.load(Ordering::Acquire) {

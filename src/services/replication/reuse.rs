@@ -165,7 +165,7 @@ impl LinkReuse {
         // The timeout of Redis starts when it is asked, however long the store took.
         turn.begin = Instant::now();
         for _ in 0..ROUNDS {
-            if fleet.has_same_key() {
+            if fleet.has_same_code_secret() {
                 turn.ask(&mut searches);
                 // Claims come first: other nodes may be waiting for these links.
                 turn.claim(&mut searches);

@@ -30,10 +30,10 @@ const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// Largest number of candidates of a search that are sorted by code; with more of them, all links are scanned in the
 /// order of their codes.
-const SIFTED_MAX: usize = 25_000;
+const CANDIDATES_SORTED_MAX: usize = 25_000;
 
-/// Longest time spent on finding out whether a search has at most [`SIFTED_MAX`] candidates.
-const SIFTED_TIME_MAX: Duration = Duration::from_millis(100);
+/// Longest time spent on finding out whether a search has at most [`CANDIDATES_SORTED_MAX`] candidates.
+const CANDIDATES_COUNT_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// A query for one page, and the data to answer it from.
 pub(super) struct Finder<'a> {
@@ -114,12 +114,12 @@ impl Finder<'_> {
         wanted: ScanDemand,
         descending: bool,
     ) -> Result<ScanResult, StoreError> {
-        let (mut sift, mut passing) = (self.sift(), self.passing());
-        let candidates = match (&passing, runs) {
+        let (mut link_filter, mut scan) = (self.link_filter(), self.scan_by_sections());
+        let candidates = match (&scan, runs) {
             (Some(found), [run]) if run.kind == IndexKind::Dates => {
                 let entries = found.entries(run, view, descending);
                 // The signatures have already chosen these entries, so each of them must be read.
-                passing = None;
+                scan = None;
                 entries
             }
             _ => candidates(&self.query.filter, runs, view, descending),
@@ -131,16 +131,16 @@ impl Finder<'_> {
             |listed, wanted| {
                 // A named link is on the list already.
                 let is_listed = self.names().contains(&listed.place.code);
-                if is_listed || passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) {
+                if is_listed || scan.as_mut().is_some_and(|scan| !scan.may_have(&listed.place)) {
                     return Ok(FilterResult::Other);
                 }
-                sift.look_at_listed(view, listed, wanted)
+                link_filter.look_at_listed(view, listed, wanted)
             },
         )
     }
 
     /// Returns the filter that skips candidates by their signatures; `None` if signatures do not help with this search.
-    fn passing(&self) -> Option<CandidateScan<'_>> {
+    fn scan_by_sections(&self) -> Option<CandidateScan<'_>> {
         let filter = &self.query.filter;
         // Named links that do not come first must turn up during the scan, so it may skip nothing.
         let meets_names = self.names().len() < filter.named.len();
@@ -155,11 +155,11 @@ impl Finder<'_> {
 
     /// Returns the named links that meet all other conditions.
     fn named(&self, view: &View) -> Result<Vec<Arc<Link>>, StoreError> {
-        let mut sift = self.sift();
+        let mut link_filter = self.link_filter();
         let mut links = Vec::new();
         for code in self.names() {
             let Some(stored) = view.get(code)? else { continue };
-            if let FilterResult::Link(link) = sift.look_at(*code, &stored, true, None) {
+            if let FilterResult::Link(link) = link_filter.look_at(*code, &stored, true, None) {
                 links.push(link);
             }
         }
@@ -193,10 +193,10 @@ impl Finder<'_> {
             page: page.saturating_add(1),
             seen: offset.saturating_add(shown.len() as u64),
         });
-        let mut sift = self.sift();
+        let mut link_filter = self.link_filter();
         let mut links = Vec::with_capacity(shown.len());
         for place in shown {
-            if let FilterResult::Link(link) = sift.look(view, *place, true)? {
+            if let FilterResult::Link(link) = link_filter.look(view, *place, true)? {
                 links.push(link);
             }
         }
@@ -222,8 +222,10 @@ impl Finder<'_> {
         if is_sorted {
             return self.sorted();
         }
-        let are_few = |passing: CandidateScan<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
-        if query.cursor.is_none() && self.passing().is_some_and(are_few) {
+        let are_few = |scan: CandidateScan<'_>| {
+            scan.are_few(&Run::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
+        };
+        if query.cursor.is_none() && self.scan_by_sections().is_some_and(are_few) {
             let sorted = self.sorted()?;
             if sorted.is_ok() {
                 return Ok(sorted);
@@ -244,12 +246,12 @@ impl Finder<'_> {
             Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value))),
             Err(error) => Some(Err(error)),
         });
-        let mut sift = self.sift();
+        let mut link_filter = self.link_filter();
         let walked = walk(
             coded,
             self.wanted(),
             |(code, _)| Behind::Code(*code),
-            |(code, stored), wanted| Ok(sift.look_at(*code, stored, wanted, None)),
+            |(code, stored), wanted| Ok(link_filter.look_at(*code, stored, wanted, None)),
         )?;
         let mut answer = self.page_of(walked, false);
         if let (Ok(page), Some(total)) = (&mut answer, total) {
@@ -319,10 +321,14 @@ impl Finder<'_> {
     /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
     fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
         let (view, ()) = self.catalog.look(|_| ());
-        let mut sift = self.sift();
+        let mut link_filter = self.link_filter();
         let mut link_of = |code: &Code| {
             let stored = view.get(code).ok().flatten()?;
-            if let FilterResult::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
+            if let FilterResult::Link(link) = link_filter.look_at(*code, &stored, true, None) {
+                Some(link)
+            } else {
+                None
+            }
         };
         let per_page = self.query.per_page;
         if self.query.filter == Filter::default() {
@@ -392,7 +398,7 @@ impl Finder<'_> {
         }
     }
 
-    fn sift(&self) -> LinkFilter<'_> {
+    fn link_filter(&self) -> LinkFilter<'_> {
         LinkFilter::new(&self.query.filter, self.visits, self.now_ms)
     }
 

@@ -160,11 +160,11 @@ impl Lister {
         counted.sort_unstable_by_key(|(counts, code)| (Reverse(counts.total), *code));
         let (view, ()) = self.setup.catalog.look(|_| ());
         let filter = Filter::default();
-        let mut sift = LinkFilter::new(&filter, &**visits, unix_ms());
+        let mut link_filter = LinkFilter::new(&filter, &**visits, unix_ms());
         let (mut links, mut visits) = (Vec::new(), Vec::new());
         for (counts, code) in counted {
             let Some(stored) = view.get(&code)? else { continue };
-            if let FilterResult::Link(link) = sift.look_at(code, &stored, true, None) {
+            if let FilterResult::Link(link) = link_filter.look_at(code, &stored, true, None) {
                 links.push(link);
                 visits.push(counts);
             }

@@ -261,7 +261,7 @@ pub(super) struct ScanResult {
     pub(super) next: Option<Behind>,
 }
 
-/// Tests candidates until the page is full and the rest is counted, or a bound is reached. `sift` tests one, and
+/// Tests candidates until the page is full and the rest is counted, or a bound is reached. `test` tests one, and
 /// returns its link if it matches and is wanted.
 ///
 /// # Errors
@@ -270,7 +270,7 @@ pub(super) fn walk<T>(
     candidates: impl Iterator<Item = Result<T, StoreError>>,
     wanted: ScanDemand,
     behind: impl Fn(&T) -> Behind,
-    mut sift: impl FnMut(&T, bool) -> Result<FilterResult, StoreError>,
+    mut test: impl FnMut(&T, bool) -> Result<FilterResult, StoreError>,
 ) -> Result<ScanResult, StoreError> {
     let start = Instant::now();
     let mut walked = ScanResult { links: Vec::new(), matched: 0, complete: true, next: None };
@@ -289,7 +289,7 @@ pub(super) fn walk<T>(
         }
         let candidate = candidate?;
         let is_wanted = !is_full && walked.matched >= wanted.skip;
-        let is_asked_for = match sift(&candidate, is_wanted)? {
+        let is_asked_for = match test(&candidate, is_wanted)? {
             FilterResult::Other => false,
             FilterResult::One => true,
             FilterResult::Link(link) => {

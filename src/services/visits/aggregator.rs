@@ -13,9 +13,9 @@
 //! In a fleet, the batches of other nodes take the same way, with a number each (`fleet`). Tallies and rows of different
 //! nodes stay apart, and readers add them up.
 
+mod compaction;
 pub(super) mod fleet;
 mod recovery;
-mod tidy;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -103,9 +103,9 @@ pub(super) struct VisitAggregator {
     /// The number of the last log whose rows are all stored.
     folded: u32,
     /// The position of the search for subjects with many rows, and the time from which it may start again.
-    tidied: Vec<u8>,
-    tidy_at_ms: u64,
-    leaders: TopLinks,
+    searched: Vec<u8>,
+    compact_at_ms: u64,
+    top_links: TopLinks,
     /// The counts of the candidates when a ranking was last asked for, and that time.
     ranked: Vec<(Code, VisitCounts)>,
     ranked_ms: u64,
@@ -148,9 +148,9 @@ impl VisitAggregator {
             folding: FleetFolds::default(),
             folds,
             folded,
-            tidied: Vec::new(),
-            tidy_at_ms: 0,
-            leaders: TopLinks::default(),
+            searched: Vec::new(),
+            compact_at_ms: 0,
+            top_links: TopLinks::default(),
             ranked: Vec::new(),
             ranked_ms: 0,
             failed: false,
@@ -311,7 +311,7 @@ impl VisitAggregator {
         let before = if cfg!(debug_assertions) { visits(tally) } else { 0 };
         tally.add(&fresh);
         debug_assert_eq!(visits(tally), before.saturating_add(visits(&fresh)), "visits were lost or counted twice");
-        let (mut links, has_room) = (Vec::new(), self.leaders.has_room());
+        let (mut links, has_room) = (Vec::new(), self.top_links.has_room());
         fresh.each(|subject, row| match subject {
             Subject::Link(code) if row.counts.total > 1 || has_room => links.push((code, row.counts.total > 1)),
             _ => {}
@@ -323,9 +323,9 @@ impl VisitAggregator {
     /// a single visit in that time, a link cannot rise far above many others before the next search.
     fn rise(&mut self, links: impl Iterator<Item = (Code, bool)>) {
         for (code, is_repeated) in links {
-            if is_repeated || self.leaders.has_room() {
+            if is_repeated || self.top_links.has_room() {
                 let subject = Subject::Link(code);
-                self.leaders.rises(code, self.tallies.iter().map(|(_, tally)| tally.counts(&subject).total).sum());
+                self.top_links.rises(code, self.tallies.iter().map(|(_, tally)| tally.counts(&subject).total).sum());
             }
         }
     }
@@ -355,7 +355,7 @@ impl VisitAggregator {
                 done
             }
             None if self.is_fold_due() => self.begin_fold(),
-            None => self.tidy_some(),
+            None => self.compact_some(),
         };
         done.unwrap_or_else(|error| self.fail(&error));
     }
@@ -430,7 +430,7 @@ impl VisitAggregator {
             Subject::Link(code) => Some(code),
             Subject::All | Subject::Orphans => None,
         });
-        let mut codes: Vec<Code> = self.leaders.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
+        let mut codes: Vec<Code> = self.top_links.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
         codes.sort_unstable();
         codes.dedup();
         Some(codes)

@@ -442,7 +442,7 @@ impl<'o> CommitPlanner<'o> {
             FleetDecision::Held(state) => {
                 let answer = match &state {
                     State::Gone(_) => ChangeAnswer::NotFound,
-                    State::Link(link) if patch.apply(link).is_err() => ChangeAnswer::Contrary,
+                    State::Link(link) if patch.apply(link).is_err() => ChangeAnswer::StartsTooLate,
                     State::Link(_) => WriteFailure::Refused("someone else changed the link at the same time").into(),
                 };
                 self.held(code, state, before);
@@ -460,7 +460,7 @@ impl<'o> CommitPlanner<'o> {
                         let state = State::Link(Arc::new(link));
                         self.put(code, &state, state.version(), ChangeAnswer::done(&state).to(ticket));
                     }
-                    Err(StartNotBeforeEnd) => self.answer(ticket, ChangeAnswer::Contrary),
+                    Err(StartNotBeforeEnd) => self.answer(ticket, ChangeAnswer::StartsTooLate),
                 },
                 CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, ChangeAnswer::NotFound),
                 CodeState::Damaged => self.answer(ticket, ChangeAnswer::Damaged),

@@ -173,7 +173,7 @@ fn background_threads_avoid_core_cpus() {
     for (cores, free) in [(1, allowed - 1), (allowed, 0)] {
         let dir = tempfile::tempdir().unwrap();
         let node = Setup::new(dir.path()).cores(cores).start();
-        for (name, beside_cores) in [("sign", 19), ("count", 19), ("search-0", 10), ("visits-log", 5)] {
+        for (name, beside_cores) in [("sign", 19), ("count", 19), ("search-0", 10), ("count-log", 5)] {
             wait_until("threads in the background", || {
                 let threads = scheduling(&node, name);
                 let is_behind = |(cpus, niceness): &(String, i32)| match free {

@@ -32,7 +32,7 @@ impl ApiKey {
     ///
     /// # Errors
     /// The error of the system if it provides no random bytes.
-    pub fn draw() -> Result<ApiKey, getrandom::Error> {
+    pub fn generate() -> Result<ApiKey, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
         Ok(ApiKey::of(random))
@@ -132,7 +132,7 @@ mod tests {
             "aWgEPTl1tmebfsQzFP4bxwgy80V",
             "the largest number has room"
         );
-        let (a, b) = (ApiKey::draw().unwrap(), ApiKey::draw().unwrap());
+        let (a, b) = (ApiKey::generate().unwrap(), ApiKey::generate().unwrap());
         assert!(a.as_str() != b.as_str() && is_well_formed(a.as_str()));
         assert!(!format!("{a:?}").contains(a.as_str()), "nobody logs one by accident");
         assert_eq!(a.hash().id().len(), 12);

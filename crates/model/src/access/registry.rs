@@ -170,7 +170,7 @@ impl Registry {
         if self.valid(now_ms) - replaced >= VALID_KEYS_MAX {
             return Err(Refusal::Full);
         }
-        let key = ApiKey::draw().map_err(|_| Refusal::NoRandom)?;
+        let key = ApiKey::generate().map_err(|_| Refusal::NoRandom)?;
         let Grant { app, role, expires_ms, creates, domains } = grant;
         let (hash, revoked_ms) = (key.hash(), None);
         let entry = KeyEntry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };

@@ -57,7 +57,7 @@ impl DrawnSlug {
 ///
 /// # Errors
 /// The error of the system if it provides no random bytes.
-pub fn draw() -> io::Result<Code> {
+pub fn generate() -> io::Result<Code> {
     let drawn = random_characters(PRIVATE_CODE_LEN, false, system_bytes)?;
     Code::parse(&drawn).map_err(io::Error::other)
 }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn codes_are_long_different_and_even() {
-        let codes: HashSet<String> = (0..10_000).map(|_| draw().unwrap().to_string()).collect();
+        let codes: HashSet<String> = (0..10_000).map(|_| generate().unwrap().to_string()).collect();
         assert_eq!(codes.len(), 10_000);
         let mut counts: HashMap<char, u32> = HashMap::new();
         codes.iter().flat_map(|code| code.chars()).for_each(|character| *counts.entry(character).or_default() += 1);

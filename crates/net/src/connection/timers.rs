@@ -7,11 +7,11 @@ use crate::events::{CloseReason, Events};
 use crate::pool::FramePool;
 use crate::sack;
 
-/// Most doublings of a time-out.
+/// Most doublings of a timeout.
 const SHIFT_MAX: u8 = 16;
 
 impl Connection {
-    /// Returns the retransmission time-out with its backoff (RFC 6298, 5.5).
+    /// Returns the retransmission timeout with its backoff (RFC 6298, 5.5).
     pub(super) fn timeout_ms(&self, config: &StackConfig) -> u32 {
         let timeout_ms = u64::from(self.round_trip.timeout_ms(config.rto_min_ms, config.rto_max_ms));
         (timeout_ms << self.backoff.min(SHIFT_MAX)).min(u64::from(config.rto_max_ms)) as u32
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection after too many time-outs. The reset tells a peer that may still be there.
+    /// Ends the connection after too many timeouts. The reset tells a peer that may still be there.
     fn give_up<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
         self.send_reset(context);
         context.shared.counters.timed_out += 1;
@@ -72,7 +72,7 @@ impl Connection {
         self.has(fact::STALLED) && now_ms.wrapping_sub(self.stalled_ms) >= config.zero_window_max_ms
     }
 
-    /// Retransmission time-out: everything in flight counts as lost (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
+    /// Retransmission timeout: everything in flight counts as lost (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
     fn retransmit<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
         assert!(!self.held.is_empty(), "the timer runs for frames in flight");
         let config = &context.shared.config;
@@ -102,7 +102,7 @@ impl Connection {
             context.shared.counters.tail_probes += 1;
         }
         self.arm(context, true);
-        debug_assert_eq!(self.timer, TimerKind::Retransmit, "one probe, then the time-out");
+        debug_assert_eq!(self.timer, TimerKind::Retransmit, "one probe, then the timeout");
         Verdict::Continues
     }
 

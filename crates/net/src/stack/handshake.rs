@@ -12,7 +12,7 @@ use crate::segment::{Flags, Head, Segment};
 use crate::seq::{is_after, is_before};
 use crate::syn_cache::{ATTEMPTS_MAX, HalfOpen};
 
-/// First time-out of an answer to a SYN (RFC 6298, 2.1).
+/// First timeout of an answer to a SYN (RFC 6298, 2.1).
 const SYN_ACK_TIMEOUT_MS: u32 = 1000;
 /// Time for which acknowledgements may be answers to a cookie, after the last one was sent.
 const COOKIES_VALID_MS: u32 = 130_000;

@@ -26,10 +26,10 @@ impl Client {
         if self.search.as_ref().is_some_and(|search| !self.can_be_replaced(search)) {
             return;
         }
-        let trouble = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
+        let failure = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
         let left = if self.sentinels.is_empty() { self.candidates(first, last) } else { self.sentinels.clone().into() };
         self.searched = Some(Instant::now());
-        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow });
+        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), failure, is_slow });
     }
 
     /// True for a search that only waits for sentinels, or servers that they named, which may never answer. The others
@@ -69,18 +69,18 @@ impl Client {
             let Some(address) = search.left.pop_front() else { break };
             match self.ask_for_map(&address) {
                 Ok(()) => search.asked.push(address),
-                Err(trouble) => search.trouble = trouble,
+                Err(failure) => search.failure = failure,
             }
             search.next_at = Instant::now() + SERVER_TIME;
         }
         if search.asked.is_empty() && search.left.is_empty() {
             if self.topology.is_none() || !self.outdated.is_empty() {
                 // The waiting requests themselves have not been sent.
-                let trouble = match search.trouble {
+                let failure = match search.failure {
                     RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
                     refused @ RedisError::Refused(_) => refused,
                 };
-                self.fail_all_without_place(&trouble);
+                self.fail_all_without_place(&failure);
             }
         } else {
             self.search = Some(search);
@@ -96,13 +96,13 @@ impl Client {
     }
 
     /// Takes the role that a server has reported, or its failure to report one.
-    pub(super) fn told(&mut self, address: &ServerAddress, told: Result<ServerRole, RedisError>) {
-        let mut told = told;
-        if matches!(told, Ok(ServerRole::Replica)) {
+    pub(super) fn take_role(&mut self, address: &ServerAddress, role: Result<ServerRole, RedisError>) {
+        let mut role = role;
+        if matches!(role, Ok(ServerRole::Replica)) {
             // The same name may soon point to the new master.
-            let trouble = RedisError::Away { what: format!("{address} is a replica"), asked: false };
-            self.lose(address, Some(&trouble), &trouble);
-            told = Err(trouble);
+            let failure = RedisError::Away { what: format!("{address} is a replica"), asked: false };
+            self.lose(address, Some(&failure), &failure);
+            role = Err(failure);
         }
         let Some(search) = &mut self.search else { return };
         let asked = search.asked.len();
@@ -110,7 +110,7 @@ impl Client {
         if search.asked.len() == asked {
             return;
         }
-        match told {
+        match role {
             Ok(ServerRole::Named(master)) => self.named(address, master),
             Ok(ServerRole::Alone) => self.found(address, Topology::Single(address.clone())),
             Ok(ServerRole::Cluster(ranges)) if !ranges.is_empty() => {
@@ -118,7 +118,7 @@ impl Client {
                 self.found(address, topology);
             }
             Ok(_) => {}
-            Err(trouble) => search.trouble = trouble,
+            Err(failure) => search.failure = failure,
         }
     }
 

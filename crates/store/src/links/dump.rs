@@ -20,7 +20,7 @@ fn options_of(section: Section) -> Option<Options> {
         Section::Dates | Section::Tags => catalog::options,
         Section::Visits => visits::options,
         Section::Meta | Section::Allowances | Section::Fleet | Section::History => KeyspaceCreateOptions::default,
-        Section::VisitLogs | Section::LoggedVisits => return None,
+        Section::CountLogs | Section::VisitLog => return None,
     })
 }
 
@@ -37,7 +37,7 @@ impl Links {
             Section::Visits => &self.visits,
             Section::Fleet => &self.fleet,
             Section::History => &self.history,
-            Section::VisitLogs | Section::LoggedVisits => return None,
+            Section::CountLogs | Section::VisitLog => return None,
         })
     }
 }

@@ -77,7 +77,7 @@ fn another_key_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let refused = Links::open(dir.path(), "another").unwrap_err();
-    assert!(matches!(refused, StoreError::OtherKey), "{refused}");
+    assert!(matches!(refused, StoreError::OtherCodeSecret), "{refused}");
     drop(open(dir.path()));
 }
 

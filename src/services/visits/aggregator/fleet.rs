@@ -270,7 +270,7 @@ impl VisitAggregator {
         self.folds.iter_mut().for_each(|fold| fold.tallies.retain(|(period, _)| period.slot != slot));
         self.tallies.retain(|(period, _)| period.slot != slot);
         // The next search removes its rows.
-        self.tidy_at_ms = 0;
+        self.compact_at_ms = 0;
     }
 
     /// Notes that a batch of another node cannot be read.

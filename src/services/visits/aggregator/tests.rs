@@ -1,6 +1,6 @@
 //! Tests of the aggregator: its counts after crashes, deletes and full disks.
 
-use super::tidy::ROWS_MANY;
+use super::compaction::ROWS_MANY;
 use super::*;
 use crate::services::testing::KEY;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};

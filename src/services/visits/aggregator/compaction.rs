@@ -10,18 +10,18 @@ use carom_store::links::{RowPlace, StoreError, VisitRow};
 pub(super) const ROWS_MANY: usize = 32;
 
 /// Number of rows that one step of the search for such subjects reads.
-const TIDY_STEP: usize = 4_000;
+const COMPACTION_STEP: usize = 4_000;
 
 /// Time from the end of one search for subjects with many rows to the start of the next, in milliseconds.
-const TIDY_EVERY_MS: u64 = 3_600_000;
+const COMPACT_EVERY_MS: u64 = 3_600_000;
 
 impl VisitAggregator {
     /// Searches for subjects with many rows, one step at a time, and merges them.
-    pub(super) fn tidy_some(&mut self) -> Result<(), StoreError> {
-        if self.now_ms < self.tidy_at_ms {
+    pub(super) fn compact_some(&mut self) -> Result<(), StoreError> {
+        if self.now_ms < self.compact_at_ms {
             return Ok(());
         }
-        let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
+        let rows = match self.links.visits_behind(&self.searched, COMPACTION_STEP) {
             // The rows of this step, and those after the damage, stay as they are.
             Err(StoreError::Damaged(what)) => {
                 self.damaged(&what);
@@ -30,12 +30,12 @@ impl VisitAggregator {
             rows => rows?,
         };
         let Some(last) = rows.last() else { return self.end_search(true) };
-        if self.tidied.is_empty() {
+        if self.searched.is_empty() {
             self.fleet.begin_search(self.folded);
         }
-        self.tidied.clone_from(&last.key);
+        self.searched.clone_from(&last.key);
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
-        counted.iter().for_each(|row| self.leaders.look_at(&row.name, row.place.is_together(), &row.value));
+        counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_together(), &row.value));
         let mut batch = self.links.batch();
         let disused =
             rows.iter().filter(|row| !row.place.is_earlier() && self.fleet.table().is_disused(row.place.slot));
@@ -79,14 +79,14 @@ impl VisitAggregator {
 
     /// Ends a search, which read all rows if it is `complete`, and frees the slots whose rows it has removed.
     fn end_search(&mut self, complete: bool) -> Result<(), StoreError> {
-        self.leaders.end_search();
+        self.top_links.end_search();
         if self.fleet.end_search(complete) {
             let mut batch = self.links.batch();
             batch.set_visit_origins(self.fleet.table());
             self.links.commit(batch)?;
         }
-        self.tidied.clear();
-        self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
+        self.searched.clear();
+        self.compact_at_ms = self.now_ms + COMPACT_EVERY_MS;
         Ok(())
     }
 }

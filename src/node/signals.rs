@@ -39,9 +39,9 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
     let forward =
         move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
     std::thread::Builder::new()
-        .name("events".to_owned())
+        .name("core-events".to_owned())
         .spawn(forward)
-        .map_err(|error| thread_exit("events", &error))?;
+        .map_err(|error| thread_exit("the events of cores", &error))?;
     Ok(sender)
 }
 

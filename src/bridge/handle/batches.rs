@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::batch::{AnswerSlot, BatchAnswer, GATHER_TOKEN, Gather, Gathers, PLACE_BITS};
+use super::batch::{AnswerSlot, BATCH_TOKEN, BatchAnswer, Batches, OpenBatch, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
 use crate::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket,
@@ -24,75 +24,75 @@ use carom_model::access::idempotency::PendingCreate;
 pub trait Batched: BatchAnswer {
     /// Returns the batches of answers of this type.
     #[doc(hidden)]
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<Self>>;
+    fn batches(services: &ServiceHandle) -> &RefCell<Batches<Self>>;
 }
 
 impl Batched for CreateAnswer {
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<CreateAnswer>> {
+    fn batches(services: &ServiceHandle) -> &RefCell<Batches<CreateAnswer>> {
         &services.creates
     }
 }
 
 impl Batched for ChangeAnswer {
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<ChangeAnswer>> {
+    fn batches(services: &ServiceHandle) -> &RefCell<Batches<ChangeAnswer>> {
         &services.changes
     }
 }
 
 impl Batched for DeleteAnswer {
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<DeleteAnswer>> {
+    fn batches(services: &ServiceHandle) -> &RefCell<Batches<DeleteAnswer>> {
         &services.deletes
     }
 }
 
 impl Batched for LinkAnswer {
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<LinkAnswer>> {
+    fn batches(services: &ServiceHandle) -> &RefCell<Batches<LinkAnswer>> {
         &services.reads
     }
 }
 
 /// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
-pub struct Gathered<A: Batched> {
+pub struct AwaitedBatch<A: Batched> {
     services: Rc<ServiceHandle>,
     number: u64,
     answers: PhantomData<A>,
 }
 
-impl<A: Batched> Gathered<A> {
+impl<A: Batched> AwaitedBatch<A> {
     /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed,
     /// and a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
-        let mut gathers = A::batches(&self.services).borrow_mut();
-        let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
-        if gather.left > 0 && Instant::now() < gather.deadline {
-            gather.waker = Some(context.waker().clone());
+        let mut batches = A::batches(&self.services).borrow_mut();
+        let Some(batch) = batches.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
+        if batch.left > 0 && Instant::now() < batch.deadline {
+            batch.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
+        self.services.spare_codes.borrow_mut().extend(batch.places.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
-        Poll::Ready(gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
+        Poll::Ready(batch.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
     }
 }
 
-impl<A: Batched> Gathered<A> {
+impl<A: Batched> AwaitedBatch<A> {
     /// Keeps idempotency keys in use until all requests of the batch are answered, even if the task stops waiting.
     pub fn hold(&self, pending: Vec<Rc<PendingCreate>>) {
-        if let Some(gather) = A::batches(&self.services).borrow_mut().by_number.get_mut(&self.number) {
-            gather.pending = pending;
+        if let Some(batch) = A::batches(&self.services).borrow_mut().by_number.get_mut(&self.number) {
+            batch.pending = pending;
         }
     }
 }
 
-impl<A: Batched> Drop for Gathered<A> {
+impl<A: Batched> Drop for AwaitedBatch<A> {
     fn drop(&mut self) {
-        let mut gathers = A::batches(&self.services).borrow_mut();
-        let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
-        gather.abandoned = true;
-        gather.waker = None;
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
-        if gather.left == 0 {
-            gathers.by_number.remove(&self.number);
+        let mut batches = A::batches(&self.services).borrow_mut();
+        let Some(batch) = batches.by_number.get_mut(&self.number) else { return };
+        batch.abandoned = true;
+        batch.waker = None;
+        self.services.spare_codes.borrow_mut().extend(batch.places.iter_mut().filter_map(AnswerSlot::take_spare));
+        if batch.left == 0 {
+            batches.by_number.remove(&self.number);
         }
     }
 }
@@ -104,8 +104,8 @@ impl ServiceHandle {
         self: &Rc<ServiceHandle>,
         count: usize,
         mut make: impl FnMut(usize, Ticket<A>) -> StoreRequest,
-    ) -> Gathered<A> {
-        self.gather(count, |at, ticket| {
+    ) -> AwaitedBatch<A> {
+        self.send_batch(count, |at, ticket| {
             let request = make(at, ticket);
             let code = if let StoreRequest::Create { link, .. } = &request { fresh_code_of(link) } else { None };
             (self.send(request), code)
@@ -113,32 +113,32 @@ impl ServiceHandle {
     }
 
     /// Reads the records of `count` codes, at most [`carom_limits::BULK_CHUNK_LINES`]. `code` returns the code of each index.
-    pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> Gathered<LinkAnswer> {
-        self.gather(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
+    pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> AwaitedBatch<LinkAnswer> {
+        self.send_batch(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
     }
 
     /// Sends a batch of requests. `send` sends the one of each index, and returns the code that it brings, if that can
     /// go to another link.
-    fn gather<A: Batched>(
+    fn send_batch<A: Batched>(
         self: &Rc<ServiceHandle>,
         count: usize,
         mut send: impl FnMut(usize, Ticket<A>) -> (Result<(), &'static str>, Option<Code>),
-    ) -> Gathered<A> {
-        let mut gathers = A::batches(self).borrow_mut();
-        gathers.last += 1;
-        let number = gathers.last;
+    ) -> AwaitedBatch<A> {
+        let mut batches = A::batches(self).borrow_mut();
+        batches.last += 1;
+        let number = batches.last;
         let deadline = Instant::now() + ANSWER_TIME_MAX;
         let places = Vec::with_capacity(count);
-        let mut gather = Gather { places, left: 0, waker: None, deadline, abandoned: false, pending: Vec::new() };
+        let mut batch = OpenBatch { places, left: 0, waker: None, deadline, abandoned: false, pending: Vec::new() };
         for at in 0..count {
-            let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
+            let token = BATCH_TOKEN | number << PLACE_BITS | at as u64;
             let (sent, code) = send(at, Ticket::new(self.me, token));
-            gather.left += usize::from(sent.is_ok());
-            gather.places.push(AnswerSlot { answer: sent.err().map(A::refused), code });
+            batch.left += usize::from(sent.is_ok());
+            batch.places.push(AnswerSlot { answer: sent.err().map(A::refused), code });
         }
-        debug_assert!(gather.left <= gather.places.len(), "each request has one place");
-        gathers.by_number.insert(number, gather);
-        Gathered { services: Rc::clone(self), number, answers: PhantomData }
+        debug_assert!(batch.left <= batch.places.len(), "each request has one place");
+        batches.by_number.insert(number, batch);
+        AwaitedBatch { services: Rc::clone(self), number, answers: PhantomData }
     }
 
     /// Puts a change into the queue of the writer. In a fleet, this is the queue of the gateway, which replaces
@@ -236,7 +236,7 @@ pub(super) mod tests {
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
-    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<CreateAnswer> {
+    fn ask(services: &Rc<ServiceHandle>, count: usize) -> AwaitedBatch<CreateAnswer> {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
         let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
         services.store_all(count, make)
@@ -251,8 +251,8 @@ pub(super) mod tests {
         services.deliver(ticket.token, Reply::Created(CreateAnswer::Existing { link, spare }));
     }
 
-    fn poll<A: Batched>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
-        match gathered.poll(&mut Context::from_waker(Waker::noop())) {
+    fn poll<A: Batched>(awaited: &mut AwaitedBatch<A>) -> Option<Vec<A>> {
+        match awaited.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answers) => Some(answers),
             Poll::Pending => None,
         }
@@ -261,15 +261,15 @@ pub(super) mod tests {
     #[test]
     fn all_answers_come_together_and_codes_that_are_not_needed_go_back() {
         let (services, orders) = services(9);
-        let mut gathered = ask(&services, 3);
+        let mut awaited = ask(&services, 3);
         for spare in [false, true, false] {
-            assert_eq!(poll(&mut gathered), None);
+            assert_eq!(poll(&mut awaited), None);
             answer(&services, &orders, spare);
         }
         let expected = |at, origin| CreateAnswer::Existing { link: link(at, origin), spare: false };
         let expected = [expected(0, Origin::Custom), expected(1, Origin::Issued), expected(2, Origin::Issued)];
-        assert_eq!(poll(&mut gathered).unwrap(), expected);
-        drop(gathered);
+        assert_eq!(poll(&mut awaited).unwrap(), expected);
+        drop(awaited);
         assert_eq!(*services.spare_codes.borrow(), [link(1, Origin::Issued).code]);
         assert!(services.creates.borrow().by_number.is_empty());
     }
@@ -279,9 +279,9 @@ pub(super) mod tests {
         // Answers before and after the task has stopped waiting.
         for before in 0..=4 {
             let (services, orders) = services(9);
-            let gathered = ask(&services, 4);
+            let awaited = ask(&services, 4);
             (0..before).for_each(|_| answer(&services, &orders, true));
-            drop(gathered);
+            drop(awaited);
             (before..4).for_each(|_| answer(&services, &orders, true));
             let mut codes = services.spare_codes.borrow().clone();
             codes.sort();
@@ -306,9 +306,9 @@ pub(super) mod tests {
     #[test]
     fn what_finds_no_place_in_the_queue_is_refused_with_its_code_free() {
         let (services, orders) = services(2);
-        let mut gathered = ask(&services, 4);
+        let mut awaited = ask(&services, 4);
         (0..2).for_each(|_| answer(&services, &orders, false));
-        let answers = poll(&mut gathered).unwrap();
+        let answers = poll(&mut awaited).unwrap();
         assert!(
             matches!(
                 answers[..],
@@ -316,7 +316,7 @@ pub(super) mod tests {
             ),
             "{answers:?}"
         );
-        drop(gathered);
+        drop(awaited);
         assert_eq!(
             *services.spare_codes.borrow(),
             [2, 3].map(|at| link(at, Origin::Issued).code),
@@ -335,12 +335,12 @@ pub(super) mod tests {
             (CreateAnswer::Taken, false),
         ] {
             let (services, orders) = services(9);
-            let mut gathered = ask(&services, 2);
+            let mut awaited = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
                 services.deliver(ticket.token, Reply::Created(answer.clone()));
             }
-            assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
-            drop(gathered);
+            assert_eq!(poll(&mut awaited).unwrap(), [answer.clone(), answer.clone()]);
+            drop(awaited);
             let link = link(1, Origin::Issued);
             let free = if is_free { vec![link.code] } else { Vec::new() };
             assert_eq!(*services.spare_codes.borrow(), free, "{answer:?}");
