@@ -100,7 +100,7 @@ impl Expectation {
     }
 }
 
-/// Returns the code and the long URL that the response to a create names.
+/// Returns the code and the destination that the response to a create names.
 pub(crate) fn created(body: &[u8]) -> Option<(String, String)> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Codes and long URLs in one block of memory: 8 bytes for each link besides the texts.
+/// Codes and destinations in one block of memory: 8 bytes for each link besides the texts.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     texts: Vec<u8>,

@@ -127,7 +127,7 @@ pub(crate) struct Record {
     pub(crate) seconds: f64,
     /// Hashes of the codes of created links, to detect a code that is issued twice.
     pub(crate) codes: HashSet<u64>,
-    /// Code and long URL of created links, if they are collected.
+    /// Code and destination of created links, if they are collected.
     pub(crate) created: Vec<(String, String)>,
 }
 

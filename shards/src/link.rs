@@ -98,7 +98,7 @@ pub enum MapEntry<'a> {
     Link {
         /// Status, caching and lifetime of the redirect.
         policy: Policy,
-        /// The serialised long URL, 1 to 2,048 bytes.
+        /// The serialised destination, 1 to 2,048 bytes.
         target: &'a [u8],
     },
     /// The store has this code but could not decode its record. It is neither missing nor followable.

@@ -1,11 +1,11 @@
-//! Requests of cores to the log of events, and their answers.
+//! Requests of cores to the event log, and their answers.
 
 use std::sync::mpsc::SyncSender;
 
 use super::ticket::Ticket;
 use carom_model::events::{EventId, EventType};
 
-/// A request to the log of events.
+/// A request to the event log.
 #[derive(Debug)]
 pub enum EventRequest {
     /// Returns a page of events.
@@ -25,7 +25,7 @@ pub struct EventQuery {
     pub of: Option<EventType>,
 }
 
-/// The result of a request to the log of events.
+/// The result of a request to the event log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventsFound {
     /// A JSON document.

@@ -111,6 +111,6 @@ pub struct ListQueues {
     pub searches: SyncSender<ListRequest>,
     /// Queue to the thread that lists single visits; `None` without a visit log.
     pub visits: Option<VisitLogQueue>,
-    /// Queue to the thread that reads the log of events; `None` without one.
+    /// Queue to the thread that reads the event log; `None` without one.
     pub events: Option<EventQueue>,
 }

@@ -1,4 +1,4 @@
-//! Starts the log of events and its sinks.
+//! Starts the event log and its sinks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ const SECRET_LEN_MIN: usize = 8;
 /// Shortest password in a file, in bytes. Somebody else may have chosen it.
 const PASSWORD_LEN_MIN: usize = 1;
 
-/// Starts the log of events and its sinks, unless events are off, and passes the queue of requests to the lists.
+/// Starts the event log and its sinks, unless events are off, and passes the queue of requests to the lists.
 /// Returns the Mercure hub that clients may subscribe to.
 ///
 /// # Errors
@@ -77,7 +77,7 @@ pub(super) fn start(
         rabbitmq,
         mercure,
     })
-    .map_err(|error| thread_exit("the log of events", &error))?;
+    .map_err(|error| thread_exit("the event log", &error))?;
     let StartedEvents { queue, reader, sinks } = started;
     supervisor.register_threads(Phase::Queues, "event reader", vec![reader]);
     supervisor.register(Phase::Upkeep, "event sinks", move || sinks.stop());

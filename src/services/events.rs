@@ -1,4 +1,4 @@
-//! The log of events, its readers, and the sinks that deliver it.
+//! The event log, its readers, and the sinks that deliver it.
 //!
 //! * `render`: describes stored events as JSON;
 //! * `sink`: the thread of a sink, with its place in the log, its pauses and its alarm;
@@ -56,7 +56,7 @@ const SYNC_EVERY: Duration = Duration::from_millis(200);
 /// Interval between two removals of old events.
 const TRIM_EVERY: Duration = Duration::from_secs(5);
 
-/// The parts of a node that the log of events needs.
+/// The parts of a node that the event log needs.
 #[derive(Debug)]
 pub struct EventSetup {
     /// The log.
@@ -83,7 +83,7 @@ pub struct EventSetup {
     pub mercure: Option<MercureTerms>,
 }
 
-/// The running log of events.
+/// The running event log.
 #[derive(Debug)]
 pub struct StartedEvents {
     /// The queue of requests.
@@ -157,8 +157,8 @@ impl Reader {
 
     fn unreadable(&self, error: &StoreError) -> &'static str {
         self.stats.store_errors.add_shared(1);
-        tracing::error!(%error, "the log of events could not be read");
-        "the log of events cannot be read right now"
+        tracing::error!(%error, "the event log could not be read");
+        "the event log cannot be read right now"
     }
 
     /// Makes events readable that came without a sync: visits, and removals of links that were due.

@@ -3,7 +3,7 @@
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
 //! * `statistics`: counts visits by what they tell of their clients;
-//! * `events`: adds visits to the log of events;
+//! * `events`: adds visits to the event log;
 //! * `deletions`: visits that are deleted and still on disk;
 //! * `upkeep`: removes old and deleted visits from the disk;
 //! * [`copies`]: the log in backups;

@@ -84,7 +84,7 @@ impl fmt::Display for DomainName {
     }
 }
 
-/// Redirect targets for requests that find no link: checked long URLs.
+/// Redirect targets for requests that find no link: checked destinations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Targets {
     /// The target of `/`.

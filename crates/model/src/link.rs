@@ -80,7 +80,7 @@ impl Link {
         self.origin == Origin::Issued && self.code.len() == PRIVATE_CODE_LEN
     }
 
-    /// Returns the link's entry in the index of long URLs.
+    /// Returns the link's entry in the index of destinations.
     pub fn url_entry(&self) -> UrlEntry {
         UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
     }
@@ -125,7 +125,7 @@ impl Link {
     }
 }
 
-/// A hash of the long URL, policy, redirect rules, tags, `crawlable`, app and domain of a link, the same in every
+/// A hash of the destination, policy, redirect rules, tags, `crawlable`, app and domain of a link, the same in every
 /// process and on every node. Two links that differ share a hash with a probability of one in 10^19, so a look-up by it
 /// compares the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -210,7 +210,7 @@ impl UrlKey {
     }
 }
 
-/// An entry of the index of long URLs. Equivalent links are adjacent, the oldest first.
+/// An entry of the index of destinations. Equivalent links are adjacent, the oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlEntry {
     /// The hash of the properties that equivalent links share.

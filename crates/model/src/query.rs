@@ -116,9 +116,9 @@ pub fn owner_and_tag(index_key: &str) -> Option<(&str, &str)> {
 pub struct Filter {
     /// The links that the client may see.
     pub scope: Scope,
-    /// A search term in lower case, never empty. It matches the long URL, the code, the title or a tag.
+    /// A search term in lower case, never empty. It matches the destination, the code, the title or a tag.
     pub term: Option<String>,
-    /// Further spellings of the term in long URLs, which are stored in ASCII; in lower case.
+    /// Further spellings of the term in destinations, which are stored in ASCII; in lower case.
     pub url_terms: Vec<String>,
     /// Codes that the search term may name. Their links come before all others, and only once.
     pub named: Vec<Code>,
@@ -229,7 +229,7 @@ pub enum OrderField {
     DateCreated,
     /// The code, in the order of the store.
     ShortCode,
-    /// The long URL.
+    /// The destination.
     LongUrl,
     /// The title in lower case; links without one come first.
     Title,

@@ -23,7 +23,7 @@ pub use self::notice::Notice;
 pub struct Destination<T> {
     /// Status, caching and validity period of the redirect.
     pub policy: Policy,
-    /// The serialised long URL, 1 to 2,048 bytes.
+    /// The serialised destination, 1 to 2,048 bytes.
     pub target: T,
 }
 

@@ -10,7 +10,7 @@ use super::value::urls::AmqpUrl;
 /// The settings of events. Without the log, no sink runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventSettings {
-    /// True if the node keeps a log of events.
+    /// True if the node keeps an event log.
     pub is_on: bool,
     /// True if visits are events.
     pub visits: bool,

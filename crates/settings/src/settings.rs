@@ -64,7 +64,7 @@ pub struct Settings {
     pub residency: Residency,
     /// Memory for search signatures, in bytes; 0 for none.
     pub search_memory: u64,
-    /// Time for which the same long URL gets the same code; `None` to create a new code each time.
+    /// Time for which the same destination gets the same code; `None` to create a new code each time.
     pub dedupe: Option<Duration>,
     /// Default lifetime of a link without an explicit expiry; `None` for no expiry.
     pub default_ttl: Option<Duration>,

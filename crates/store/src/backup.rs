@@ -21,7 +21,7 @@ pub enum Section {
     Meta,
     /// Link records, one for each code.
     Links,
-    /// The index of long URLs.
+    /// The index of destinations.
     Urls,
     /// The index of ends.
     Ends,
@@ -35,12 +35,12 @@ pub enum Section {
     Visits,
     /// The replication state of a fleet node.
     Fleet,
-    /// Visits that are not in the store yet: chunks of files, each keyed by the number of its file and its own.
+    /// Visit counts that are not in the store yet: pieces of count logs, each keyed by the number of its log and its own.
     CountLogs,
     /// The edit history of links. Backups of older versions lack it.
     History,
-    /// The log of single visits: pieces of its files, each keyed by the name of the file, a zero byte and its number.
-    /// Backups of older versions lack it.
+    /// The visit log: pieces of its files, each keyed by the name of the file, a zero byte and its number. Backups of
+    /// older versions lack it.
     VisitLog,
 }
 

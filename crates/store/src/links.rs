@@ -3,7 +3,7 @@
 //! The store has twelve keyspaces, and two more for events ([`events`]):
 //!
 //! * `links`: one record for each code, by its ASCII form.
-//! * `urls`: the codes of a long URL.
+//! * `urls`: the codes of a destination.
 //! * `ends`: the links by expiry.
 //! * `dates` and `tags`: the indexes for lists.
 //! * `allowances`: the visits that limited links have left.

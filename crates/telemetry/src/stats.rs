@@ -198,7 +198,7 @@ pub struct NodeStats {
     pub access_log: AccessLogStats,
     /// The visit log.
     pub visit_log: VisitLogStats,
-    /// The log of events and its sinks.
+    /// The event log and its sinks.
     pub events: EventStats,
     /// Durations of group commits, from the first decision until they are durable. Written by the writer.
     pub commits: DurationStats,
@@ -327,10 +327,10 @@ pub struct LogOriginStats {
     pub published: u64,
 }
 
-/// The counters of the log of events.
+/// The counters of the event log.
 #[derive(Debug, Default)]
 pub struct EventStats {
-    /// True if the node keeps a log of events.
+    /// True if the node keeps an event log.
     pub is_on: AtomicBool,
     /// The number of the last event.
     pub last: Counter,

@@ -160,7 +160,7 @@ fn write_bypass(out: &mut Exposition, node: &NodeStats, cores: &[&CoreStats]) {
     }
 }
 
-/// Writes the metrics of the log of events and of its sinks, if the node has them.
+/// Writes the metrics of the event log and of its sinks, if the node has them.
 fn write_events(out: &mut Exposition, node: &NodeStats) {
     if !node.events.is_on.load(Ordering::Relaxed) {
         return;

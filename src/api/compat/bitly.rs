@@ -1,6 +1,6 @@
 //! Bitly's API, version 4: `POST /v4/shorten` and `POST /v4/expand` (dev.bitly.com/api-reference).
 //!
-//! A long URL that the app has shortened before gets its existing link, with 200 instead of 201, as at Bitly. The
+//! A destination that the app has shortened before gets its existing link, with 200 instead of 201, as at Bitly. The
 //! fields `domain` and `group_guid` are accepted; a group, and a domain that the service does not serve, such as
 //! `bit.ly`, are ignored.
 

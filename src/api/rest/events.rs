@@ -1,4 +1,4 @@
-//! `GET /rest/v3/events`, which reads the log of events from a cursor on, the dead letters of the sinks, and
+//! `GET /rest/v3/events`, which reads the event log from a cursor on, the dead letters of the sinks, and
 //! `GET /rest/v3/mercure-info`.
 
 use hyper::StatusCode;

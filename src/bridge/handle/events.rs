@@ -1,4 +1,4 @@
-//! Requests to the log of events.
+//! Requests to the event log.
 
 use super::batch::LATE;
 use super::{ServiceHandle, refusal};
@@ -7,7 +7,7 @@ use crate::bridge::events::{EventAnswer, EventRequest, EventsFound};
 use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
-    /// Asks the log of events; `None` if the node has none.
+    /// Asks the event log; `None` if the node has none.
     ///
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.

@@ -29,7 +29,7 @@ const TOGETHER: u64 = 4_000_000;
 
 /// The sections of indexes, each with its index and its name for people.
 const INDEXES: [(Section, Index, &str); 4] = [
-    (Section::Urls, Index::Urls, "the index of long URLs"),
+    (Section::Urls, Index::Urls, "the index of destinations"),
     (Section::Ends, Index::Ends, "the index of expiry dates"),
     (Section::Dates, Index::Lists, "the index of dates"),
     (Section::Tags, Index::Lists, "the index of tags"),
@@ -348,7 +348,7 @@ mod tests {
         let at = all.iter().position(|(section, key, _)| *section == Section::Links && key == b"bb").unwrap();
         all.remove(at);
         let report = look(all);
-        // The entries of the long URL, the end, the date, and the tags.
+        // The entries of the destination, the end, the date, and the tags.
         assert!(report.is_good() && report.surplus >= 3 && report.links == 2, "{report:?}");
     }
 

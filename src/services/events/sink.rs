@@ -152,7 +152,7 @@ impl<S: Sink> SinkWorker<S> {
                 Ok(false) => self.pause(LOOK_EVERY),
                 Err(error) => {
                     self.stats.store_errors.add_shared(1);
-                    self.fail(&format!("the log of events failed: {error}"), None);
+                    self.fail(&format!("the event log failed: {error}"), None);
                 }
             }
         }

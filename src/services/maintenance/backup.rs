@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_millis(100);
 /// Bytes of one write to the socket.
 const BUFFER_LEN: usize = 512 * 1024;
 
-/// Bytes of a visit log that make one record.
+/// Bytes of a count log that make one record.
 const LOG_PIECE_LEN: usize = 128 * 1024;
 
 /// Writes the current state of the store to `out`, as frames.
@@ -78,7 +78,7 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
     Ok(())
 }
 
-/// Writes visit logs, each in pieces.
+/// Writes count logs, each in pieces.
 fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> io::Result<()> {
     for (seq, bytes) in logs {
         // An empty log is written as one empty piece, so that a restore sees no gap in the sequence.

@@ -72,7 +72,7 @@ impl Entries {
 /// Returns the name of an index in messages.
 fn name(index: Index) -> &'static str {
     match index {
-        Index::Urls => "long URLs",
+        Index::Urls => "destinations",
         Index::Ends => "expiry dates",
         Index::Lists => "lists",
     }
@@ -166,7 +166,7 @@ mod tests {
         names.map(|name| Code::parse(name.as_bytes()).unwrap()).to_vec()
     }
 
-    /// Returns the number of entries of each index; for that of long URLs, only those of the link without an end.
+    /// Returns the number of entries of each index; for that of destinations, only those of the link without an end.
     fn entries(links: &Links) -> [usize; 3] {
         let key = link("b", Origin::Custom).url_key();
         let dates = links.view().keys(IndexKind::Dates, b"", b"").count();

@@ -101,7 +101,7 @@ impl FleetExpiry {
             }
         }
         if let Err(error) = self.fleet.links.append_events(events) {
-            tracing::error!(%error, "removals of links could not be added to the log of events");
+            tracing::error!(%error, "removals of links could not be added to the event log");
         }
         let Some(error) = error else { return Removed::Done { left } };
         note_error(&self.fleet.stats, &error);

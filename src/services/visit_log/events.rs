@@ -1,4 +1,4 @@
-//! Adds visits to the log of events.
+//! Adds visits to the event log.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use carom_limits::EVENT_VISITS_PER_COMMIT;
 use carom_model::events::encode_visit;
 
 impl Shared {
-    /// Adds visits to the log of events, as the visit log stores them. While the disk is full, they are dropped and
+    /// Adds visits to the event log, as the visit log stores them. While the disk is full, they are dropped and
     /// counted.
     pub(super) fn add_events(&self, chunk: &[u8]) {
         let mut events = Vec::new();
@@ -24,7 +24,7 @@ impl Shared {
             };
             if let Some(why) = added {
                 self.stats.events.dropped.add(count);
-                tracing::warn!(%why, count, "visits could not be added to the log of events");
+                tracing::warn!(%why, count, "visits could not be added to the event log");
             }
             events = rest;
         }

@@ -48,7 +48,7 @@ struct LookedUpCode {
     before: CodeState,
     /// The state after the commit.
     after: CodeState,
-    /// The entry in the index of long URLs, for a link that this commit puts.
+    /// The entry in the index of destinations, for a link that this commit puts.
     entry: Option<UrlEntry>,
     /// True if the new state is to be written.
     is_new: bool,
@@ -65,7 +65,7 @@ pub struct CommitPlanner<'o> {
     /// Time since its last use for which an existing link answers a create of the same kind, in milliseconds.
     window_ms: Option<u64>,
     codes: HashMap<Code, LookedUpCode>,
-    /// The links that this commit puts, by the key of their long URL. Some of them may be gone again.
+    /// The links that this commit puts, by the key of their destination. Some of them may be gone again.
     puts: HashMap<UrlKey, Vec<UrlEntry>>,
     /// The links that answer a request, and whose window this renews.
     used: HashSet<Code>,
@@ -131,13 +131,13 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Decides one order, without an index of long URLs.
+    /// Decides one order, without an index of destinations.
     pub fn add(&mut self, order: WriterOrder, look_up: impl Fn(&Code) -> CodeState) {
         self.decide(order, look_up, |_, _| Vec::new());
     }
 
     /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `alike`
-    /// returns entries of the index of long URLs.
+    /// returns entries of the index of destinations.
     pub fn decide(
         &mut self,
         order: WriterOrder,
@@ -242,7 +242,7 @@ impl<'o> CommitPlanner<'o> {
         let mut writes = Writes { urls, ends, outbox, edits, events, ..Writes::default() };
         for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
-                debug_assert_eq!(entry, writes::entry_of(&after), "the index of long URLs would name another link");
+                debug_assert_eq!(entry, writes::entry_of(&after), "the index of destinations would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
                 }
@@ -262,7 +262,7 @@ impl<'o> CommitPlanner<'o> {
         writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
         debug_assert!(
             writes.urls.is_sorted_by(|(one, _), (next, _)| one < next),
-            "an entry of the index of long URLs is both set and removed"
+            "an entry of the index of destinations is both set and removed"
         );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);

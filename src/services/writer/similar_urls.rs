@@ -31,7 +31,7 @@ impl ReuseCandidates {
 pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
     let mut uses = links.newest_urls(key, ALIKE_LOOKED_AT).unwrap_or_else(|error| {
         stats.store_errors.add_shared(1);
-        tracing::error!(%error, "the index of long URLs could not be read");
+        tracing::error!(%error, "the index of destinations could not be read");
         Vec::new()
     });
     if let ReuseCandidates::UsedSince(since_ms) = which {

@@ -181,7 +181,7 @@ fn creates_and_bulk_select_a_domain() {
         let mut wire = node.wire();
         let found = json!({"longUrl": target("go.test", "two"), "domain": "go.test", "findIfExists": true});
         assert_eq!(create(&mut wire, &found)["shortUrl"], "https://go.test/two");
-        // The same long URL in another domain is another link.
+        // The same destination in another domain is another link.
         let elsewhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
         let other = create(&mut wire, &elsewhere);
         assert_eq!(other["domain"], Value::Null);

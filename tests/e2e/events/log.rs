@@ -1,4 +1,4 @@
-//! The log of events, read through the API.
+//! The event log, read through the API.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Deduplication in a fleet: every node returns one code for a long URL, as long as Redis can be asked.
+//! Deduplication in a fleet: every node returns one code for a destination, as long as Redis can be asked.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
     nodes
 }
 
-/// The key in Redis for the code of a long URL.
+/// The key in Redis for the code of a destination.
 fn entry_of(target: &str, policy: &Policy) -> String {
     let policy = Policy { forward_query: true, ..*policy };
     let labels = LinkLabels { default_expiry: policy.valid_until_ms.is_none(), ..LinkLabels::default() };

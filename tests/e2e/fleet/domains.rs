@@ -71,7 +71,7 @@ fn slug_is_unique_per_domain() {
             wait_until("the end", || leads(node, "go.test", &slug, slow) == format!("{TARGET}s.test/{slug}"));
         }
     }
-    // The same long URL is one link for each domain.
+    // The same destination is one link for each domain.
     let found = |node: &Node, domain: &str| -> Value {
         node.wire().create(&json!({"longUrl": "https://example.org/same", "domain": domain})).json()["shortUrl"].clone()
     };

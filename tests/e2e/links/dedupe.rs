@@ -230,13 +230,13 @@ fn earlier_store_gets_the_index() {
     assert!(!links.has_index(Index::Urls).unwrap());
     drop(links);
     let node = setup.start();
-    assert!(node.log().contains("building the index of long URLs"), "{}", node.log());
+    assert!(node.log().contains("building the index of destinations"), "{}", node.log());
     let mut wire = node.wire();
     assert_eq!(wire.create(&find(TARGET)).code(), code);
     assert_eq!(wire.create(&find("https://example.org/slug")).code(), "slug");
     assert_ne!(wire.create(&find("https://example.org/gone")).code(), gone);
     let node = node.restart();
-    assert!(!node.log().contains("building the index of long URLs"), "once is enough");
+    assert!(!node.log().contains("building the index of destinations"), "once is enough");
     assert_eq!(node.wire().create(&find(TARGET)).code(), code);
     node.terminate();
 }

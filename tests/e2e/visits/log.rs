@@ -14,7 +14,7 @@ use crate::support::node::{Node, Setup, wait_until};
 const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36";
 const BOT: &str = "Googlebot/2.1 (+http://www.google.com/bot.html)";
 
-/// A node with a log of single visits.
+/// A node with a visit log.
 fn logging(dir: &Path) -> Setup {
     Setup::new(dir).env("CAROM_VISITS_LOG", "on")
 }

@@ -1,4 +1,4 @@
-//! Visits: counts by link, kind, time and referring host, and the log of single visits with its statistics.
+//! Visits: counts by link, kind, time and referring host, and the visit log with its statistics.
 
 mod counts;
 mod locations;

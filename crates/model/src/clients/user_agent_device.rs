@@ -1,5 +1,5 @@
-//! The platform of a client, from its `User-Agent`: for redirect rules in the classes of Shlink, and for the log of
-//! visits as operating system and kind of device. Pure, without allocation.
+//! The platform of a client, from its `User-Agent`: for redirect rules in the classes of Shlink, and for the visit log
+//! as operating system and kind of device. Pure, without allocation.
 //!
 //! Versions are left out. Browsers are in [`super::user_agent_browser`].
 

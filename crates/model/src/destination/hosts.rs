@@ -1,4 +1,4 @@
-//! Lists of hosts that long URLs may lead to. An entry is a host, as `shop.example`, or all hosts below one, as
+//! Lists of hosts that links may lead to. An entry is a host, as `shop.example`, or all hosts below one, as
 //! `*.shop.example`.
 //!
 //! Hosts are compared in the form of stored URLs: lower case, Punycode, and IP addresses in their one canonical

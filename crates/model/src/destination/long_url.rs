@@ -25,14 +25,14 @@ impl Authority {
     }
 }
 
-/// A checked long URL.
+/// A checked destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LongUrl {
     text: String,
     host: String,
 }
 
-/// The reason for which a text is not a valid long URL. The client must correct it: a retry cannot succeed.
+/// The reason for which a text is not a valid destination. The client must correct it: a retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LongUrlError {
     /// An empty text.
@@ -74,7 +74,7 @@ impl fmt::Display for LongUrlError {
 impl std::error::Error for LongUrlError {}
 
 impl LongUrl {
-    /// Checks a long URL and serialises it. `own` lists the authorities that the service answers to.
+    /// Checks a destination and serialises it. `own` lists the authorities that the service answers to.
     ///
     /// # Errors
     /// [`LongUrlError`] with the first problem.

@@ -12,7 +12,7 @@ use crate::secret::Secret;
 use crate::value::urls::AmqpUrl;
 use crate::value::{self, Written, one_of, quantities, urls};
 
-/// Smallest size of the log of events, in bytes: old events leave the disk by a few megabytes at a time.
+/// Smallest size of the event log, in bytes: old events leave the disk by a few megabytes at a time.
 const KEEP_BYTES_MIN: u64 = 32 << 20;
 
 impl Checker<'_> {

@@ -1,4 +1,4 @@
-//! The table `events`: the log of events, and the sinks that deliver it.
+//! The table `events`: the event log, and the sinks that deliver it.
 
 use super::key::Key;
 use super::setting::Setting;
@@ -17,7 +17,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "on or off",
         default: Some("off"),
         secret: false,
-        doc: "Keep a log of events: links created, changed and deleted, and visits. `GET /rest/v3/events` reads it, and sinks deliver it.",
+        doc: "Keep an event log: links created, changed and deleted, and visits. `GET /rest/v3/events` reads it, and sinks deliver it.",
         show: |settings| Shown::text(on_or_off(settings.events.is_on)),
     },
     Setting {
@@ -50,7 +50,7 @@ pub(crate) const EVENTS: [Setting; 22] = [
         kind: "a size such as 1GiB",
         default: Some("256MiB"),
         secret: false,
-        doc: "Size of the log of events on disk above which the oldest ones are removed, at least 32 MiB.",
+        doc: "Size of the event log on disk above which the oldest events are removed, at least 32 MiB.",
         show: |settings| Shown::size(settings.events.keep_bytes),
     },
     Setting {

@@ -1,4 +1,4 @@
-//! The log of events of an open store: appends, pages, removal of old events, and the state of sinks. [`super::events`]
+//! The event log of an open store: appends, pages, removal of old events, and the state of sinks. [`super::events`]
 //! says what is in it.
 
 use std::ops::Bound;
@@ -24,7 +24,7 @@ const SINKS: &str = "sinks";
 /// The key of the log's name in the keyspace `sinks`.
 const NAME: &str = "log";
 
-/// The log of events of an open store. Cheap to clone.
+/// The event log of an open store. Cheap to clone.
 #[derive(Clone)]
 pub struct EventLog {
     db: Database,
@@ -122,7 +122,7 @@ impl EventLog {
         let last = match events.last_key_value() {
             None => 0,
             Some(guard) => number_of(&guard.key()?)
-                .ok_or_else(|| StoreError::Damaged("a number of the log of events is damaged".to_owned()))?,
+                .ok_or_else(|| StoreError::Damaged("a number of the event log is damaged".to_owned()))?,
         };
         // The open store was synced.
         let end = EventsEnd { appends: Mutex::default(), last: AtomicU64::new(last), synced: AtomicU64::new(last) };

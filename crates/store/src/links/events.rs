@@ -1,4 +1,4 @@
-//! The log of events, and the state of the sinks that deliver them.
+//! The event log, and the state of the sinks that deliver them.
 //!
 //! The keyspace `events` has one entry for each event: the key is its number, the value is defined in
 //! [`carom_model::events`]. Events of links come with the batch that changes the links, so an acknowledged change is in
@@ -23,7 +23,7 @@ impl Batch {
 }
 
 impl Links {
-    /// Opens the log of events, or creates it. From now on, commits write their events.
+    /// Opens the event log, or creates it. From now on, commits write their events.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read or created.
@@ -50,7 +50,7 @@ impl Links {
         self.sync()
     }
 
-    /// Returns the log of events, if it is open.
+    /// Returns the event log, if it is open.
     pub fn events(&self) -> Option<&EventLog> {
         self.events.get()
     }

@@ -73,7 +73,7 @@ pub struct Links {
     pub(super) log_end: Arc<LogEnd>,
     pub(super) mark: Arc<SyncedMark>,
     pub(super) idempotency: Keyspace,
-    /// The log of events, once it is open.
+    /// The event log, once it is open.
     pub(super) events: Arc<OnceLock<EventLog>>,
     pub(super) commits: Arc<AtomicU64>,
     /// True if codes may be marked; see [`Links::unread`].

@@ -1,4 +1,4 @@
-//! The index of long URLs: the codes of equivalent links, each with the time of its last use.
+//! The index of destinations: the codes of equivalent links, each with the time of its last use.
 //!
 //! The commit that changes a link also writes and removes its entry. A result is nevertheless a hint: a key is a hash,
 //! and a damaged link leaves its entry behind. The caller compares the links themselves.

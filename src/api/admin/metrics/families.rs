@@ -333,11 +333,11 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     ),
 ];
 
-/// Metrics of the log of events.
+/// Metrics of the event log.
 pub(super) const EVENTS: &[Family<EventStats>] = &[
     gauge("carom_events_last", "Number of the last event.", |events| events.last.get() as f64),
-    gauge("carom_events_bytes", "Size of the log of events on disk.", |events| events.bytes.get() as f64),
-    counter("carom_events_dropped_total", "Visits that could not be added to the log of events.", |events| {
+    gauge("carom_events_bytes", "Size of the event log on disk.", |events| events.bytes.get() as f64),
+    counter("carom_events_dropped_total", "Visits that could not be added to the event log.", |events| {
         events.dropped.get() as f64
     }),
 ];

@@ -1,4 +1,4 @@
-//! Requests about codes: changes, states, and codes by their long URLs. `streams` reads what others have changed.
+//! Requests about codes: changes, states, and codes by their destinations. `streams` reads what others have changed.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub struct Changed {
     pub echo: Option<Echo>,
 }
 
-/// A look-up of the code that currently stands for a long URL.
+/// A look-up of the code that currently stands for a destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recent {
     /// A hash of the URL and the redirect policy.
@@ -151,7 +151,7 @@ impl Redis {
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
-    /// Returns the code that Redis has for each long URL; the caller must check that it is a valid code. Restarts the
+    /// Returns the code that Redis has for each destination; the caller must check that it is a valid code. Restarts the
     /// window of each.
     pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, RedisError>> {
         let millis = window.as_millis().to_string().into_bytes();
@@ -167,7 +167,7 @@ impl Redis {
             .collect();
         let answer = |value| match value {
             Value::BulkString(code) => Ok(code),
-            _ => Err(nonsense("the code of a long URL")),
+            _ => Err(nonsense("the code of a destination")),
         };
         self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
     }

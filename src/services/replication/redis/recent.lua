@@ -1,4 +1,4 @@
--- Returns the code that new creates of a long URL get, and restarts its window.
+-- Returns the code that new creates of a destination get, and restarts its window.
 --
 -- KEYS: the entry of the URL. ARGV: the code that the asking node would use, the window in milliseconds, and the
 -- content of the entry if that node found it to be wrong, or nothing. If several nodes ask at once, the first one

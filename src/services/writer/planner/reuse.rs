@@ -97,7 +97,7 @@ impl CommitPlanner<'_> {
         }
     }
 
-    /// Returns the changes to the index of long URLs: each entry, with the time of its last use or `None` to remove it.
+    /// Returns the changes to the index of destinations: each entry, with the time of its last use or `None` to remove it.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
         for (code, LookedUpCode { before, after, entry, is_new, .. }) in &self.codes {
@@ -133,7 +133,7 @@ mod tests {
 
     const WINDOW: u64 = 2_000;
 
-    /// A model of the store and its index of long URLs.
+    /// A model of the store and its index of destinations.
     #[derive(Clone, PartialEq, Default, Debug)]
     struct StoreModel {
         states: HashMap<Code, State>,

@@ -128,7 +128,7 @@ pub enum EarlierChange {
 pub struct Writes {
     /// The last state of each code that changes; `None` removes the record.
     pub states: Vec<(Code, Option<State>)>,
-    /// Changes to the index of long URLs: the time when the link of an entry was last used; `None` removes the entry.
+    /// Changes to the index of destinations: the time when the link of an entry was last used; `None` removes the entry.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
     pub ends: Vec<(EndKind, DueEvent, bool)>,
@@ -233,7 +233,7 @@ fn earlier_of(stored: &CodeState) -> Option<(&Arc<Link>, EarlierVisits)> {
     }
 }
 
-/// Returns the entry of a link in the index of long URLs.
+/// Returns the entry of a link in the index of destinations.
 pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
     match stored {
         CodeState::Held(State::Link(link)) => Some(link.url_entry()),
