@@ -368,7 +368,7 @@ impl LinkChange {
     }
 }
 
-/// How long a code stays missing after a look-up.
+/// The time for which a code stays missing after a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absence {
     /// The look-up does not tell. Another place is asked.
@@ -434,7 +434,7 @@ pub enum ToCore {
         /// True for the answer to a [`VisitRequest`]: a link that was found may be visited once more, which is counted
         /// already.
         is_allowance: bool,
-        /// How long a missing code stays missing.
+        /// The time for which a missing code stays missing.
         absence: Absence,
     },
     /// A link of the core that was read from the store, for its memory.

@@ -19,13 +19,13 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Least number of assertions outside of tests: it may only grow.
-const ASSERTIONS_MIN: usize = 270;
+const ASSERTIONS_MIN: usize = 450;
 
 /// Names that several public types of the workspace have. `Error` and `Result` of a crate would be no exceptions.
 const SHARED_NAMES: &[&str] = &[];
 
 /// Words that leave the reader of a doc comment without its subject.
-const DANGLING: [&str; 11] = [
+const DANGLING: [&str; 19] = [
     "Who ",
     "Whoever ",
     "Whose ",
@@ -37,6 +37,14 @@ const DANGLING: [&str; 11] = [
     "Its ",
     "That of ",
     "Those of ",
+    "Those ",
+    "These ",
+    "It ",
+    "They ",
+    "Their ",
+    "Which ",
+    "Whether ",
+    "How ",
 ];
 
 /// Files and folders of product code that may read a clock: the clock itself, the loops of threads, and commands. All

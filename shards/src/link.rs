@@ -71,7 +71,7 @@ pub struct Policy {
 pub enum Phase {
     /// Before its start date.
     Early,
-    /// It redirects.
+    /// The link redirects.
     Live,
     /// Expired or archived.
     Expired,

@@ -163,15 +163,15 @@ impl SegmentSizer {
 /// The result of offering counter values from outside; see [`Issuer::offer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer {
-    /// They are new: make codes of them. The run is shorter than the offered one if the length ended.
+    /// The values are new: make codes of them. The run is shorter than the offered one if the length ended.
     Accepted(Run),
-    /// They start below the high-water mark, so the counter outside has lost what it had acknowledged. Nothing was
+    /// The values start below the high-water mark, so the counter outside has lost what it had acknowledged. Nothing was
     /// issued; raise the counter to this value and ask again.
     Regressed {
         /// The lowest value that was never issued.
         raise_to: CounterValue,
     },
-    /// They lie beyond the last code of their length, or their length is used up: ask for values of this one.
+    /// The values lie beyond the last code of their length, or their length is used up: ask for values of this length.
     UsedUp {
         /// The length in use; `None` when the longest is used up as well.
         next: Option<CodeLength>,

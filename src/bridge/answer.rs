@@ -127,7 +127,7 @@ pub type EditsAnswer = Result<Vec<Edit>, &'static str>;
 /// Some links of the store, in the order of their codes.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Their lines.
+    /// The lines of the links.
     pub lines: Vec<u8>,
     /// Descriptions of the records that could not be read.
     pub damaged: Vec<String>,

@@ -485,7 +485,7 @@ impl ServiceHandle {
         Arc::clone(&self.keys.borrow())
     }
 
-    // For both.
+    // For tasks and the loop.
 
     /// Returns the rate limit for misses and failed keys.
     #[inline]

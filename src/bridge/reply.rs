@@ -1,4 +1,5 @@
-//! One-shot replies: a service answers a [`Ticket`](super::Ticket), and only with the type of answer that its task waits for.
+//! One-shot replies: a service answers a [`Ticket`](super::Ticket), and only with the type of answer that its task
+//! waits for.
 //!
 //! A request carries the ticket of its task. [`Mailboxes::answer`](super::Mailboxes::answer) takes a ticket and an
 //! answer of the same type, and the core of the ticket gets a [`Reply`] by mail. There it goes to the waiters of that
@@ -190,6 +191,6 @@ answers! {
     JobDone(JobDone), jobs;
     /// The result of a look-up.
     Looked(TaskLookup), looked;
-    /// Nothing: such an answer does not exist.
+    /// No answer: a pause has none.
     Paused(Pause), pauses;
 }

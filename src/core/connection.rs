@@ -59,7 +59,7 @@ pub(super) enum ConnState {
 }
 
 impl ConnState {
-    /// True until its end has begun.
+    /// True until the end of the connection has begun.
     pub(super) fn is_live(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,7 @@ pub(super) struct PendingLookup {
     /// The instant up to which the streams of the fleet were followed before the code was looked up.
     pub(super) followed: FollowedMark,
     pub(super) awaits: Awaits,
-    /// True if an earlier code could not be confirmed missing, so that a missing one is no 404 either.
+    /// True if an earlier code could not be confirmed missing. If this code is missing, too, the answer is 503.
     pub(super) unconfirmed: bool,
     /// True once the store or Redis was asked.
     pub(super) asked_storage: bool,
@@ -234,7 +234,7 @@ pub(super) struct Conn {
     pub(super) sends: SendProgress,
     /// True if the client has ended its side.
     pub(super) peer_ended: bool,
-    /// True if it is in the list of connections to settle.
+    /// True if the connection is in the list of those to settle.
     pub(super) dirty: bool,
     /// Tick of the core at which an incomplete TLS record began to arrive.
     pub(super) part_since: u32,
@@ -309,14 +309,14 @@ impl Conn {
         self.state = next;
     }
 
-    /// Ends the wait for a look-up, if there is one: it is open again.
+    /// Returns the look-up that the connection waits for, and ends the wait: the connection is open again.
     pub(super) fn take_look_up(&mut self) -> Option<PendingLookup> {
         let ConnState::LookingUp(_) = self.state else { return None };
         let ConnState::LookingUp(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
         Some(pending)
     }
 
-    /// Ends the wait for the answers before a rejection, if there is one: it is open again.
+    /// Returns the rejection that waits for earlier answers, and ends the wait: the connection is open again.
     pub(super) fn take_rejection(&mut self) -> Option<PendingRejection> {
         let ConnState::Rejecting(_) = self.state else { return None };
         let ConnState::Rejecting(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
@@ -463,7 +463,7 @@ impl Conn {
         tick.wrapping_sub(since)
     }
 
-    /// True if it speaks HTTP/2.
+    /// True if the connection speaks HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.hyper.as_ref().is_some_and(|stream| stream.is_http2())
     }

@@ -5,7 +5,7 @@ use super::hyper_bridge::stream::Ending;
 use super::work::Work;
 
 impl Work {
-    /// Accepts no further request on a connection. It ends after the answers to those that it has.
+    /// Accepts no further request on a connection, which ends after the answers to its earlier requests.
     pub(super) fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);

@@ -73,7 +73,7 @@ pub(super) enum Event {
 pub(super) enum Received {
     /// Bytes, in a buffer that must be given back with [`Driver::give_back`].
     Bytes(Chunk),
-    /// Nothing: the receive was cancelled, or no buffer was free. It is armed again when there is room.
+    /// No bytes: the receive was cancelled, or no buffer was free. It is armed again when there is room.
     Nothing,
     /// The client has ended its side.
     Ended,

@@ -14,7 +14,7 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
 /// would exceed the usual limit on locked memory.
 pub const IO_MEMORY: usize = 64 * 1024;
 
-/// Time that tasks may run before glommio asks them to yield: long enough to be never.
+/// Time that tasks may run before glommio asks them to yield: so long that it never does.
 ///
 /// Nothing on a core needs glommio's turn in between, because the loop is its only task. A short timer does harm: it
 /// may fire between glommio's last look at its rings and its run of the task queues. Then `LocalExecutor::run` (0.12.0)

@@ -115,7 +115,7 @@ struct Peer {
     /// Messages that this turn has gathered for the peer, in order.
     for_owner: VecDeque<Question>,
     for_asker: VecDeque<FromOwner>,
-    /// True if this turn has handed a message over.
+    /// True if this turn has handed a message over, so that the peer must be woken if it sleeps.
     is_due: bool,
 }
 

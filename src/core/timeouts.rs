@@ -13,7 +13,7 @@ const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
 /// The action that a timeout demands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Overdue {
-    /// None: no timeout is over.
+    /// No action: no timeout is over.
     Nothing,
     /// Break the connection off.
     BreakOff,

@@ -37,7 +37,7 @@ pub(super) struct TlsConnections {
     waiting: VecDeque<Tag>,
     /// Number of handshakes of which something has come.
     under_way: usize,
-    /// Those connections and some whose handshake is over, oldest first.
+    /// Connections with such a handshake, and some whose handshake is over, oldest first.
     begun: VecDeque<Tag>,
     /// The decrypted bytes of the connection that is being served; otherwise empty.
     plain: Vec<u8>,

@@ -31,7 +31,7 @@ pub(super) struct Base {
     pub(super) catalog: Arc<Catalog>,
     pub(super) hasher: CodeHasher,
     pub(super) stats: Arc<NodeStats>,
-    /// One for each core, the admin listener's last.
+    /// Counters of each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
     pub(super) mailboxes: Mailboxes,
     /// The locations of addresses, once they are read.

@@ -68,7 +68,7 @@ pub struct WriterSetup {
     pub stats: Arc<NodeStats>,
     /// The data directory, whose free disk space is watched.
     pub data_dir: PathBuf,
-    /// How long after its last use an equivalent link still answers a create; `None` turns that off.
+    /// Time after its last use for which an equivalent link still answers a create; `None` turns that off.
     pub dedupe: Option<Duration>,
     /// The queue of changes to deliver to Redis; `None` for a single node.
     pub deliveries: Option<Sender<Delivery>>,
@@ -106,7 +106,7 @@ struct Writer {
     setup: WriterSetup,
     disk: DiskGuard,
     health: Health,
-    /// One bundle for each mailbox, kept for its capacity.
+    /// A bundle of messages for each mailbox, kept for its capacity.
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
     outbox: Outbox,

@@ -12,7 +12,7 @@ use crate::world::{World, note};
 /// The faults of a schedule.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Faults {
-    /// How many of a thousand commands go astray.
+    /// Number of commands in a thousand that go astray.
     pub(crate) command: usize,
     /// True if the library sends commands again.
     pub(crate) resend: bool,

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::redis::{Answer, Command, Redis};
 use crate::versions::{self, found};
 
-/// How far a comparison has come. It is in memory only.
+/// The progress of a comparison. It is in memory only.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) enum Comparing {
     /// Nothing is compared.
@@ -36,13 +36,13 @@ pub(crate) enum Comparing {
 pub(crate) struct Follower {
     /// The position in the stream, ahead of the one that the writer has committed.
     position: Option<StreamPosition>,
-    /// How far a comparison has come.
+    /// The progress of a comparison.
     comparing: Comparing,
     /// Entries that must come by before a comparison is over.
     expected: Vec<StreamPosition>,
     /// True if one of them was passed without being seen.
     missed: bool,
-    /// How often [`Follower::tick`] has found it waiting.
+    /// Number of times that [`Follower::tick`] has found it waiting.
     ticks: u8,
     /// Gaps that the writer has not committed.
     pub(crate) gaps_open: usize,

@@ -13,11 +13,11 @@ pub(crate) enum Fate {
     Open,
     /// Nothing, and nothing will come: the node went down.
     Doubt,
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// It was not done, and will not be.
+    /// The request was not carried out, and will not be.
     Refused,
-    /// It was not done, because another link is there.
+    /// The request was not carried out, because another link is there.
     Taken,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Ledger {
     pub(crate) changes_reported: Vec<Reported>,
     /// The claims of links that some node found to be over.
     pub(crate) expiries: Vec<u64>,
-    /// How often Redis has lost what it had acknowledged, by partition.
+    /// Number of times that Redis has lost what it had acknowledged, by partition.
     pub(crate) losses: [usize; PARTS],
     /// Counts what is written down.
     clock: usize,

@@ -85,7 +85,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// How many steps a schedule has, if somebody says so.
+/// Returns the number of steps of a schedule, if somebody has set it.
 fn steps() -> Option<usize> {
     setting("CAROM_SIM_STEPS").map(|steps| steps as usize)
 }

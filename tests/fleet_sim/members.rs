@@ -123,7 +123,7 @@ struct Order {
     link: State,
     /// The answer of Redis.
     answer: Option<Verdict>,
-    /// Whether the lease held when that was asked, and when that was.
+    /// True if the lease held when that was asked, and the time of the question.
     alone: bool,
     at: u64,
 }
@@ -181,7 +181,7 @@ pub(crate) struct World {
     server: u64,
     wall_clock: u64,
     away_until: u64,
-    /// How long Redis was away in outages that must not count.
+    /// Time for which Redis was away in outages that must not count.
     outages: u64,
     late: Vec<(usize, Option<(Index, State)>)>,
     nodes: Vec<Node>,
@@ -258,7 +258,7 @@ impl World {
         world
     }
 
-    /// How long a node takes for that time; without the tenth, so much longer that nothing is left of it.
+    /// Returns how long a node takes for that time; without the tenth, so much longer that nothing is left of it.
     fn patience(&self) -> Duration {
         Duration::from_millis(if self.guard == Some(Guard::Tenth) { AFTER / 9 * 10 } else { AFTER })
     }

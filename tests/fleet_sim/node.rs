@@ -48,7 +48,7 @@ pub(crate) struct Node {
     pub(crate) values: VecDeque<u64>,
     /// True if it is cut off from Redis.
     pub(crate) cut: bool,
-    /// How far its clock is off.
+    /// The error of its clock.
     pub(crate) clock: i64,
     /// The newest states that it has read and could not decode.
     pub(crate) places: Places,
@@ -59,7 +59,7 @@ pub(crate) struct Node {
 /// The point of a commit at which the node goes down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cut {
-    /// It does not.
+    /// The node does not go down.
     Not,
     /// After the batch is written, before it is synced.
     Written,

@@ -138,7 +138,7 @@ pub(crate) struct Redis {
     pub(crate) counter: CodeCounter,
     counter_replica: CodeCounter,
     counter_dump: CodeCounter,
-    /// Which server answers for the counter, in the order in which they took over.
+    /// The server that answers for the counter. Servers are numbered in the order in which they took over.
     server: u32,
     nonce: u64,
     guard: Option<Guard>,
@@ -280,7 +280,7 @@ impl Redis {
         }
     }
 
-    /// How many commands the replica is behind.
+    /// Number of commands by which the replica is behind.
     pub(crate) fn lag(&self, part: usize) -> usize {
         self.shards[part].lag.len()
     }

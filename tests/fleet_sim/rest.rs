@@ -13,8 +13,8 @@ const ROUNDS_MAX: usize = 400;
 /// Rounds in which each part of a node may be slow, so that not all go on in step.
 const LAZY_ROUNDS: usize = 40;
 
-/// How often time passes without anything to do before it counts as rest: what waits in vain for an echo, or at the end
-/// of a comparison, is tried again after two.
+/// Number of ticks without anything to do that count as rest: what waits in vain for an echo, or at the end of a
+/// comparison, is tried again after two.
 const TICKS: usize = 4;
 
 impl World {

@@ -20,9 +20,9 @@ pub(crate) struct Disk {
     pub(crate) outbox: Vec<Delivery>,
     /// The places in the streams.
     pub(crate) positions: [Option<StreamPosition>; PARTS],
-    /// Which partitions must be compared.
+    /// The partitions that must be compared.
     pub(crate) compare: [bool; PARTS],
-    /// Which partitions must be compared after an upgrade.
+    /// The partitions that must be compared after an upgrade.
     pub(crate) compare_later: [bool; PARTS],
     /// Counter values up to here were leased by this node.
     pub(crate) mark: u64,
@@ -128,7 +128,7 @@ impl Store {
         }
     }
 
-    /// How many batches a power loss may take.
+    /// Number of batches that a power loss may take.
     pub(crate) fn unsynced(&self) -> usize {
         self.unsynced.len()
     }

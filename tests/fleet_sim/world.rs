@@ -26,7 +26,7 @@ use crate::vouching::Vouchers;
 pub(crate) enum Heard {
     /// Redis has answered.
     Answer(Answer),
-    /// It has not.
+    /// Redis has not answered.
     Nothing {
         /// True if it may have been asked.
         asked: bool,

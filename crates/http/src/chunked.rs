@@ -4,7 +4,7 @@
 use super::head::Rejection;
 use carom_limits::HEAD_LEN_MAX;
 
-/// Most digits of a chunk's size that are accepted: 16^8 is far above any body that is.
+/// Most digits of a chunk's size that are accepted: 16^8 bytes exceed every limit on bodies.
 const SIZE_DIGITS_MAX: u8 = 8;
 
 /// The state between two bytes of a chunked body.

@@ -167,7 +167,7 @@ impl Connection {
         self.last = true;
     }
 
-    /// True if it accepts no further request. Bytes that still come are ignored and are no fault.
+    /// True if the machine accepts no further request. Bytes that still come are ignored without an error.
     pub fn is_ended(&self) -> bool {
         matches!(self.mode, Mode::Ended { .. })
     }

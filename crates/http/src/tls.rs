@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// True if it has bytes of its own to send: handshake messages, tickets or an alert.
+    /// True if the session has bytes of its own to send: handshake messages, tickets or an alert.
     pub fn has_to_say(&self) -> bool {
         self.connection.wants_write()
     }

@@ -233,7 +233,7 @@ pub struct DueEvent {
 /// The existing links that may answer a create.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reuse {
-    /// None: the create makes a new link.
+    /// No link: the create makes a new one.
     Never,
     /// An equivalent link that was used within the reuse window. Requires a window in the settings and an issued code.
     Recent,

@@ -64,7 +64,7 @@ pub fn any_domain() -> impl Strategy<Value = Option<DomainName>> {
         .prop_map(|text| text.map(|text| DomainName::parse(&text).expect("a valid domain name")))
 }
 
-/// One rule with one condition without a key.
+/// Returns one rule with one condition without a key.
 ///
 /// # Panics
 ///

@@ -59,7 +59,7 @@ pub struct StackConfig {
 /// Rules that a test switches off, to see that it notices; only with the feature `faults`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetFaults {
-    /// Nothing is sent again.
+    /// No frame is sent again.
     pub never_retransmits: bool,
     /// Old bytes are delivered again.
     pub keeps_duplicates: bool,

@@ -1,15 +1,15 @@
 //! A user-space TCP/IP stack for one receive queue, without I/O: frames and time in, frames and events out.
 //!
-//! It is the datapath of carom that passes the kernel's TCP by. It is made for a server of short answers: passive open
-//! only, an answer carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
+//! carom uses the stack for kernel bypass. It suits a server of short answers: it opens no connections itself, an answer
+//! carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
 //!
-//! It knows no sockets, no rings of a NIC, no clock, no threads, and nothing of HTTP. ARP, NDP and ICMP stay with the
-//! kernel. A driver gives it each received frame ([`Stack::receive`]), sends answers ([`Stack::send`]), ends its turn
-//! ([`Stack::flush`]) and runs timers ([`Stack::poll`]); [`FramePool`] is the memory that it sends from.
+//! The crate knows no sockets, no rings of a NIC, no clock, no threads, and nothing of HTTP. ARP, NDP and ICMP stay with
+//! the kernel. A driver passes each received frame to the stack ([`Stack::receive`]), sends answers ([`Stack::send`]),
+//! ends its turn ([`Stack::flush`]) and runs timers ([`Stack::poll`]). The stack sends from the memory of a [`FramePool`].
 //!
 //! Reading order: `pool.rs` (the two owners of a frame), `events.rs`, `stack.rs` (from a frame to its connection),
 //! `stack/handshake.rs`, `connection.rs` (states and variables), `connection/receive.rs`, `connection/acknowledge.rs`,
-//! `connection/transmit.rs`, `connection/timers.rs`. What is a rule of an RFC names its section.
+//! `connection/transmit.rs`, `connection/timers.rs`. A rule that comes from an RFC names the section.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,4 +1,4 @@
-//! Packets in packets: IPIP (RFC 2003, 4213) and GUE, as Katran, Unimog and IPVS send them to real servers.
+//! Tunnel headers of balancers: IPIP (RFC 2003, 4213) and GUE, as Katran, Unimog and IPVS send them to real servers.
 //!
 //! The answer goes straight to the client, with the inner destination as its source. One level is opened. The checksum
 //! of the outer UDP is left alone: the inner headers have checksums of their own.
@@ -12,7 +12,7 @@ const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const UDP: u8 = 17;
 
-/// The form in which a balancer wraps packets.
+/// The tunnel header that a balancer puts before packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Decapsulate {
     /// Packets come as clients sent them.
@@ -27,7 +27,7 @@ pub enum Decapsulate {
     },
 }
 
-/// Returns the packet that a client has sent, and whether it came wrapped.
+/// Returns the packet that a client has sent, and whether it came through a tunnel.
 pub(crate) fn open(
     packet: IpPacket<'_>,
     mode: Decapsulate,

@@ -1,10 +1,11 @@
 //! Network namespaces for the tests and benchmarks of kernel bypass. The server does not use this crate.
 //!
 //! A [`Namespace`] has interfaces, addresses and routes of its own. Two of them with a veth pair between are a client
-//! and a server on one machine. What such a pair looks like is up to its user: this crate makes no interfaces.
+//! and a server on one machine. The user of a namespace makes its interfaces.
 //!
 //! A process called the holder keeps a namespace alive. It ends with the [`Namespace`], and with this process however
-//! that ends, so nothing is left behind. Namespaces need `CAP_SYS_ADMIN`; [`obstacle`] tells why they cannot be had.
+//! that ends, so nothing is left behind. Namespaces need `CAP_SYS_ADMIN`; [`obstacle`] returns the reason if this process
+//! cannot make any.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -70,7 +71,7 @@ impl Namespace {
     /// If the function panics, or the kernel refuses.
     pub fn run<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
         let run = || {
-            self.enter().expect("who makes a namespace may enter it");
+            self.enter().expect("the process that made a namespace may enter it");
             function()
         };
         thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))

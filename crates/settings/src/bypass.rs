@@ -38,7 +38,7 @@ pub enum BypassMode {
 /// The tunnel header in front of the packets of a balancer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BypassTunnel {
-    /// None: packets come as clients sent them.
+    /// No tunnel: packets come as clients sent them.
     None,
     /// IP in IP.
     Ipip,

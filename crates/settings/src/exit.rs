@@ -26,7 +26,7 @@ pub enum Reason {
     OpenFiles = 13,
     /// A listen address is not available.
     Address = 14,
-    /// Another process holds the data directory.
+    /// The data directory is locked by another process.
     DataInUse = 15,
     /// The data directory cannot be created or written.
     DataNotWritable = 16,

@@ -12,7 +12,7 @@ pub enum StoreError {
     Failed(String),
     /// An earlier write or sync failed, so the state on disk is unknown. A restart reads it back.
     Halted,
-    /// Another process has opened the store. The operator must stop it.
+    /// The store is open in another process. The operator must stop it.
     InUse,
     /// The directory has the format of another version. The operator must run the program that wrote it.
     OtherFormat(String),

@@ -7,9 +7,9 @@ use crate::durations::{BOUNDS, Spread};
 /// The type of a family of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetricKind {
-    /// It only grows, until the process ends.
+    /// A value that only grows until the process ends.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
     /// Counts by upper bounds.
     Histogram,

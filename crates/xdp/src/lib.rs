@@ -1,8 +1,8 @@
 //! The part of kernel bypass that touches Linux: the XDP program and its loader, AF_XDP sockets, next hops, facts of
 //! interfaces, and the checks that say why bypass can or cannot be had.
 //!
-//! It gives its caller frames as bytes, and takes frames as bytes. It must not know TCP, beyond what the XDP program
-//! matches, nor HTTP, nor how cores work. It reads no clock: time is passed in.
+//! The crate gives its caller frames as bytes, and takes frames as bytes. It must not know HTTP, how cores work, or TCP
+//! beyond what the XDP program matches. It reads no clock: time is passed in.
 //!
 //! Read in this order: the comment at the top of `bpf/bypass.c`; [`program`], its loader; the states of a frame at the
 //! top of [`socket`]; [`next_hops`]. `docs/src/internals/xdp.md` follows a frame through all of it.

@@ -117,7 +117,7 @@ impl ServiceHandle {
         self.recorders.borrow().access.as_ref().is_some_and(|access| access.wants_addresses)
     }
 
-    /// Logs a picked request that was answered now, `took` after its beginning.
+    /// Logs a request of the sample that was answered now, `took` after its beginning.
     pub fn log_request(&self, request: Request<'_>, status: u16, took: Duration) {
         let entry = AccessEntry { request, outcome: outcome(status, took) };
         let is_sent = |access: &mut AccessSender| access.send(&entry);

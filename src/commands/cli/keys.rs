@@ -65,7 +65,7 @@ pub enum AppCommand {
         /// ID of the key, as shown by `carom app list` [default: the only key]
         #[arg(long, value_name = "ID")]
         key: Option<String>,
-        /// How long the old key stays valid, such as 0, 30m, 24h or 7d
+        /// Time for which the old key stays valid, such as 0, 30m, 24h or 7d
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = grace)]
         grace: Duration,
         /// The data directory.

@@ -34,7 +34,7 @@ const RECORD_BYTES_MIN: u64 = 16;
 pub(crate) enum Unusable {
     /// The operating system cannot read it.
     Io(io::Error),
-    /// Another version of the program wrote it.
+    /// The file was written by another version of the program.
     OtherVersion(u32),
     /// A checksum or a number is wrong.
     Damaged(String),

@@ -35,7 +35,7 @@ pub struct FleetSetup {
     pub accept_without_redis: bool,
     /// Time of silence after which another node takes over the counter values of a node.
     pub reclaim_after: Duration,
-    /// How long after its last use an equivalent link still answers a create; `None` turns that off.
+    /// Time after its last use for which an equivalent link still answers a create; `None` turns that off.
     pub dedupe: Option<Duration>,
     /// The fingerprint of the code secret.
     pub fingerprint: String,

@@ -25,14 +25,14 @@ const ORPHANS: &str = "*";
 /// The word behind the name of a deletion whose pass is over.
 const KEPT: &str = "kept";
 
-/// How far the visits of a deletion have left the disk.
+/// The progress of a deletion: whether its visits have left the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
-    /// They wait for a pass.
+    /// The visits wait for a pass.
     Pending,
     /// A pass is removing them.
     Passing,
-    /// They are gone. Visits that arrive later are left out.
+    /// The visits are gone. Visits that arrive later are left out.
     Kept,
 }
 

@@ -12,7 +12,7 @@ use carom_store::links::Batch;
 /// an hour that is over here, and one fold takes many of them.
 const HOUR_FOLD_MS: u64 = 60_000;
 
-/// When folds of the counts of a fleet begin.
+/// The state that decides when folds of the counts of a fleet begin.
 #[derive(Debug, Default)]
 pub(super) struct FleetFolds {
     begun_ms: u64,

@@ -10,7 +10,7 @@ use crate::support::node::{Node, Setup, sum};
 
 const TARGET: &str = "https://example.org/target";
 
-/// How many guesses; a campaign asks for more.
+/// Number of guesses; a campaign asks for more.
 fn guesses() -> u64 {
     std::env::var("CAROM_GUESSES").ok().and_then(|number| number.parse().ok()).unwrap_or(60_000)
 }

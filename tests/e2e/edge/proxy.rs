@@ -34,7 +34,7 @@ fn behind(node: &Node, header: &[u8]) -> Wire {
     wire
 }
 
-/// How often a client is told 404 in a burst of misses before it is told 429.
+/// Counts the 404s that a client gets in a burst of misses before it gets 429.
 fn misses(wire: &mut Wire) -> usize {
     (0..100).take_while(|number| wire.get(&format!("/none-{number}")).status == 404).count()
 }

@@ -41,7 +41,7 @@ fn create(nodes: &[Node], seen: &mut HashSet<String>) {
     }
 }
 
-/// How often a process has noticed that the counter was set back, and said so.
+/// Counts how often a process has noticed that the counter was set back, and said so.
 fn regressions(log: &str) -> usize {
     log.lines().filter(|line| line.contains("counter_regressed")).count()
 }

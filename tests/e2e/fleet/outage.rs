@@ -14,7 +14,7 @@ use crate::support::node::{Node, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::{Server, Setup};
 
-/// How long each kind of outage lasts; `make soak` takes a minute.
+/// Duration of each kind of outage; `make soak` takes a minute.
 fn outage_time() -> Duration {
     let seconds = std::env::var("CAROM_OUTAGE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(3))

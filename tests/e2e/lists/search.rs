@@ -190,7 +190,7 @@ fn background_threads_avoid_core_cpus() {
     }
 }
 
-/// How many CPUs a list such as `0-2,5` has.
+/// Counts the CPUs of a list such as `0-2,5`.
 fn cpu_count(list: &str) -> usize {
     let run = |run: &str| {
         let (first, last) = run.split_once('-').unwrap_or((run, run));

@@ -24,7 +24,7 @@ fn lines(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-/// Those with that path.
+/// Returns the lines with that path.
 fn of<'l>(lines: &'l [Value], path: &str) -> Vec<&'l Value> {
     lines.iter().filter(|line| line["path"] == path).collect()
 }

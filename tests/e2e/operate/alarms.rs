@@ -24,7 +24,7 @@ fn let_no_file_grow(node: &Node) {
     assert!(limited.success());
 }
 
-/// These alarms are no surprise.
+/// Notes that these alarms are no surprise.
 fn expecting(setup: Setup, alarms: &[&str]) -> Setup {
     alarms.iter().fold(setup, |setup, alarm| setup.expect(&format!("alarm=\"{alarm}\"")))
 }

@@ -79,7 +79,7 @@ fn link_is_created_without_tls() {
     node.terminate();
 }
 
-/// How many lines each part of the short URL takes: the host, and the code.
+/// A script that counts the lines that each part of the short URL takes: the host, and the code.
 const LINES: &str = "[...document.querySelector('#short-url').childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => {
     const range = document.createRange();
     range.selectNode(node);

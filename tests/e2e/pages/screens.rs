@@ -21,7 +21,7 @@ const SIZES: [(&str, (u32, u32)); 2] = [("wide", (1280, 860)), ("phone", (390, 8
 /// Pixels that the whole overview takes on a screen.
 const NOW_HEIGHT: u32 = 1_180;
 
-/// How long plots are left to fill where pictures are kept.
+/// Time for which plots fill where pictures are kept.
 const FILLING: Duration = Duration::from_secs(45);
 
 /// Pages of the console, by the names of their pictures.

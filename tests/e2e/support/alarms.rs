@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::http::Wire;
 use crate::support::node::{Node, wait_until};
 
-/// Which alarms are on.
+/// Returns the alarms that are on.
 pub(crate) fn alarms(status: &Value) -> Vec<&str> {
     let all = status["alarms"].as_array().expect("a list of alarms").iter();
     all.filter(|alarm| alarm["cleared"].is_null()).map(|alarm| alarm["name"].as_str().expect("a name")).collect()

@@ -26,7 +26,7 @@ pub(crate) const CONTROL: &str = "\u{e009}";
 pub(crate) const DOWN: &str = "\u{e015}";
 pub(crate) const ESCAPE: &str = "\u{e00c}";
 
-/// How wide a phone is, and a screen.
+/// Widths of a phone and of a screen.
 pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 

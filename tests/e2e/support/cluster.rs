@@ -8,7 +8,7 @@ use crate::support::redis::{Reply, Server, Setup, value_of};
 /// A manual failover gives up by itself after five seconds; then it is asked for once more.
 const FAILOVER_AGAIN: Duration = Duration::from_secs(6);
 
-/// How long a server counts the votes of an election: twice the node timeout, and at least this.
+/// Time for which a server counts the votes of an election: twice the node timeout, and at least this.
 const VOTES_HOLD: Duration = Duration::from_millis(2_200);
 
 /// A node of a cluster as another one sees it: a line of `CLUSTER NODES`.
@@ -107,7 +107,7 @@ impl Cluster {
         self.servers[index].command(command)
     }
 
-    /// Which server is now the master for a key. Waits for a failover that is needed first.
+    /// Returns the server that is now the master for a key. Waits for a failover that is needed first.
     pub(crate) fn master_of(&self, key: &str) -> usize {
         let slot = wait_for("a server that answers", || {
             let server = self.servers.iter().find(|server| server.is_up())?;
@@ -121,7 +121,7 @@ impl Cluster {
         })
     }
 
-    /// Which server that is up is now a replica of that one. Waits until there is one.
+    /// Returns a server that is up and now a replica of that one. Waits until there is one.
     pub(crate) fn replica_of(&self, master: usize) -> usize {
         wait_for("a replica", || {
             let id = myself(&self.servers[master])?.id;

@@ -30,7 +30,7 @@ impl Fleet {
         Fleet { _folder: folder, setups }
     }
 
-    /// How to start one of them.
+    /// Returns the setup of one of them.
     pub(crate) fn setup(&self, number: usize) -> Setup {
         self.setups[number].clone()
     }

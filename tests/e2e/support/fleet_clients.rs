@@ -23,7 +23,7 @@ pub(crate) struct Made {
 pub(crate) struct Seen {
     /// Links that were acknowledged.
     pub(crate) made: Vec<Made>,
-    /// How long each of them took.
+    /// The time that each of them took.
     pub(crate) times: Vec<Duration>,
     /// When each of them began, and the node that was asked.
     pub(crate) asked: Vec<(Instant, SocketAddr)>,

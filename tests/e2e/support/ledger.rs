@@ -95,12 +95,12 @@ impl Ledger {
         })
     }
 
-    /// How many changes were acknowledged.
+    /// Returns the number of changes that were acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.clients.iter().map(|client| client.acknowledged).sum()
     }
 
-    /// How many codes were given out.
+    /// Returns the number of codes that were given out.
     pub(crate) fn issued(&self) -> usize {
         self.clients.iter().map(|client| client.issued.len()).sum()
     }

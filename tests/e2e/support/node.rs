@@ -83,7 +83,7 @@ pub(crate) fn free_address() -> SocketAddr {
     })
 }
 
-/// How to start a node. Each start of one setup uses the same data directory.
+/// The setup of a node. Each start of one setup uses the same data directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     data_dir: PathBuf,

@@ -366,14 +366,14 @@ mod tests {
         Client::open(proxy.address(), PATIENCE).expect("the proxy accepts")
     }
 
-    /// How long a PING takes.
+    /// Returns the time that a PING takes.
     fn ping(client: &mut Client) -> Duration {
         let start = Instant::now();
         assert_eq!(client.ask(&["PING"]).unwrap(), "PONG");
         start.elapsed()
     }
 
-    /// How a PING fails.
+    /// Returns the error with which a PING fails.
     fn failure(client: &mut Client) -> ErrorKind {
         client.ask(&["PING"]).expect_err("there is no reply").kind()
     }

@@ -25,7 +25,7 @@ const START_WITHIN: Duration = Duration::from_secs(120);
 /// Interval between two checks of a condition.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// How many starts may fail because the name of the last run is not free yet.
+/// Number of starts that may fail because the name of the last run is not free yet.
 const STARTS_MAX: usize = 5;
 
 /// Waits until a condition holds, as long as a server may take to start.

@@ -25,10 +25,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// time.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
-/// How many pairs of ports are tried when others are quicker to take them.
+/// Number of pairs of ports that are tried when others are quicker to take them.
 const PORT_TRIES: usize = 20;
 
-/// How to start a server.
+/// The setup of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
     append_only: bool,
@@ -44,7 +44,7 @@ impl Setup {
         Setup::default()
     }
 
-    /// Whether each write goes to a log on disk, the AOF, from which it comes back after a kill.
+    /// Has each write go to a log on disk, the AOF, from which it comes back after a kill.
     pub(crate) fn append_only(mut self, append_only: bool) -> Setup {
         self.append_only = append_only;
         self
@@ -150,7 +150,7 @@ impl Server {
         format!("redis://{}/", self.address())
     }
 
-    /// Whether it has been started and neither ended nor paused.
+    /// True if the server has been started and neither ended nor paused.
     pub(crate) fn is_up(&self) -> bool {
         let process = self.process.lock().unwrap();
         process.child.is_some() && !process.paused
@@ -314,7 +314,7 @@ impl Server {
         is_ready
     }
 
-    /// Whether that process, and not another one that took the port, has loaded its data and answers.
+    /// True if that process, and not another one that took the port, has loaded its data and answers.
     fn answers(&self, id: u32) -> bool {
         let look = || -> Result<bool> {
             let mut client = Client::open(self.address(), LOOK_WITHIN)?;

@@ -108,7 +108,7 @@ impl Client {
         })
     }
 
-    /// Whether nothing comes for so long. What does come is still there for [`Client::read`]; an end is something, too.
+    /// True if nothing comes for so long. What does come is still there for [`Client::read`]; an end is something, too.
     pub(crate) fn is_silent(&mut self, within: Duration) -> Result<bool> {
         let usual = self.stream.get_ref().read_timeout()?;
         self.stream.get_ref().set_read_timeout(Some(within))?;

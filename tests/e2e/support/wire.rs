@@ -149,7 +149,7 @@ pub(crate) fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// How badly a wire treats frames: chances in a thousand.
+/// The faults of a wire: chances in a thousand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Badness {
     pub(crate) loss: usize,

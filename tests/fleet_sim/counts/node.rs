@@ -456,7 +456,7 @@ impl Node {
         process.tallies.remove(&slot);
     }
 
-    /// How often each visit counts on this node.
+    /// Returns how often each visit counts on this node.
     pub(crate) fn totals(&self, guard: Option<Guard>) -> BTreeMap<u16, u32> {
         let Some(process) = &self.process else { return BTreeMap::new() };
         let table = process.counts.table();

@@ -67,7 +67,7 @@ pub(crate) enum Command {
 /// The answer to a command.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// It is done.
+    /// The command was carried out.
     Done,
     /// The stream has this entry already.
     Refused,
@@ -158,7 +158,7 @@ impl Redis {
         &self.space().wanted
     }
 
-    /// How many chunks there is room for.
+    /// Returns the number of chunks that there is room for.
     pub(crate) fn room(&self, request: &str) -> usize {
         CHUNKS_HELD.saturating_sub(self.space().chunks.get(request).map_or(0, VecDeque::len))
     }

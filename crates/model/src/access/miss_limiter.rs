@@ -75,13 +75,14 @@ struct Slot {
 /// A rate that is kept for each address, in microseconds.
 #[derive(Debug)]
 struct Limiter {
-    /// Nothing where there is no limit.
+    /// The rate; `None` without a limit.
     rate: Option<Gcra>,
     slots: Box<[[Slot; WAYS]]>,
 }
 
 impl Limiter {
-    /// One that admits an event each `step` microseconds, and `burst` of them at once; a step of 0: any number.
+    /// Returns a limiter that admits an event each `step` microseconds, and `burst` of them at once; a step of 0 admits
+    /// any number.
     fn new(step: u64, burst: u64) -> Limiter {
         let rate = (step > 0).then(|| Gcra::new(step, step * burst));
         let sets = if rate.is_some() { SETS } else { 0 };

@@ -12,7 +12,7 @@ pub struct Gcra {
 }
 
 impl Gcra {
-    /// One event in each `interval`, and as many at once as fit into `burst`.
+    /// Returns a limit of one event in each `interval`, and as many at once as fit into `burst`.
     ///
     /// # Panics
     /// If not even one fits.

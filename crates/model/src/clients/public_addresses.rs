@@ -1,4 +1,4 @@
-//! Which addresses are on the public Internet.
+//! Tests of addresses for being on the public Internet.
 //!
 //! A request that carom sends to an address of somebody's choosing must not reach this machine or the network around
 //! it. Everything that is not plainly public counts as private, also inside the forms of IPv6 that carry an IPv4

@@ -46,7 +46,7 @@ impl StreamPosition {
 /// The result of reading from a position on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// These entries are new, and this is the position after them.
+    /// New entries, and the position after them.
     Next(Vec<StreamEntry>, StreamPosition),
     /// No entry is new.
     Quiet,

@@ -26,7 +26,7 @@ pub struct Statement {
     pub heard: u64,
 }
 
-/// Another node, as far as it is known here.
+/// The knowledge about another node.
 #[derive(Clone, Copy, Debug)]
 struct Voucher {
     /// The last heartbeat, and the time since which it is the last one.

@@ -53,11 +53,11 @@ pub struct LoggedPiece<'p> {
 /// The decision on a batch of another origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// It counts here already, or is of this node.
+    /// The batch counts here already, or is of this node.
     Known,
     /// Batches before it are missing.
     Gap,
-    /// It is the next one of its origin.
+    /// The batch is the next one of its origin.
     Next,
 }
 
@@ -73,7 +73,7 @@ pub enum OriginCounts {
     },
     /// The wanted batches are in a log: a fold comes first.
     Logged,
-    /// Nothing that is wanted.
+    /// This node has none of the wanted batches.
     Nothing,
 }
 

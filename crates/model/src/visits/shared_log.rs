@@ -213,7 +213,7 @@ impl LogNote {
     }
 }
 
-/// How far a log has the blocks of an origin.
+/// The position up to which a log has the blocks of an origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OriginPosition {
     /// The number of the last block.

@@ -106,7 +106,7 @@ impl Connection {
         Verdict::Continues
     }
 
-    /// Nothing is in flight, and something waits: for a window, for a frame, or for the driver.
+    /// Handles a timer while no byte is in flight and something waits: for a window, for a frame, or for the driver.
     fn persist<P: FramePool, E: Events>(
         &mut self,
         context: &mut Context<'_, P>,

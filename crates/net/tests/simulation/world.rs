@@ -32,9 +32,9 @@ pub(crate) struct Report {
     pub(crate) connections: u64,
     /// Connections that have ended early without a plan for it, for any reason.
     pub(crate) failed: u64,
-    /// Those among them whose client had nothing to say ([`Progress::Unheard`]).
+    /// Clients among them that had nothing to say ([`Progress::Unheard`]).
     pub(crate) unheard: u64,
-    /// Those among them whose client has not sent its FIN again ([`Progress::FinForgotten`]).
+    /// Clients among them that have not sent their FIN again ([`Progress::FinForgotten`]).
     pub(crate) fin_forgotten: u64,
     /// Connections whose plan has a reset.
     pub(crate) reset: u64,

@@ -34,11 +34,11 @@ pub(crate) fn log_format(written: &Written) -> Result<LogFormat, InvalidValue> {
 pub enum LogLevel {
     /// Failures only.
     Error,
-    /// Also events that may need an operator.
+    /// Errors, and events that may need an operator.
     Warn,
-    /// Also ordinary events, a few lines an hour.
+    /// Warnings as well, and ordinary events: a few lines an hour.
     Info,
-    /// Also details of events.
+    /// Ordinary events as well, and their details.
     Debug,
     /// All messages.
     Trace,

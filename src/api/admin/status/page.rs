@@ -41,10 +41,10 @@ struct StatusPage<'a> {
     plots: Vec<Plot>,
     cores: Vec<Vec<String>>,
     storage: Vec<Card>,
-    /// Nothing without a fleet.
+    /// Empty without a fleet.
     fleet: Option<Fleet>,
     limits: Vec<Card>,
-    /// Nothing where no TLS is spoken.
+    /// Empty without TLS.
     certificates: Option<Vec<[String; 3]>>,
 }
 

@@ -1,4 +1,4 @@
-//! How far the follower has come with its long pieces of work.
+//! The progress of the follower with its long pieces of work.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

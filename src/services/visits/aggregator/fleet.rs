@@ -23,13 +23,13 @@ use carom_telemetry::alarms::Alarm;
 /// The outcome of applying a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::services::visits) enum Application {
-    /// It counts, or did before.
+    /// The batch counts, or did before.
     Done,
     /// Batches before it are missing.
     Gap,
-    /// It cannot be read.
+    /// The batch cannot be read.
     Malformed,
-    /// The disk or the memory has no room for it now.
+    /// The disk or the memory has no room for the batch now.
     Later,
 }
 
