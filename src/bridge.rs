@@ -371,7 +371,7 @@ impl LinkChange {
 /// The time for which a code stays missing after a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absence {
-    /// The look-up does not tell. Another place is asked.
+    /// The look-up cannot tell. Another service is asked.
     Unknown,
     /// The fleet had no link a moment ago, and may have one now.
     Recent,

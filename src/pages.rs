@@ -86,7 +86,7 @@ impl std::error::Error for PagesError {}
 
 /// A rendered notice.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drawn {
+pub struct RenderedNotice {
     /// HTML page for browsers.
     pub html: String,
     /// One line of text for all other clients.
@@ -183,7 +183,7 @@ pub struct Pages {
     brand: Brand,
     style: String,
     icon: String,
-    notices: Vec<Drawn>,
+    notices: Vec<RenderedNotice>,
 }
 
 impl fmt::Debug for Pages {
@@ -210,7 +210,7 @@ impl Pages {
         let style = format!("{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
         let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
         let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
-        pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
+        pages.notices = Notice::ALL.iter().map(|notice| pages.render_notice(*notice)).collect::<Result<_, _>>()?;
         // A broken template fails at the start rather than for the first visitor.
         pages.try_draw("home.html", &Home::default())?;
         pages.try_draw("result.html", &CreatedPage::default())?;
@@ -226,7 +226,7 @@ impl Pages {
     }
 
     /// Returns the notice for a link that does not redirect.
-    pub fn notice(&self, notice: Notice) -> &Drawn {
+    pub fn notice(&self, notice: Notice) -> &RenderedNotice {
         &self.notices[notice as usize]
     }
 
@@ -294,12 +294,12 @@ impl Pages {
         template.render(Serde(values)).map_err(|error| wrong(&error))
     }
 
-    fn draw_notice(&self, notice: Notice) -> Result<Drawn, PagesError> {
+    fn render_notice(&self, notice: Notice) -> Result<RenderedNotice, PagesError> {
         let (heading, text) = (notice.heading(), notice.text());
         let has_own = self.engine.get_template(notice.template()).is_ok();
         let name = if has_own { notice.template() } else { "notice.html" };
         let html = self.try_draw(name, &context! { number => notice.number(), heading, text })?;
-        Ok(Drawn { html, text: format!("{heading}. {text}\n") })
+        Ok(RenderedNotice { html, text: format!("{heading}. {text}\n") })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fleet;
 use super::supervisor::thread_exit;
 use crate::bridge::Mailboxes;
-use crate::services::host_lists::source::{HostListSource, Named};
+use crate::services::host_lists::source::{HostListSource, SourceName};
 use crate::services::host_lists::{self, HostList, HostListSetup, ListKind};
 use carom_settings::exit::Exit;
 use carom_settings::{HostListSettings, ListSource, Settings};
@@ -39,20 +39,20 @@ fn open(
     settings: &Settings,
     list: &HostListSettings,
     source: &ListSource,
-) -> Result<(HostListSource, Named), Exit> {
+) -> Result<(HostListSource, SourceName), Exit> {
     let shown = source.to_string();
     Ok(match source {
-        ListSource::File(path) => (HostListSource::File(path.clone()), Named::new(shown.clone(), &shown)),
+        ListSource::File(path) => (HostListSource::File(path.clone()), SourceName::new(shown.clone(), &shown)),
         ListSource::Http(url) => {
             // The query string may have a secret.
             let place = url.split_once('?').map_or(&**url, |(place, _)| place);
             let access_key = list.access_key.as_ref().map(|key| &*key.0);
-            (HostListSource::http(url, access_key), Named::new(place.to_owned(), url))
+            (HostListSource::http(url, access_key), SourceName::new(place.to_owned(), url))
         }
         ListSource::Redis => {
             let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");
             let key = if kind == ListKind::Allow { "allow" } else { "block" };
-            (HostListSource::Redis(Box::new(redis), key), Named::new(shown, &whole))
+            (HostListSource::Redis(Box::new(redis), key), SourceName::new(shown, &whole))
         }
     })
 }

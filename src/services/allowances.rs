@@ -135,11 +135,11 @@ impl Allowances {
                 // While the disk is full the shares stay in memory: they cannot be stored, so dropping them would lose
                 // visits.
                 if !self.setup.stats.writes_refused.load(Ordering::Acquire) {
-                    self.put_away(|limited| limited.used.elapsed() >= IDLE);
+                    self.park(|limited| limited.used.elapsed() >= IDLE);
                 }
             }
         }
-        self.put_away(|_| true);
+        self.park(|_| true);
     }
 
     fn take_turn(&mut self, orders: impl Iterator<Item = AllowanceOrder>) {
@@ -393,7 +393,7 @@ impl Allowances {
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any
     /// of them.
-    fn put_away(&mut self, which: impl Fn(&Limited) -> bool) {
+    fn park(&mut self, which: impl Fn(&Limited) -> bool) {
         let codes: Vec<Code> =
             self.limited.iter().filter(|(_, limited)| which(limited)).map(|(code, _)| *code).collect();
         self.put_away_these(codes.iter());

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use self::notifications::PollState;
 use self::schedule::Schedule;
-use self::source::{HostListSource, Named};
+use self::source::{HostListSource, SourceName};
 use crate::bridge::{Mailboxes, ToCore};
 use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
@@ -103,7 +103,7 @@ pub struct HostListSetup {
     /// The static part.
     pub hosts: Vec<HostPattern>,
     /// The source of the dynamic part; `None` if the list is static.
-    pub source: Option<(HostListSource, Named)>,
+    pub source: Option<(HostListSource, SourceName)>,
     /// The data directory, which has the cache.
     pub data_dir: PathBuf,
     /// The mailboxes of the cores and of the admin listener, which create links.
@@ -240,7 +240,7 @@ fn parse(text: Vec<u8>) -> Result<ValidList, String> {
 
 impl Reader {
     /// Loads the cached dynamic part, which is in use until the first read.
-    fn recall(&mut self, source: &Named) {
+    fn recall(&mut self, source: &SourceName) {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.valid = text.and_then(|text| parse(text).ok()),
             Err(error) => {
@@ -251,7 +251,7 @@ impl Reader {
 
     /// Reads the list. A malformed text may be half written, so it is read again a moment later. Returns true if the
     /// list is valid and saved.
-    fn renew(&mut self, source: &mut HostListSource, named: &Named) -> bool {
+    fn renew(&mut self, source: &mut HostListSource, named: &SourceName) -> bool {
         let mut result = self.classify(source.read());
         if matches!(result, ReadResult::Malformed(_)) && !self.is_malformed {
             std::thread::sleep(READ_AGAIN_AFTER);
@@ -271,7 +271,7 @@ impl Reader {
     }
 
     /// Handles the result of a read.
-    fn take(&mut self, result: ReadResult, source: &Named) {
+    fn take(&mut self, result: ReadResult, source: &SourceName) {
         self.is_malformed = matches!(result, ReadResult::Malformed(_));
         if !self.is_malformed {
             self.stats.alarms.clear(self.kind.alarms().malformed);
@@ -315,12 +315,12 @@ impl Reader {
         }
     }
 
-    fn accept(&mut self, source: &Named) {
+    fn accept(&mut self, source: &SourceName) {
         self.kind.stats(&self.stats).read_ms.set(unix_ms());
         self.keep_on_disk(source);
     }
 
-    fn report_wrong(&self, wrong: &[String], source: &Named) {
+    fn report_wrong(&self, wrong: &[String], source: &SourceName) {
         if wrong.is_empty() {
             return self.stats.alarms.clear(self.kind.alarms().entries);
         }
@@ -337,7 +337,7 @@ impl Reader {
     }
 
     /// Writes the last valid dynamic part to the cache, if it is not there yet.
-    fn keep_on_disk(&mut self, source: &Named) {
+    fn keep_on_disk(&mut self, source: &SourceName) {
         let Some(valid) = self.valid.as_ref().filter(|_| !self.is_kept) else { return };
         match cache::write(&self.data_dir, self.kind.file_name(), source, &valid.text) {
             Ok(()) => {
@@ -394,8 +394,8 @@ mod tests {
         }
     }
 
-    fn named(name: &str) -> Named {
-        Named::new(name.to_owned(), name)
+    fn named(name: &str) -> SourceName {
+        SourceName::new(name.to_owned(), name)
     }
 
     fn take(reader: &mut Reader, read: Result<&[u8], &str>) {

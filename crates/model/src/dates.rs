@@ -99,7 +99,8 @@ fn days_to(year: u64, month: u64, day: u64) -> u64 {
 /// The instant 0, 1970-01-01 00:00:00 UTC.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Formats a second since 1970 UTC with a strftime pattern. Instants after [`INSTANT_MS_MAX`] are written as that.
+/// Formats a second since 1970 UTC with a strftime pattern. Later instants are written as
+/// [`INSTANT_MS_MAX`].
 pub fn format_as(second: u64, form: &str) -> String {
     let second = second.min(INSTANT_MS_MAX / 1_000) as i64;
     // Without a zone, since the last day of 9999 is beyond the library's range of instants.
@@ -112,8 +113,8 @@ pub const fn whole_second(ms: u64) -> u64 {
     ms / 1_000 * 1_000
 }
 
-/// Formats an instant in UTC, with milliseconds only if they are not zero. Instants after [`INSTANT_MS_MAX`] are
-/// written as that; no client can have sent them.
+/// Formats an instant in UTC, with milliseconds only if they are not zero. Later instants are written as
+/// [`INSTANT_MS_MAX`]; no client can have sent them.
 pub fn format(ms: u64) -> String {
     let mut out = Vec::with_capacity(29);
     push(ms, &mut out);

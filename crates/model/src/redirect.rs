@@ -43,7 +43,7 @@ pub enum Lookup<T> {
     Ruled,
     /// The record of the link cannot be read.
     Damaged,
-    /// Memory has no entry, but the code may have a link. As a final result: nobody could say in time.
+    /// Memory has no entry, but the code may have a link. As a final result: no answer came in time.
     NotResident,
     /// Missing on this node, while the fleet gave no answer: another node may have created the link a moment ago.
     Unconfirmed,
@@ -286,7 +286,7 @@ pub fn decide<'a>(
             let visit = if is_head { VisitKind::None } else { VisitKind::Link };
             return Decision { response: Response::Redirect(destination), visit };
         }
-        // A guess is a guess, even while it is not known whether it hits.
+        // A request for a code that may not exist counts as a guess, too.
         Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if client.misses_too_often() => {
             return Decision::limited();
         }

@@ -44,7 +44,7 @@ impl Context {
             fields.insert("domain".to_owned(), domain.clone());
         }
         fields.insert("findIfExists".to_owned(), Value::Bool(true));
-        caller.make_of(&fields).await
+        caller.create_from_fields(&fields).await
     }
 
     /// Handles `POST /v4/expand`: returns the destination of a link.

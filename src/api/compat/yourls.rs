@@ -123,7 +123,7 @@ impl Context {
         if !title.is_empty() {
             fields.insert("title".to_owned(), json!(title));
         }
-        let CreatedLink { link, counts, quota } = match self.make_of(&fields).await {
+        let CreatedLink { link, counts, quota } = match self.create_from_fields(&fields).await {
             Err(problem) if problem.names("customSlug") || problem.is_slug_taken() => {
                 return Ok(keyword_taken(keyword));
             }

@@ -304,7 +304,7 @@ impl Bulk {
             if self.body.dry {
                 return Ok(match create.slug {
                     Some(Slug::Chosen(code)) => Read::Asked(self.context.new_link(create, code)),
-                    Some(Slug::Drawn(_)) | None => Read::Good,
+                    Some(Slug::Random(_)) | None => Read::Good,
                 });
             }
             if is_refused {

@@ -14,7 +14,7 @@ use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::{self, LinkLabels, Tags};
 use carom_model::link::patch::starts_after_expiry;
-use carom_model::link::private_code::DrawnSlug;
+use carom_model::link::private_code::RandomSlug;
 use carom_model::link::slugs::SlugRules;
 
 /// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
@@ -76,7 +76,7 @@ pub(in crate::api) enum Slug {
     /// The client chose it.
     Chosen(Code),
     /// The client chose its length or its prefix; the rest is random.
-    Drawn(DrawnSlug),
+    Random(RandomSlug),
 }
 
 /// A checked request to create a link.
@@ -200,8 +200,8 @@ impl SlugFields<'_> {
             (None, None) if prefix.is_empty() => Ok(None),
             (None, len) => {
                 let len = len.unwrap_or(CodeLength::DEFAULT.get());
-                let drawn = DrawnSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
-                Ok(Some(Slug::Drawn(drawn)))
+                let drawn = RandomSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
+                Ok(Some(Slug::Random(drawn)))
             }
         }
     }
@@ -363,8 +363,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slug_is_chosen_or_drawn() {
-        let drawn = |prefix: &str, len| Some(Slug::Drawn(DrawnSlug::new(prefix, len, SlugRules::default()).unwrap()));
+    fn a_slug_is_chosen_or_random() {
+        let drawn = |prefix: &str, len| Some(Slug::Random(RandomSlug::new(prefix, len, SlugRules::default()).unwrap()));
         for (fields, slug) in [
             (json!({}), None),
             (json!({"pathPrefix": "", "shortCodeLength": null}), None),
@@ -405,8 +405,8 @@ mod tests {
         let paths = Code::from_slug(b"docs/2026/start").unwrap();
         assert_eq!(read(json!({"customSlug": "/Docs/2026/Start/"})), Ok(Some(Slug::Chosen(paths))));
         assert_eq!(read(json!({"pathPrefix": "/docs/", "customSlug": "2026/start"})), Ok(Some(Slug::Chosen(paths))));
-        let drawn = DrawnSlug::new("docs/", 5, slugs).unwrap();
-        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Drawn(drawn))));
+        let drawn = RandomSlug::new("docs/", 5, slugs).unwrap();
+        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Random(drawn))));
         for (fields, wrong) in [
             (json!({"customSlug": "a//b"}), "customSlug"),
             (json!({"customSlug": "a/../b"}), "customSlug"),

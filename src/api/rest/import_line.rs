@@ -85,7 +85,7 @@ pub(super) fn read(mut fields: Map<String, Value>, bounds: &Bounds<'_>, now_ms: 
 fn chosen(create: Create) -> Option<(Create, Code)> {
     match create.slug {
         Some(Slug::Chosen(code)) => Some((create, code)),
-        Some(Slug::Drawn(_)) | None => None,
+        Some(Slug::Random(_)) | None => None,
     }
 }
 

@@ -27,7 +27,7 @@ use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreat
 use carom_model::access::usage::Quota;
 use carom_model::dates::{INSTANT_MS_MAX, whole_second};
 use carom_model::domains::DomainName;
-use carom_model::link::private_code::{self, DrawnSlug};
+use carom_model::link::private_code::{self, RandomSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::replication::formats;
 use carom_model::visits::tally::VisitCounts;
@@ -68,8 +68,8 @@ pub(in crate::api) struct CreatedLink {
 pub(in crate::api) struct NewLink {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
-    /// Draws another slug if the code is taken; `None` if the client chose the slug, or the code was issued.
-    pub(in crate::api) drawn: Option<DrawnSlug>,
+    /// The form of another slug, if the code is taken; `None` if the client chose the slug, or the code was issued.
+    pub(in crate::api) random: Option<RandomSlug>,
     /// Marks the idempotency key as in use until dropped; `None` without a key.
     pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
@@ -156,7 +156,7 @@ impl Context {
     }
 
     /// Creates a link from fields of the REST API, or finds one like it.
-    pub(in crate::api) async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
+    pub(in crate::api) async fn create_from_fields(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
         let create = self.bounded(|bounds| Create::read(fields, bounds));
         self.create_link(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
@@ -205,8 +205,8 @@ impl Context {
                 CreateAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 CreateAnswer::Taken => {}
             }
-            let code = match (new.link.origin, &new.drawn) {
-                (Origin::Custom, Some(drawn)) => Context::drawn_code(drawn)?,
+            let code = match (new.link.origin, &new.random) {
+                (Origin::Custom, Some(random)) => Context::random_code(random)?,
                 // The link that was found may have been deleted meanwhile.
                 (Origin::Custom, None) if new.reuse == Reuse::OfSlug => new.link.code,
                 (Origin::Custom, None) => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
@@ -238,7 +238,7 @@ impl Context {
     pub(in crate::api) fn code_of(&self, slug: &Slug) -> Result<Code, Problem> {
         let code = match slug {
             Slug::Chosen(code) => *code,
-            Slug::Drawn(drawn) => Context::drawn_code(drawn)?,
+            Slug::Random(random) => Context::random_code(random)?,
         };
         if code.has_slashes() && !self.fleet_reads(formats::SLASHES) {
             let detail =
@@ -254,8 +254,8 @@ impl Context {
         context.fleet_view.is_none() || context.node.fleet.format.get() >= u64::from(format)
     }
 
-    fn drawn_code(drawn: &DrawnSlug) -> Result<Code, Problem> {
-        drawn.draw().map_err(|_| no_random_bytes())
+    fn random_code(random: &RandomSlug) -> Result<Code, Problem> {
+        random.generate().map_err(|_| no_random_bytes())
     }
 
     async fn insert(&self, NewLink { link, reuse, pending, .. }: &NewLink) -> CreateAnswer {
@@ -379,8 +379,8 @@ impl Context {
     /// Returns the link that a request asks for, under that code, with the rule for reuse.
     pub(in crate::api) fn new_link(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
-        let drawn = match &create.slug {
-            Some(Slug::Drawn(drawn)) => Some(drawn.clone()),
+        let random = match &create.slug {
+            Some(Slug::Random(random)) => Some(random.clone()),
             Some(Slug::Chosen(_)) | None => None,
         };
         let reuse = match create.slug {
@@ -392,7 +392,7 @@ impl Context {
             None => Reuse::Recent,
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
-        NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, drawn, pending: None }
+        NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, random, pending: None }
     }
 
     /// Builds the record of a requested link with that code.

@@ -33,7 +33,7 @@ impl Context {
             fields.insert("longUrl".to_owned(), url.into());
         }
         params.finish().map_err(|wrong| Problem::invalid(&wrong))?;
-        let made = self.make_of(&fields).await?;
+        let made = self.create_from_fields(&fields).await?;
         let wants_text = format.unwrap_or_else(|| prefers_text(request));
         let shown = if wants_text {
             answer(StatusCode::OK, "text/plain; charset=utf-8", self.short_url(&made.link))

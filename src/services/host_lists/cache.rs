@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::source::Named;
+use super::source::SourceName;
 
 /// Returns the text that was last read from `source`; `None` if that source has never been read.
 ///
 /// # Errors
 /// If the cache file cannot be read or is malformed.
-pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read(data_dir: &Path, name: &str, source: &SourceName) -> io::Result<Option<Vec<u8>>> {
     let text = match fs::read(data_dir.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
@@ -31,7 +31,7 @@ pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Op
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn write(data_dir: &Path, name: &str, source: &Named, text: &[u8]) -> io::Result<()> {
+pub(super) fn write(data_dir: &Path, name: &str, source: &SourceName, text: &[u8]) -> io::Result<()> {
     let hosts: Value = serde_json::from_slice(text)?;
     // The name of the new file until the rename.
     let new = data_dir.join(format!("{name}.new"));

@@ -21,21 +21,21 @@ const READ_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The name of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Named {
+pub struct SourceName {
     /// The name in messages.
     pub shown: String,
     /// A hash that tells this source from all others. It reveals no secret in an address.
     pub(super) key: String,
 }
 
-impl Named {
+impl SourceName {
     /// Returns a name from the text for messages, and from the whole address with all that tells it from others.
-    pub fn new(shown: String, whole: &str) -> Named {
-        Named { shown, key: format!("{:016x}", xxh3_64(whole.as_bytes())) }
+    pub fn new(shown: String, whole: &str) -> SourceName {
+        SourceName { shown, key: format!("{:016x}", xxh3_64(whole.as_bytes())) }
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for SourceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }

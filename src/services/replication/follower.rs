@@ -79,7 +79,7 @@ pub(super) fn prepare(
         ending: HashMap::new(),
         ticked: Instant::now(),
         dropped: 0,
-        told: Cell::new(0),
+        orders_sent: Cell::new(0),
         fence: RefCell::new(None),
     };
     follower.take_places().map_err(io::Error::other)?;
@@ -109,7 +109,7 @@ pub(super) struct Follower {
     /// Number of orders that the writer had dropped when the positions were last read.
     dropped: u64,
     /// Number of orders sent to the writer.
-    told: Cell<u64>,
+    orders_sent: Cell<u64>,
     /// The fence behind all orders that may change what cores have; `None` until one is sent behind the last order.
     fence: RefCell<Option<Arc<FollowFence>>>,
 }
@@ -224,13 +224,13 @@ impl Follower {
 
     /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
     fn send_to_writer(&self, order: WriterOrder) -> Result<(), Stopped> {
-        while self.told.get().saturating_sub(self.fleet.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
+        while self.orders_sent.get().saturating_sub(self.fleet.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
             if self.fleet.is_stopping() {
                 return Err(Stopped::Ended);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.told.set(self.told.get() + 1);
+        self.orders_sent.set(self.orders_sent.get() + 1);
         if !matches!(order, WriterOrder::Fence(_) | WriterOrder::Tick) {
             self.fence.replace(None);
         }

@@ -232,7 +232,7 @@ impl LinkReuse {
         searches
     }
 
-    /// Fills in a search for a generated or drawn code with what this node knows.
+    /// Fills in a search for a generated or random code with what this node knows.
     fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
         let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.

@@ -12,7 +12,7 @@ use super::segment::{DIGITS, active_path, take_block};
 use carom_limits::{VISIT_LOG_ENTRY_BYTES, VISIT_LOG_UNSENT_BYTES};
 use carom_model::visits::shared_log::{LogSpan, SharedLogState};
 
-/// The begin of the name of a file with blocks of a segment that is sealed. The number of the segment follows.
+/// The beginning of the name of a file with blocks of a segment that is sealed. The number of the segment follows.
 pub(super) const OUTGOING: &str = "outgoing-";
 
 /// A block of this node on disk.
@@ -53,7 +53,7 @@ pub(super) fn open_blocks(dir: &Path, seq: u64) -> io::Result<File> {
 }
 
 /// Takes the marks of all blocks of a segment's file into the state and the list of own blocks, and passes their records
-/// to `each`. Returns the length of the whole blocks at the begin of the file.
+/// to `each`. Returns the length of the whole blocks at the beginning of the file.
 pub(super) fn read_marks(
     (seq, bytes): (u64, &[u8]),
     mut state: Option<&mut SharedLogState>,

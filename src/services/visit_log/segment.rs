@@ -29,7 +29,7 @@ const TRAILER: usize = 52;
 /// The last bytes of a sealed segment.
 const MAGIC: &[u8; 8] = b"carom-v1";
 
-/// The begin of the name of a sealed segment, and of an active one. The number follows.
+/// The beginning of the name of a sealed segment, and of an active one. The number follows.
 pub(super) const SEALED: &str = "segment-";
 pub(super) const ACTIVE: &str = "active-";
 
@@ -92,7 +92,7 @@ pub(super) fn take_block(rest: &mut &[u8]) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// Returns the length of the whole blocks at the begin of an active segment with this length.
+/// Returns the length of the whole blocks at the beginning of an active segment with this length.
 ///
 /// # Errors
 /// If the file cannot be read.

@@ -6,7 +6,7 @@ use carom_store::links::{StoreError, VisitRow};
 
 /// Adds a stored row to a history.
 pub(super) fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
-    if row.place.is_together() {
+    if row.place.is_merged() {
         history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
     } else {
         history.add(row.place.hour, &TallyRow::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);

@@ -51,12 +51,12 @@ pub(super) struct TopLinks {
 
 impl TopLinks {
     /// Adds a stored row to the search. The rows of one subject must follow each other.
-    pub(super) fn look_at(&mut self, name: &[u8], is_together: bool, value: &[u8]) {
+    pub(super) fn look_at(&mut self, name: &[u8], is_merged: bool, value: &[u8]) {
         if self.name != name {
             self.end_subject();
             self.name = name.to_vec();
         }
-        self.counts.add(if is_together {
+        self.counts.add(if is_merged {
             History::decode(value).unwrap_or_default().all.counts
         } else {
             TallyRow::decode(&mut &value[..]).unwrap_or_default().counts

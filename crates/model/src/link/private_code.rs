@@ -1,4 +1,4 @@
-//! Random codes. A private code is too long to be guessed, so that only those who were given a link can find it. A drawn
+//! Random codes. A private code is too long to be guessed, so that only those who were given a link can find it. A random
 //! slug has the length that a client asks for.
 
 use std::io;
@@ -15,32 +15,32 @@ const CHARACTERS: usize = 62;
 /// Number of characters in lower case, digits among them.
 const LOWER_CHARACTERS: usize = 36;
 
-/// A slug to draw: a prefix that the client chose, and a number of random characters behind it.
+/// A slug to generate: a prefix that the client chose, and a number of random characters behind it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DrawnSlug {
+pub struct RandomSlug {
     prefix: String,
     len: usize,
     /// True if the random characters have no letters in upper case.
     is_lower: bool,
 }
 
-impl DrawnSlug {
+impl RandomSlug {
     /// Returns the request for `len` random characters behind `prefix`.
     ///
     /// # Errors
     /// The reason why a client cannot have such a slug: a character that slugs cannot have, too many of them, or a first
     /// segment that is reserved.
-    pub fn new(prefix: &str, len: usize, rules: SlugRules) -> Result<DrawnSlug, SlugError> {
+    pub fn new(prefix: &str, len: usize, rules: SlugRules) -> Result<RandomSlug, SlugError> {
         let prefix = rules.beginning(prefix).into_owned();
         rules.parse(&format!("{prefix}{}", "0".repeat(len)))?;
-        Ok(DrawnSlug { prefix, len, is_lower: rules.ignores_case() })
+        Ok(RandomSlug { prefix, len, is_lower: rules.ignores_case() })
     }
 
-    /// Draws a slug from the operating system's random generator, uniformly.
+    /// Generates a slug from the operating system's random generator, uniformly.
     ///
     /// # Errors
     /// The error of the system if it provides no random bytes.
-    pub fn draw(&self) -> io::Result<Code> {
+    pub fn generate(&self) -> io::Result<Code> {
         loop {
             let mut slug = self.prefix.clone().into_bytes();
             slug.extend(random_characters(self.len, self.is_lower, system_bytes)?);
@@ -53,7 +53,7 @@ impl DrawnSlug {
     }
 }
 
-/// Draws a code of [`PRIVATE_CODE_LEN`] characters from the operating system's random generator, uniformly.
+/// Generates a code of [`PRIVATE_CODE_LEN`] characters from the operating system's random generator, uniformly.
 ///
 /// # Errors
 /// The error of the system if it provides no random bytes.
@@ -66,7 +66,7 @@ fn system_bytes(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(io::Error::other)
 }
 
-/// Draws characters of issued codes, or only those without letters in upper case, each with the same probability.
+/// Generates characters of issued codes, or only those without letters in upper case, each with the same probability.
 fn random_characters(
     len: usize,
     is_lower: bool,
@@ -118,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_slug_has_its_prefix_and_length() {
+    fn a_random_slug_has_its_prefix_and_length() {
         let plain = SlugRules::default();
-        let slug = DrawnSlug::new("sale-", 40, plain).unwrap();
-        let (one, other) = (slug.draw().unwrap().to_string(), slug.draw().unwrap().to_string());
+        let slug = RandomSlug::new("sale-", 40, plain).unwrap();
+        let (one, other) = (slug.generate().unwrap().to_string(), slug.generate().unwrap().to_string());
         assert!(one.starts_with("sale-") && one.len() == 45, "{one}");
         assert!(one["sale-".len()..].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{one}");
         assert_ne!(one, other);
-        assert!(DrawnSlug::new("a/", 7, plain).is_err() && DrawnSlug::new(&"a".repeat(60), 5, plain).is_err());
+        assert!(RandomSlug::new("a/", 7, plain).is_err() && RandomSlug::new(&"a".repeat(60), 5, plain).is_err());
     }
 
     #[test]
-    fn a_drawn_slug_keeps_the_rules() {
+    fn a_random_slug_keeps_the_rules() {
         let loose = SlugRules { multi_segment: true, case: SlugCase::Insensitive };
-        let slug = DrawnSlug::new("/Docs/", 50, loose).unwrap().draw().unwrap().to_string();
+        let slug = RandomSlug::new("/Docs/", 50, loose).unwrap().generate().unwrap().to_string();
         assert!(slug.starts_with("docs/") && slug.len() == 55, "{slug}");
         assert!(slug["docs/".len()..].bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase()), "{slug}");
         // Every slug with this beginning is reserved.
-        assert_eq!(DrawnSlug::new("rest/", 7, loose), Err(SlugError::Reserved));
+        assert_eq!(RandomSlug::new("rest/", 7, loose), Err(SlugError::Reserved));
     }
 }

@@ -73,7 +73,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease before its first heartbeat, or with a confirmed one of an earlier process of the same boot.
+    /// Returns the lease of a process that has sent no heartbeat yet. `confirmed` is the time of a confirmed heartbeat of
+    /// an earlier process in the same boot, if there is one.
     pub fn new(confirmed: Option<Duration>, after: Duration) -> Lease {
         Lease { confirmed, after, losses: 0 }
     }

@@ -230,12 +230,12 @@ pub(super) fn salvage(bytes: &[u8], broken: &Range<usize>, links: u64) -> Salvag
         let item = item(bytes, at).filter(|item| item.end <= broken.end);
         at = match item {
             Some(item) if is_record(bytes, &item) => {
-                found.whole.push(written_anew(bytes, &item, links));
+                found.whole.push(rewritten(bytes, &item, links));
                 found.codes.extend(Code::from_key(&bytes[item.key.clone()]));
                 item.end
             }
             Some(item) if item.keyspace == links && is_legible(bytes, &item) => {
-                found.unreadable.push(written_anew(bytes, &item, links));
+                found.unreadable.push(rewritten(bytes, &item, links));
                 found.unreadable_codes.extend(Code::from_key(&bytes[item.key.clone()]));
                 item.end
             }
@@ -259,7 +259,7 @@ fn is_legible(bytes: &[u8], item: &Item) -> bool {
 
 /// Rewrites an item with a consistent head; the store would fail on an inconsistent one. A removal becomes a damaged
 /// record, because nothing confirms its code.
-fn written_anew(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
+fn rewritten(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
     out.extend_from_slice(&links.to_le_bytes());
     out.extend_from_slice(&(item.key.len() as u16).to_le_bytes());

@@ -60,7 +60,7 @@ pub struct RowPlace {
 
 impl RowPlace {
     /// Returns the position of the merged history of older rows in a slot.
-    pub const fn together(slot: OriginSlot) -> RowPlace {
+    pub const fn merged(slot: OriginSlot) -> RowPlace {
         RowPlace { hour: 0, slot, log: 0 }
     }
 
@@ -74,7 +74,7 @@ impl RowPlace {
     }
 
     /// True if the value of the row is a history.
-    pub fn is_together(self) -> bool {
+    pub fn is_merged(self) -> bool {
         self.hour == 0
     }
 }
@@ -151,7 +151,7 @@ fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
 /// True if an entry is well-formed: the end of a link, a row, or a merged history.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     match parts_of(key) {
-        Some((_, place)) if place.is_together() => History::decode(value).is_some(),
+        Some((_, place)) if place.is_merged() => History::decode(value).is_some(),
         Some(_) => {
             let mut rest = value;
             TallyRow::decode(&mut rest).is_some() && rest.is_empty()
@@ -303,7 +303,7 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let mut batch = links.batch();
         let place = |hour, slot, log| RowPlace { hour, slot, log };
-        let of_a = [RowPlace::together(0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
+        let of_a = [RowPlace::merged(0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
         of_a.into_iter().rev().for_each(|place| batch.put_visits(b"a", place, b"a"));
         for (name, place) in [("ab", place(2, 0, 1)), ("b", place(1, 0, 1))] {
             batch.put_visits(name.as_bytes(), place, name.as_bytes());

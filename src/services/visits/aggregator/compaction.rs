@@ -35,7 +35,7 @@ impl VisitAggregator {
         }
         self.searched.clone_from(&last.key);
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
-        counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_together(), &row.value));
+        counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_merged(), &row.value));
         let mut batch = self.links.batch();
         let disused =
             rows.iter().filter(|row| !row.place.is_earlier() && self.fleet.table().is_disused(row.place.slot));
@@ -44,7 +44,7 @@ impl VisitAggregator {
             self.links.commit(batch)?;
         }
         for of_one in rows.chunk_by(|a, b| a.name == b.name) {
-            if of_one.iter().filter(|row| !row.place.is_together()).count() >= ROWS_MANY {
+            if of_one.iter().filter(|row| !row.place.is_merged()).count() >= ROWS_MANY {
                 self.merge_rows(&of_one[0].name)?;
             }
         }
@@ -66,13 +66,13 @@ impl VisitAggregator {
                     // Damaged rows stay as they are, and a request for them gets an error.
                     return Ok(());
                 }
-                if !row.place.is_together() {
+                if !row.place.is_merged() {
                     batch.remove_visits(&row.key);
                 }
             }
             let mut value = Vec::new();
             history.encode(&mut value);
-            batch.put_visits(name, RowPlace::together(slot), &value);
+            batch.put_visits(name, RowPlace::merged(slot), &value);
         }
         self.links.commit(batch)
     }

@@ -231,7 +231,7 @@ impl VisitAggregator {
             if History::decode(value).is_none() {
                 return Err(StoreError::Damaged("a snapshot of visits".to_owned()));
             }
-            batch.put_visits(name, RowPlace::together(slot), value);
+            batch.put_visits(name, RowPlace::merged(slot), value);
         }
         self.links.commit(batch)?;
         Ok(true)
