@@ -311,7 +311,7 @@ impl Allowances {
         };
         let mut given: Vec<Option<(u64, u64)>> = codes.iter().map(|code| here(&self.limited[code])).collect();
         let Some(SharedVisits { redis, answer_time }) = &mut self.setup.shared else { return given };
-        if !self.setup.stats.fleet.same_key.load(Ordering::Acquire) {
+        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return given;
         }
         let open: Vec<usize> = (0..codes.len()).filter(|&at| given[at].is_none()).collect();

@@ -126,7 +126,7 @@ impl RedirectsWorker {
     /// Merges the changes of this node and those of Redis, both ways.
     fn share(&mut self) {
         let Some(redis) = &mut self.setup.redis else { return };
-        if !self.setup.stats.fleet.same_key.load(Ordering::Acquire) {
+        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
             // It may be the Redis of another fleet.
             return;
         }

@@ -35,16 +35,16 @@ pub struct Activity(Mutex<VecDeque<ActivitySample>>);
 
 impl Activity {
     /// Adds a second, and drops the oldest if the history is full.
-    pub fn add(&self, beat: ActivitySample) {
-        let mut beats = self.lock();
-        if beats.len() == KEPT {
-            beats.pop_front();
+    pub fn add(&self, sample: ActivitySample) {
+        let mut samples = self.lock();
+        if samples.len() == KEPT {
+            samples.pop_front();
         }
-        beats.push_back(beat);
+        samples.push_back(sample);
     }
 
     /// Returns the kept seconds, the latest last.
-    pub fn beats(&self) -> Vec<ActivitySample> {
+    pub fn samples(&self) -> Vec<ActivitySample> {
         self.lock().iter().cloned().collect()
     }
 
@@ -55,10 +55,10 @@ impl Activity {
 
     /// Returns the changes per second, averaged over the last minute.
     pub fn changes_per_second(&self) -> f64 {
-        let beats = self.lock();
-        let last = beats.iter().rev().take(SMOOTHED);
+        let samples = self.lock();
+        let last = samples.iter().rev().take(SMOOTHED);
         let count = last.len().max(1);
-        last.map(|beat| f64::from(beat.changes)).sum::<f64>() / count as f64
+        last.map(|sample| f64::from(sample.changes)).sum::<f64>() / count as f64
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<ActivitySample>> {
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn the_last_seconds_are_kept_and_the_rate_is_that_of_a_minute() {
-        let pulse = Activity::default();
-        assert_eq!((pulse.beats().len(), pulse.changes_per_second(), pulse.last()), (0, 0.0, None));
+        let activity = Activity::default();
+        assert_eq!((activity.samples().len(), activity.changes_per_second(), activity.last()), (0, 0.0, None));
         for number in 0..500 {
-            pulse.add(ActivitySample { changes: if number >= 470 { 10 } else { 0 }, ..ActivitySample::default() });
+            activity.add(ActivitySample { changes: if number >= 470 { 10 } else { 0 }, ..ActivitySample::default() });
         }
-        assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (KEPT, 5.0));
-        assert_eq!(pulse.last().map(|last| last.changes), Some(10));
+        assert_eq!((activity.samples().len(), activity.changes_per_second()), (KEPT, 5.0));
+        assert_eq!(activity.last().map(|last| last.changes), Some(10));
     }
 }

@@ -237,7 +237,7 @@ pub struct NodeStats {
     /// True while the node drains before its end.
     pub draining: AtomicBool,
     /// The activity of the last seconds.
-    pub pulse: Activity,
+    pub activity: Activity,
     /// The alarms of the node, newest last.
     pub alarms: Alarms,
 }
@@ -468,7 +468,7 @@ pub struct FleetStats {
     /// Changes of other nodes that the writer has processed, applied or not.
     pub orders_taken: Counter,
     /// True if the fleet is known to have the code secret of this node.
-    pub same_key: AtomicBool,
+    pub same_code_secret: AtomicBool,
     /// Changes of other nodes that the writer refused, so that the streams must be read again.
     pub orders_dropped: Counter,
     /// Unknown codes that were looked up in Redis.

@@ -91,7 +91,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         "tls": describe_tls(&node.tls),
         "bypass": describe_node_bypass(node),
         "apps": describe_apps(services),
-        "pulse": describe_pulse(node),
+        "pulse": describe_activity(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.alarm.name(),
             "text": alarm.text,
@@ -276,23 +276,23 @@ fn mean_micros(spread: &Spread) -> f64 {
 /// Returns for how many seconds the codes of this length last at the rate of the last minute; `None` at a rate of
 /// zero.
 fn lasts_seconds(node: &NodeStats) -> Option<u64> {
-    let rate = node.pulse.changes_per_second();
+    let rate = node.activity.changes_per_second();
     (rate > 0.0).then(|| (node.issuer_remaining.get() as f64 / rate) as u64)
 }
 
 /// Describes the last two minutes, second by second: redirects and misses of each core, changes and new connections
 /// of the node.
-fn describe_pulse(node: &NodeStats) -> Value {
-    let beats = node.pulse.beats();
-    let cores = beats.iter().map(|beat| beat.cores.len()).max().unwrap_or(0);
+fn describe_activity(node: &NodeStats) -> Value {
+    let samples = node.activity.samples();
+    let cores = samples.iter().map(|sample| sample.cores.len()).max().unwrap_or(0);
     let of_core = |core: usize, of: fn(&CoreSample) -> u32| -> Vec<u32> {
-        beats.iter().map(|beat| beat.cores.get(core).map_or(0, of)).collect()
+        samples.iter().map(|sample| sample.cores.get(core).map_or(0, of)).collect()
     };
     let of_cores = |of: fn(&CoreSample) -> u32| (0..cores).map(|core| of_core(core, of)).collect::<Vec<_>>();
     json!({
         "redirects": of_cores(|core| core.redirects),
         "misses": of_cores(|core| core.misses),
-        "changes": beats.iter().map(|beat| beat.changes).collect::<Vec<_>>(),
-        "accepted": beats.iter().map(|beat| beat.accepted).collect::<Vec<_>>(),
+        "changes": samples.iter().map(|sample| sample.changes).collect::<Vec<_>>(),
+        "accepted": samples.iter().map(|sample| sample.accepted).collect::<Vec<_>>(),
     })
 }

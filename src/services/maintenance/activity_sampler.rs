@@ -53,7 +53,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             }
             let (now, time) = (Totals::of(&cores, &stats), at.elapsed());
             at = Instant::now();
-            stats.pulse.add(now.since(&before, time));
+            stats.activity.add(now.since(&before, time));
             dropped.look(&stats, at);
             bypass.look(&stats, &cores, at);
             before = now;

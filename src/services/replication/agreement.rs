@@ -72,7 +72,7 @@ pub(super) fn about(
     (restoring, stopped): (u64, bool),
     voucher: &Voucher<'_>,
 ) -> String {
-    let last = stats.pulse.last().unwrap_or_default();
+    let last = stats.activity.last().unwrap_or_default();
     let of_cores = |of: fn(&CoreSample) -> u32| last.cores.iter().map(|core| u64::from(of(core))).sum::<u64>();
     json!({
         "version": env!("CARGO_PKG_VERSION"),

@@ -82,7 +82,7 @@ impl FleetContext {
 
     /// True if the fleet is known to have the same code secret, which is the condition for sharing anything.
     pub fn has_same_code_secret(&self) -> bool {
-        self.stats.fleet.same_key.load(Ordering::Acquire)
+        self.stats.fleet.same_code_secret.load(Ordering::Acquire)
     }
 
     /// Checks whether Redis may be asked for a change that a client wants.

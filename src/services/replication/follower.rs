@@ -156,7 +156,7 @@ impl Follower {
     fn turn(&mut self) -> Result<Pace, Ended> {
         self.queue.extend(self.deliveries.try_iter());
         let stats = &self.fleet.stats;
-        if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_key.load(Ordering::Acquire) {
+        if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return Ok(Pace::Away);
         }
         if stats.fleet.orders_dropped.get() != self.dropped {

@@ -154,7 +154,7 @@ impl HeartbeatThread {
     /// Stops all sharing because the fleet in Redis has another key, until that changes. Redirects continue.
     fn keep_apart(&self, theirs: &str) {
         let stats = &self.fleet.stats;
-        stats.fleet.same_key.store(false, Ordering::Release);
+        stats.fleet.same_code_secret.store(false, Ordering::Release);
         stats.fleet.connected.store(false, Ordering::Release);
         let ours = &self.fleet.settings.fingerprint;
         let text = format!(
@@ -173,7 +173,7 @@ impl HeartbeatThread {
         self.join();
         let stats = &self.fleet.stats;
         stats.fleet.connected.store(true, Ordering::Release);
-        stats.fleet.same_key.store(true, Ordering::Release);
+        stats.fleet.same_code_secret.store(true, Ordering::Release);
         stats.alarms.clear(Alarm::OtherKey);
         stats.alarms.clear(Alarm::RedisAway);
         stats.alarms.clear(Alarm::RedisRefuses);

@@ -134,7 +134,7 @@ impl LogExchange {
     }
 
     fn may_share(&self) -> bool {
-        self.shared.stats.fleet.same_key.load(Ordering::Acquire)
+        self.shared.stats.fleet.same_code_secret.load(Ordering::Acquire)
     }
 
     fn note(&self, done: Result<(), Interrupted>) {

@@ -125,7 +125,7 @@ impl Exchange {
     }
 
     fn may_share(&self) -> bool {
-        self.stats.fleet.same_key.load(Ordering::Acquire)
+        self.stats.fleet.same_code_secret.load(Ordering::Acquire)
     }
 
     fn note(&self, done: Result<(), Unfinished>) {
