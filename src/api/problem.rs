@@ -15,6 +15,7 @@ use carom_http::head::TUNNEL;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
+use carom_model::domains::DomainName;
 
 /// An error response under construction.
 #[derive(Clone, Debug)]
@@ -86,11 +87,16 @@ impl Problem {
             .and("invalidElements", vec![field])
     }
 
-    /// 400: the slug belongs to another link.
-    pub(super) fn slug_taken(slug: &str) -> Problem {
-        let detail = format!("Provided slug \"{slug}\" is already in use.");
-        Problem::shlink(StatusCode::BAD_REQUEST, "non-unique-slug", "Invalid custom slug", detail)
-            .and("customSlug", slug)
+    /// 400: the slug belongs to another link of that domain; `None` is the default domain.
+    pub(super) fn slug_taken(slug: &str, domain: Option<&DomainName>) -> Problem {
+        let on_domain = domain.map_or_else(String::new, |name| format!(" for domain \"{name}\""));
+        let detail = format!("Provided slug \"{slug}\" is already in use{on_domain}.");
+        let problem = Problem::shlink(StatusCode::BAD_REQUEST, "non-unique-slug", "Invalid custom slug", detail);
+        let problem = problem.and("customSlug", slug);
+        match domain {
+            Some(name) => problem.and("domain", name.as_str()),
+            None => problem,
+        }
     }
 
     /// 404: no link has this code.
@@ -98,6 +104,18 @@ impl Problem {
         let detail = format!("No URL found with short code \"{code}\"");
         Problem::shlink(StatusCode::NOT_FOUND, "short-url-not-found", "Short URL not found", detail)
             .and("shortCode", code)
+    }
+
+    /// Adds to the problem of a missing link the domain that the request has named, if it has.
+    pub(super) fn on_domain(self, domain: Option<&str>) -> Problem {
+        match domain {
+            Some(name) if self.status == StatusCode::NOT_FOUND => {
+                let name = shown(name);
+                let detail = format!("{} for domain \"{name}\"", self.detail());
+                self.because(detail).and("domain", name)
+            }
+            _ => self,
+        }
     }
 
     /// 404: the API has no such path.
@@ -507,6 +525,22 @@ pub(super) fn health(passes: bool) -> ApiResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn domains_are_named_as_in_shlink() {
+        let name = DomainName::parse("go.test").unwrap();
+        let taken = Problem::slug_taken("summer", Some(&name)).members();
+        assert_eq!(taken["detail"], "Provided slug \"summer\" is already in use for domain \"go.test\".");
+        assert_eq!((&taken["customSlug"], &taken["domain"]), (&json!("summer"), &json!("go.test")));
+        let taken = Problem::slug_taken("summer", None).members();
+        assert_eq!(taken["detail"], "Provided slug \"summer\" is already in use.");
+        assert_eq!(taken.get("domain"), None);
+        let missing = Problem::no_link("abc").on_domain(Some("go.test")).members();
+        assert_eq!(missing["detail"], "No URL found with short code \"abc\" for domain \"go.test\"");
+        assert_eq!((&missing["shortCode"], &missing["domain"]), (&json!("abc"), &json!("go.test")));
+        assert_eq!(Problem::no_link("abc").on_domain(None).members().get("domain"), None);
+        assert_eq!(Problem::unavailable("later").on_domain(Some("go.test")).members().get("domain"), None);
+    }
 
     #[test]
     fn what_a_client_sent_comes_back_bounded() {

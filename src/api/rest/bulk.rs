@@ -23,7 +23,7 @@ use super::bulk_body::{BodyEvent, BulkBody, NDJSON, shutting_down};
 use super::create::{Create, Slug};
 use super::describe::ShortUrl;
 use super::lines::Line;
-use super::short_urls::{NewLink, Shown, idempotency_key, refused};
+use super::short_urls::{NewLink, Shown, idempotency_key, refused, taken};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
@@ -189,7 +189,6 @@ impl Context {
     /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
     /// available.
     fn judge_slug(&self, new: &NewLink, answer: &LinkAnswer) -> Option<Problem> {
-        let slug = new.link.code.as_slug().to_string();
         match answer {
             LinkAnswer::NotFound => None,
             LinkAnswer::Found(link, _)
@@ -199,7 +198,7 @@ impl Context {
             {
                 None
             }
-            LinkAnswer::Found(..) | LinkAnswer::Damaged => Some(Problem::slug_taken(&slug)),
+            LinkAnswer::Found(..) | LinkAnswer::Damaged => Some(taken(&new.link)),
             LinkAnswer::Refused(reason) => Some(refused(reason)),
         }
     }
@@ -403,7 +402,7 @@ impl Bulk {
             self.tried.insert(hash);
         }
         // A request for a similar link may get the link of the earlier line.
-        (is_taken && new.reuse != Reuse::OfSlug).then(|| Problem::slug_taken(&new.link.code.as_slug().to_string()))
+        (is_taken && new.reuse != Reuse::OfSlug).then(|| taken(&new.link))
     }
 
     /// Reads the visits of the reused links among these results.

@@ -148,7 +148,7 @@ fn compared(link: &Link, existing: &Link) -> ImportOutcome {
 /// Returns the problem of a slug that another link has or had.
 fn taken_by(link: &Link, why: &str) -> Problem {
     let slug = link.code.as_slug().to_string();
-    Problem::slug_taken(&slug).because(format!("shortCode {why} (got \"{slug}\")"))
+    Problem::slug_taken(&slug, link.labels.domain.as_ref()).because(format!("shortCode {why} (got \"{slug}\")"))
 }
 
 impl LineBatches for BulkImport {

@@ -49,7 +49,8 @@ impl Context {
     async fn try_set_redirect_rules(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let parsed = self.code_in(code, request.uri().query()).await?;
         // Shlink looks for the link before it reads the rules.
-        self.find(parsed).await?;
+        let found = self.find(parsed).await;
+        found.map_err(|problem| problem.on_domain(Params::of(request.uri().query()).text("domain")))?;
         let fields = read_object(&self.services, request).await?;
         let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         if !rules.is_empty() && !self.fleet_reads(formats::RULES) {

@@ -209,7 +209,7 @@ impl Context {
                 (Origin::Custom, Some(random)) => Context::random_code(random)?,
                 // The link that was found may have been deleted meanwhile.
                 (Origin::Custom, None) if new.reuse == Reuse::OfSlug => new.link.code,
-                (Origin::Custom, None) => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
+                (Origin::Custom, None) => return Err(taken(&new.link)),
                 (Origin::Issued, _) => self.fresh_code(new.link.is_private()).await?,
             };
             if code == new.link.code || tried >= REUSES_TRIED_MAX {
@@ -278,9 +278,11 @@ impl Context {
     /// # Errors
     /// 404 if the text is not a code, or the domain is unknown.
     pub(in crate::api) async fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
-        let parsed = Code::from_slug(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
-        let domain = match Params::of(query).text("domain") {
-            Some(name) => self.domain_named(name).ok_or_else(|| Problem::no_link(code))?,
+        let params = Params::of(query);
+        let no_link = || Problem::no_link(code).on_domain(params.text("domain"));
+        let parsed = Code::from_slug(code.as_bytes()).map_err(|_| no_link())?;
+        let domain = match params.text("domain") {
+            Some(name) => self.domain_named(name).ok_or_else(no_link)?,
             None => self.caller.domain_meant().map(DomainName::id),
         };
         Ok(self.exact_or_lower(parsed.within(domain)).await)
@@ -319,7 +321,8 @@ impl Context {
         code: &str,
         query: Option<&str>,
     ) -> Result<(Arc<Link>, VisitCounts), Problem> {
-        self.find(self.code_in(code, query).await?).await
+        let found = self.find(self.code_in(code, query).await?).await;
+        found.map_err(|problem| problem.on_domain(Params::of(query).text("domain")))
     }
 
     /// Finds the link with that code, with its visits, if the caller may see it.
@@ -351,15 +354,15 @@ impl Context {
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let parsed = self.code_in(code, request.uri().query()).await?;
+        let domain = Params::of(request.uri().query()).text("domain").map(str::to_owned);
         let fields = read_object(&self.services, request).await?;
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let patch = Box::new(patch);
         let (by, author) = (self.caller.scope(), self.author());
-        changed(
-            self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await,
-            code,
-        )
+        let answer =
+            self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await;
+        changed(answer, code).map_err(|problem| problem.on_domain(domain.as_deref()))
     }
 
     /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
@@ -371,7 +374,7 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Delete { code: parsed, by, author, ticket }).await {
             DeleteAnswer::Deleted => empty(StatusCode::NO_CONTENT),
-            DeleteAnswer::NotFound => Problem::no_link(code).into_answer(),
+            DeleteAnswer::NotFound => Problem::no_link(code).on_domain(Params::of(query).text("domain")).into_answer(),
             DeleteAnswer::Failed(failure) => write_failed(&failure).into_answer(),
         }
     }
@@ -426,6 +429,11 @@ impl Context {
         };
         json_answer(StatusCode::OK, &self.described(link, counts))
     }
+}
+
+/// Returns the error for a link whose slug belongs to another one.
+pub(super) fn taken(link: &Link) -> Problem {
+    Problem::slug_taken(&link.code.as_slug().to_string(), link.labels.domain.as_ref())
 }
 
 /// Returns the changed link of a code.

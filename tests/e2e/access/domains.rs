@@ -34,7 +34,8 @@ fn each_domain_serves_only_its_links() {
             assert_eq!(&link["domain"], &shown);
             assert_eq!(link["shortCode"], "sale");
             let again = json!({"longUrl": "https://example.net/", "domain": domain, "customSlug": "sale"});
-            wire.create(&again).problem(400, "/non-unique-slug");
+            let taken = wire.create(&again).problem(400, "/non-unique-slug");
+            assert_eq!((&taken["customSlug"], &taken["domain"]), (&json!("sale"), &shown));
         }
         assert_eq!(leads(&node, "s.test", "/sale"), target("", "sale"));
         assert_eq!(leads(&node, "S.TEST:443", "/sale?x=1"), target("", "sale") + "?x=1");
@@ -115,6 +116,12 @@ fn api_selects_links_by_domain() {
         for domain in ["xn--bcher-kva.test", "other.test", "a%20b", "%00", "go.test%2Fx"] {
             wire.get(&one(domain)).problem(404, "/short-url-not-found");
         }
+        for (method, body) in [("GET", &b""[..]), ("PATCH", b"{\"title\": \"T\"}"), ("DELETE", b"")] {
+            let missing = wire.ask(method, &one("other.test"), JSON, body).problem(404, "/short-url-not-found");
+            assert_eq!(missing["detail"], "No URL found with short code \"one\" for domain \"other.test\"", "{method}");
+            assert_eq!((&missing["shortCode"], &missing["domain"]), (&json!("one"), &json!("other.test")), "{method}");
+        }
+        assert_eq!(wire.get(&format!("{SHORT_URLS}/none")).problem(404, "/short-url-not-found")["domain"], Value::Null);
     });
 }
 
