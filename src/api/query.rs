@@ -68,7 +68,7 @@ impl Params {
             let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
             number.filter(|number| (least..=most).contains(number)).ok_or_else(|| match most {
                 u64::MAX => format!("must be a whole number of at least {least}"),
-                most => format!("must be a whole number from {least} to {most}; -1 for all links is not supported"),
+                most => format!("must be a whole number from {least} to {most}"),
             })
         })
     }
@@ -81,6 +81,13 @@ impl Params {
             _ => Err("must be true or false".to_owned()),
         };
         self.read(name, read).unwrap_or(false)
+    }
+
+    /// Parses a switch that its name alone turns on, like `excludeBots` in Shlink. `false` and 0 turn it off, and so does
+    /// its absence.
+    pub(super) fn switch(&mut self, name: &str) -> bool {
+        let last = self.pairs.iter().rev().find(|(of_pair, _)| of_pair == name);
+        last.is_some_and(|(_, value)| value.is_empty()) || self.flag(name)
     }
 
     /// Parses the start of a range, in milliseconds since 1970 UTC: a date and time, or a day.
@@ -182,6 +189,22 @@ mod tests {
         assert!(!params.flag("flag") && params.flag("on") && !params.flag("off"));
         let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["page", "itemsPerPage", "x", "y", "flag"]);
+    }
+
+    #[test]
+    fn name_alone_turns_a_switch_on() {
+        for (query, is_on) in [
+            ("", false),
+            ("excludeBots", true),
+            ("excludeBots=", true),
+            ("excludeBots=true", true),
+            ("excludeBots=0", false),
+            ("excludeBots&excludeBots=false", false),
+        ] {
+            assert_eq!(Params::of(Some(query)).switch("excludeBots"), is_on, "{query}");
+        }
+        let mut params = Params::of(Some("excludeBots=yes"));
+        assert!(!params.switch("excludeBots") && params.finish().is_err());
     }
 
     #[test]

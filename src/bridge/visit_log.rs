@@ -120,8 +120,13 @@ pub enum VisitSelection {
         /// The tag; `None` for links with any tags.
         tag: Option<String>,
     },
-    /// Orphan visits of one kind, or of all kinds.
-    Orphans(Option<LoggedKind>),
+    /// Orphan visits.
+    Orphans {
+        /// The kind; `None` for all kinds.
+        kind: Option<LoggedKind>,
+        /// The host that was asked, in lower case and without its port; `None` for all hosts.
+        host: Option<Box<str>>,
+    },
 }
 
 /// The visits that a request is about.

@@ -17,10 +17,10 @@ use crate::bridge::JobKind;
 use crate::bridge::visit_log::{VisitDeletion, VisitFilter, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
 use carom_http::forward;
 use carom_limits::{VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
-use carom_model::access::Role;
+use carom_model::access::{Role, Scope};
 use carom_model::clients::locations::{Coordinates, GeoLocation};
 use carom_model::dates;
-use carom_model::domains::Domains;
+use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::AgentTraits;
 use carom_model::visits::campaign::Campaign;
@@ -43,9 +43,9 @@ impl VisitSpan {
             let mut params = Params::of(query);
             let span = VisitSpan {
                 span: Span::read(&mut params),
-                without_bots: params.flag("excludeBots"),
+                without_bots: params.switch("excludeBots"),
                 page: params.number("page", 1, u64::from(u32::MAX)).unwrap_or(1),
-                per_page: params.number("itemsPerPage", 1, VISITS_PER_PAGE_MAX).unwrap_or(VISITS_PER_PAGE),
+                per_page: params.per_page(VISITS_PER_PAGE_MAX as usize).map_or(VISITS_PER_PAGE, |number| number as u64),
                 kind: params.read("type", orphan_kind),
             };
             params.finish()?;
@@ -78,19 +78,17 @@ impl Context {
 
     async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
         let span = VisitSpan::read(query)?;
-        let parsed = self.code_in(code, query).await?;
-        let (link, _) = self.find(parsed).await?;
-        let history = self.history(Subject::Link(parsed), code).await?;
-        let selection = VisitSelection::Link { code: parsed, since_ms: link.created_ms };
+        let (link, _) = self.find_in(code, query).await?;
+        let history = self.history(Subject::Link(link.code), code).await?;
+        let selection = VisitSelection::Link { code: link.code, since_ms: link.created_ms };
         // The totals come from the counts, which exist without a log and for longer.
         let Value::Object(totals) = describe(&history, &span.span) else { return Err(Problem::no_link(code)) };
         self.list_visits(span, selection, totals).await
     }
 
     async fn delete_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
-        let parsed = self.code_in(code, query).await?;
-        self.find(parsed).await?;
-        self.delete_logged(VisitDeletion::Link(parsed)).await
+        let (link, _) = self.find_in(code, query).await?;
+        self.delete_logged(VisitDeletion::Link(link.code)).await
     }
 
     /// Handles `GET /rest/v3/tags/{tag}/visits`: the visits of the links with a tag.
@@ -99,7 +97,7 @@ impl Context {
         let tag = tags.map(|tags| tags.joined().to_owned());
         match tag {
             Ok(tag) => {
-                let selection = VisitSelection::Links { scope: self.caller.scope(), tag: Some(tag) };
+                let selection = VisitSelection::Links { scope: self.scope_in(query), tag: Some(tag) };
                 self.visits_in(selection, query).await
             }
             Err(problem) => problem.into_answer(),
@@ -122,7 +120,26 @@ impl Context {
 
     /// Handles `GET /rest/v3/visits/non-orphan`: the visits of all links that the caller may see.
     pub(in crate::api) async fn visits_of_links(&self, query: Option<&str>) -> ApiResponse {
-        self.visits_in(VisitSelection::Links { scope: self.caller.scope(), tag: None }, query).await
+        self.visits_in(VisitSelection::Links { scope: self.scope_in(query), tag: None }, query).await
+    }
+
+    /// Returns the links that the caller may see, on the domain that the query names, if it names one. A domain that is
+    /// unknown has none.
+    fn scope_in(&self, query: Option<&str>) -> Scope {
+        match Params::of(query).text("domain") {
+            Some(name) => self.narrowed(self.caller.scope(), name),
+            None => self.caller.scope(),
+        }
+    }
+
+    /// Returns the host of the domain that the query names, if it names one.
+    fn host_in(&self, query: Option<&str>) -> Option<Box<str>> {
+        let params = Params::of(query);
+        let name = params.text("domain")?;
+        match self.domains().named(name) {
+            Some(place) => Some(self.domains().at(place).name.as_str().into()),
+            None => Some(DomainName::parse(name).map_or_else(|_| name.into(), |name| name.as_str().into())),
+        }
     }
 
     async fn visits_in(&self, selection: VisitSelection, query: Option<&str>) -> ApiResponse {
@@ -145,7 +162,8 @@ impl Context {
             return self.delete_logged(VisitDeletion::Orphans).await;
         }
         let span = VisitSpan::read(query)?;
-        self.list_visits(span, VisitSelection::Orphans(span.kind), Map::new()).await
+        let selection = VisitSelection::Orphans { kind: span.kind, host: self.host_in(query) };
+        self.list_visits(span, selection, Map::new()).await
     }
 
     async fn delete_logged(&self, deletion: VisitDeletion) -> Result<ApiResponse, Problem> {

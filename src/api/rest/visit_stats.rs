@@ -48,7 +48,7 @@ impl StatsRequest {
             tag,
             domain: text(&params, "domain"),
             span: Span::read(&mut params),
-            without_bots: params.flag("excludeBots"),
+            without_bots: params.switch("excludeBots"),
             limit: params.number("limit", 1, VISIT_VALUES_SHOWN_MAX).unwrap_or(VISIT_VALUES_SHOWN) as usize,
         };
         params.finish()?;
@@ -76,9 +76,8 @@ impl Context {
 
     async fn counted(&self, request: &StatsRequest, query: Option<&str>) -> Result<VisitSelection, Problem> {
         if let Some(code) = &request.code {
-            let parsed = self.code_in(code, query).await?;
-            let (link, _) = self.find(parsed).await?;
-            return Ok(VisitSelection::Link { code: parsed, since_ms: link.created_ms });
+            let (link, _) = self.find_in(code, query).await?;
+            return Ok(VisitSelection::Link { code: link.code, since_ms: link.created_ms });
         }
         let scope = match &request.domain {
             Some(name) => {

@@ -13,6 +13,7 @@ use super::sharing::LogSharing;
 use super::{Contents, Shared};
 use crate::bridge::visit_log::{VisitFilter, VisitPage, VisitQuery, VisitSelection};
 use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
+use carom_model::destination::hosts::without_port;
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::record::VisitRecord;
@@ -117,7 +118,7 @@ impl<C: Collect> Search<'_, C> {
         }
         let hash = match &self.filter.selection {
             VisitSelection::Link { code, .. } => Some(hash_of(Some(code))),
-            VisitSelection::Orphans(_) => Some(hash_of(None)),
+            VisitSelection::Orphans { .. } => Some(hash_of(None)),
             VisitSelection::Links { .. } => None,
         };
         let read = segment.each_block(hash, |raw| {
@@ -149,16 +150,25 @@ impl<C: Collect> Search<'_, C> {
         }
         let is_selected = match (selection, &visit.code) {
             (VisitSelection::Link { code, since_ms }, Some(of)) => of == code && visit.at_ms >= *since_ms,
-            (VisitSelection::Orphans(kind), None) => kind.is_none_or(|kind| kind == visit.kind),
+            (VisitSelection::Orphans { kind, host }, None) => {
+                let is_there = |host| is_on(visit.request.host, host);
+                kind.is_none_or(|kind| kind == visit.kind) && host.as_deref().is_none_or(is_there)
+            }
             (VisitSelection::Links { scope, tag }, Some(code)) => self.verdicts.has(code, visit.at_ms, false, |link| {
                 let has_tag = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
                 scope.has_link(code, link.app) && tag.as_ref().is_none_or(has_tag)
             }),
             (VisitSelection::Link { .. } | VisitSelection::Links { .. }, None) => false,
-            (VisitSelection::Orphans(_), Some(_)) => false,
+            (VisitSelection::Orphans { .. }, Some(_)) => false,
         };
         is_selected && !self.contents.deletions.has(visit)
     }
+}
+
+/// True if a `Host` field names this host, with any port.
+fn is_on(field: &[u8], host: &str) -> bool {
+    let name = without_port(field);
+    name.strip_suffix(b".").unwrap_or(name).eq_ignore_ascii_case(host.as_bytes())
 }
 
 /// A visit that matches a query.

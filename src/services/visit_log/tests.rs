@@ -108,8 +108,10 @@ fn visits_of_a_link_are_found_in_all_segments() {
         assert!(rest[0] < first[249]);
     }
     assert_eq!(asked(&shared, of_link(99), (0, 10)).1, 0);
-    assert_eq!(asked(&shared, VisitSelection::Orphans(None), (0, 10)).1, 300);
-    assert_eq!(asked(&shared, VisitSelection::Orphans(Some(LoggedKind::BaseUrl)), (0, 10)).1, 0);
+    let orphans = |kind, host: Option<&str>| VisitSelection::Orphans { kind, host: host.map(Into::into) };
+    assert_eq!(asked(&shared, orphans(None, None), (0, 10)).1, 300);
+    assert_eq!(asked(&shared, orphans(Some(LoggedKind::BaseUrl), None), (0, 10)).1, 0);
+    assert_eq!(asked(&shared, orphans(None, Some("other.example")), (0, 10)).1, 0);
     // A restart finds the same.
     drop(writer);
     let (again, _writer, _sender) = log(&node, dir.path(), forever());

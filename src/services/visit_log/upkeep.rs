@@ -119,7 +119,7 @@ impl Upkeep {
     fn delete(&mut self, deletion: VisitDeletion) -> Result<VisitPage, &'static str> {
         let selection = match deletion {
             VisitDeletion::Link(code) => VisitSelection::Link { code, since_ms: 0 },
-            VisitDeletion::Orphans => VisitSelection::Orphans(None),
+            VisitDeletion::Orphans => VisitSelection::Orphans { kind: None, host: None },
         };
         let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
         let query = VisitQuery { filter, skip: 0, take: 0 };

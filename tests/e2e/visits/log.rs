@@ -99,6 +99,8 @@ fn each_visit_is_listed_once() {
         assert_eq!(all.len(), 2 * count);
         let people = listed(wire, &format!("{}?excludeBots=true", of_link(&code)));
         assert_eq!(people.len(), count);
+        assert_eq!(listed(wire, &format!("{}?excludeBots", of_link(&code))), people, "as in Shlink");
+        assert_eq!(listed(wire, &format!("{}?excludeBots=false&itemsPerPage=-1", of_link(&code))), all);
         for visit in &people {
             assert_eq!(visit["userAgent"], BROWSER);
             assert_eq!(visit["referer"], "https://news.example/a");
@@ -112,6 +114,11 @@ fn each_visit_is_listed_once() {
         }
         assert_eq!(listed(wire, "/rest/v3/tags/none/visits"), [] as [Value; 0]);
         wire.get("/rest/v3/domains/none.example/visits").problem(404, "/domain-not-found");
+        for (domain, expected) in [("DEFAULT", &all[..]), ("S.example", &all[..]), ("none.example", &[][..])] {
+            for path in ["/rest/v3/tags/news/visits", "/rest/v3/visits/non-orphan"] {
+                assert_eq!(listed(wire, &format!("{path}?domain={domain}")), expected, "{path} {domain}");
+            }
+        }
         let orphans = listed(wire, "/rest/v3/visits/orphan?type=invalid_short_url");
         assert_eq!(orphans.len(), count);
         assert!(orphans.iter().all(|visit| visit["type"] == "invalid_short_url"));
@@ -173,6 +180,10 @@ fn orphan_visits_have_their_kinds() {
         }
     }
     assert_eq!(listed(&mut wire, "/rest/v3/visits/orphan").len(), 4);
+    for (domain, count) in [("s.example", 4), ("S.example", 4), ("DEFAULT", 4), ("other.example", 0)] {
+        let visits = listed(&mut wire, &format!("/rest/v3/visits/orphan?domain={domain}"));
+        assert_eq!(visits.len(), count, "{domain}");
+    }
     let counts = || node.wire().get("/rest/v3/visits").json()["visits"]["orphanVisitsCount"].clone();
     wait_until("the orphan visits are counted", || counts() == 4);
 }

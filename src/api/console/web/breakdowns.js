@@ -37,7 +37,7 @@ export function breakdowns({ query, groups, signal }) {
     signal,
     lines: 8,
     async fetch(ends) {
-      const asked = { ...query(), excludeBots: isWithoutBots ? "true" : "" };
+      const asked = { ...query(), excludeBots: String(isWithoutBots) };
       return (await get(STATS, { query: asked, signal: ends })).visitStats;
     },
     render: (stats) => content(stats, groups),
