@@ -87,6 +87,7 @@ pub fn any_rules() -> impl Strategy<Value = RedirectRules> {
             ConditionType::CountryCode => "FR".to_owned(),
             ConditionType::BeforeDate | ConditionType::AfterDate => format!("2{number:03}-01-02T03:04:05+00:00"),
             ConditionType::Weight => number.to_string(),
+            ConditionType::Browser => "android_browser".to_owned(),
             _ => format!("x{text}"),
         };
         RedirectCondition::new(kind, Some(&text), Some(&value)).expect("a valid condition")

@@ -72,16 +72,10 @@ impl Context {
         let now_ms = self.services.unix_ms();
         let link = self.bounded(|bounds| import_line::read(fields, bounds, now_ms));
         let link = link.map_err(|invalid| Problem::invalid(&invalid))?;
-        let cannot_read = |what: &str| {
-            let detail =
-                format!("A node of the fleet runs a version that cannot read {what}. Upgrade all nodes first.");
-            Problem::unavailable(detail)
-        };
-        if link.has_rules() && !self.fleet_reads(formats::RULES) {
-            return Err(cannot_read("redirect rules"));
-        }
+        self.needs_readers_of(&link.labels.rules)?;
         if link.labels.earlier_visits.is_some() && !self.fleet_reads(formats::EARLIER_VISITS) {
-            return Err(cannot_read("the visits of imported links"));
+            let detail = "A node of the fleet runs a version that cannot read the visits of imported links. Upgrade all nodes first.";
+            return Err(Problem::unavailable(detail));
         }
         Ok(Arc::new(link))
     }

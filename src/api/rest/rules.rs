@@ -53,11 +53,25 @@ impl Context {
         found.map_err(|problem| problem.on_domain(Params::of(request.uri().query()).text("domain")))?;
         let fields = read_object(&self.services, request).await?;
         let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
-        if !rules.is_empty() && !self.fleet_reads(formats::RULES) {
-            let detail = "A node of the fleet runs a version that cannot read redirect rules. Upgrade all nodes first.";
-            return Err(Problem::unavailable(detail));
-        }
+        self.needs_readers_of(&rules)?;
         self.change_rules(parsed, rules).await
+    }
+
+    /// Checks that every node of the fleet can read these rules.
+    ///
+    /// # Errors
+    /// 503 if a node cannot.
+    pub(super) fn needs_readers_of(&self, rules: &RedirectRules) -> Result<(), Problem> {
+        let (format, what) = if rules.have(ConditionType::Browser) {
+            (formats::BROWSERS, "conditions on browsers")
+        } else {
+            (formats::RULES, "redirect rules")
+        };
+        if rules.is_empty() || self.fleet_reads(format) {
+            return Ok(());
+        }
+        let detail = format!("A node of the fleet runs a version that cannot read {what}. Upgrade all nodes first.");
+        Err(Problem::unavailable(detail))
     }
 
     async fn change_rules(&self, code: Code, rules: RedirectRules) -> Result<Arc<Link>, Problem> {

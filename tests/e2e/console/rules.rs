@@ -99,8 +99,9 @@ fn rules_are_made_and_moved_by_keyboard() {
 }
 
 /// Each type of condition with a value for its fields: `matchKey`, then `matchValue`.
-const CONDITIONS: [(&str, Option<&str>, Option<&str>); 11] = [
+const CONDITIONS: [(&str, Option<&str>, Option<&str>); 12] = [
     ("device", None, Some("chromeos")),
+    ("browser", None, Some("android_browser")),
     ("language", None, Some("pt-BR")),
     ("query-param", Some("ref"), Some("a b&c")),
     ("any-value-query-param", Some("ref"), None),

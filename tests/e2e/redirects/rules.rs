@@ -10,6 +10,7 @@ use crate::support::node::Setup;
 
 const ANDROID: &str = "User-Agent: Mozilla/5.0 (Linux; Android 13) AppleWebKit/537.36\r\n";
 const IPHONE: &str = "User-Agent: Mozilla/5.0 (iPhone; CPU iPhone OS 16_4 like Mac OS X)\r\n";
+const EDGE: &str = "User-Agent: Mozilla/5.0 (Windows NT 10.0) Chrome/120.0.0.0 Safari/537.36 Edg/120.0\r\n";
 
 fn condition(kind: &str, key: Option<&str>, value: Option<&str>) -> Value {
     json!({"type": kind, "matchKey": key, "matchValue": value})
@@ -56,6 +57,7 @@ fn conditions_decide_on_every_core_and_path() {
             rule("https://a-b.test/", &[condition("query-param", Some("a"), Some("b c"))]),
             rule("https://bare.test/", &[condition("valueless-query-param", Some("bare"), None)]),
             rule("https://any.test/", &[condition("any-value-query-param", Some("any"), None)]),
+            rule("https://edge.test/", &[condition("browser", None, Some("edge"))]),
             rule("https://never.test/", &[condition("geolocation-country-code", None, Some("FR"))]),
             rule("https://never.test/", &[condition("geolocation-city-name", None, Some("Paris"))]),
             rule("https://never.test/", &[condition("before-date", None, Some("2020-01-01T00:00:00+00:00"))]),
@@ -76,6 +78,7 @@ fn conditions_decide_on_every_core_and_path() {
             ("", "", "https://default.test/"),
             ("", ANDROID, "https://app.test/"),
             ("", IPHONE, "https://app.test/"),
+            ("", EDGE, "https://edge.test/"),
             ("", "Accept-Language: fr-CA, en;q=0.5\r\n", "https://fr.test/"),
             ("", "accept-language:FR\r\n", "https://fr.test/"),
             ("", "Accept-Language: en, fr;q=0.5\r\n", "https://default.test/"),

@@ -119,6 +119,11 @@ impl RedirectRules {
         self.0.as_ref().map_or(&[], |set| &set.rules)
     }
 
+    /// True if a condition of any rule has this type.
+    pub fn have(&self, kind: ConditionType) -> bool {
+        self.as_slice().iter().any(|rule| rule.conditions.iter().any(|condition| condition.kind() == kind))
+    }
+
     /// Returns the rules in the form of the API.
     pub fn to_json(&self) -> Value {
         let condition = |condition: &RedirectCondition| {
@@ -284,6 +289,17 @@ mod tests {
         assert_eq!(at("Android", "en"), "https://b/");
         assert_eq!(at("iPhone", "fr"), "https://c/");
         assert_eq!(at("Windows", "fr"), "https://d/");
+    }
+
+    #[test]
+    fn types_of_conditions_are_found() {
+        let rules = RedirectRules::new(vec![
+            rule("https://a/", &[("device", None, Some("android"))]),
+            rule("https://b/", &[("language", None, Some("fr")), ("browser", None, Some("edge"))]),
+        ])
+        .unwrap();
+        assert!(rules.have(ConditionType::Browser) && rules.have(ConditionType::Device));
+        assert!(!rules.have(ConditionType::Weight) && !RedirectRules::default().have(ConditionType::Browser));
     }
 
     #[test]

@@ -26,6 +26,7 @@ function dateField(label) {
 /** The fields of each type: `key` and `value` make them, with what they hold at first. */
 const FIELDS = {
   device: { value: (value) => field({ name: "matchValue", label: text.device, type: "select", options: text.devices, value: value || "mobile" }) },
+  browser: { value: (value) => field({ name: "matchValue", label: text.browser, type: "select", options: text.browsers, value: value || "chrome" }) },
   language: { value: valueField({ label: text.language, hint: text.languageHint, placeholder: "en-GB", ...TYPED, read: (typed) => typed.trim() }) },
   "geolocation-country-code": {
     value: (value) => field({ name: "matchValue", label: text.country, type: "select", options: [["", text.chooseCountry], ...countryChoices()], value: value ?? "", hint: text.placeHint }),
@@ -75,6 +76,7 @@ export function conditionText({ type, matchKey, matchValue }) {
   const named = (options) => options.find(([value]) => value === matchValue)?.[1] ?? isolated(matchValue);
   const shown = {
     device: () => named(text.devices),
+    browser: () => named(text.browsers),
     "geolocation-country-code": () => countryName(matchValue),
     "before-date": () => instant(Date.parse(matchValue)),
     "after-date": () => instant(Date.parse(matchValue)),

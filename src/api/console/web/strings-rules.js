@@ -8,7 +8,7 @@ export const rules = {
   edit: "Edit rules",
   addFirst: "Add a rule",
   none: "Every visitor gets the same destination",
-  noneText: "Rules send some visitors elsewhere: by device, language, country, date, query parameter, address, or a share of visitors for an A/B test.",
+  noneText: "Rules send some visitors elsewhere: by device, browser, language, country, date, query parameter, address, or a share of visitors for an A/B test.",
   unavailable: "Rules unavailable",
   unavailableText: "The redirect rules of this link could not be read. Reload the page.",
   list: "Redirect rules, in the order in which they are checked",
@@ -38,6 +38,7 @@ export const conditions = {
   type: "Condition",
   types: [
     ["device", "Device"],
+    ["browser", "Browser"],
     ["language", "Language"],
     ["geolocation-country-code", "Country"],
     ["geolocation-city-name", "City"],
@@ -53,6 +54,11 @@ export const conditions = {
   devices: [
     ["mobile", "Mobile (Android or iOS)"], ["android", "Android"], ["ios", "iOS"], ["desktop", "Desktop"],
     ["windows", "Windows"], ["macos", "macOS"], ["linux", "Linux"], ["chromeos", "ChromeOS"],
+  ],
+  browser: "Browser",
+  browsers: [
+    ["chrome", "Chrome"], ["firefox", "Firefox"], ["edge", "Edge"], ["safari", "Safari"], ["opera", "Opera"],
+    ["android_browser", "Android Browser"],
   ],
   language: "Language",
   languageHint: "A language such as en, or with a region such as en-GB.",
@@ -72,6 +78,7 @@ export const conditions = {
   percentHint: "1 to 100. Visitors keep their share by their address. The shares of several rules do not overlap.",
   says: {
     device: (value) => `Device is ${value}`,
+    browser: (value) => `Browser is ${value}`,
     language: (value) => `Language is ${value}`,
     "geolocation-country-code": (value) => `Country is ${value}`,
     "geolocation-city-name": (value) => `City is ${value}`,

@@ -9,6 +9,7 @@ use super::countries;
 use super::visitor::{self, RuleVisitor};
 use crate::clients::networks::Network;
 use crate::clients::query_parameters::{is_decoded, query_value};
+use crate::clients::user_agent_browser::RuleBrowser;
 use crate::clients::user_agent_device::Device;
 use crate::dates;
 
@@ -37,11 +38,13 @@ pub enum ConditionType {
     AfterDate,
     /// A share of the visitors. Shlink has no such condition.
     Weight,
+    /// The browser.
+    Browser,
 }
 
 impl ConditionType {
     /// All types with their names in the API. The places are the numbers of the stored form.
-    pub const ALL: [(ConditionType, &'static str); 11] = [
+    pub const ALL: [(ConditionType, &'static str); 12] = [
         (ConditionType::Device, "device"),
         (ConditionType::Language, "language"),
         (ConditionType::QueryParam, "query-param"),
@@ -53,6 +56,7 @@ impl ConditionType {
         (ConditionType::BeforeDate, "before-date"),
         (ConditionType::AfterDate, "after-date"),
         (ConditionType::Weight, "weight"),
+        (ConditionType::Browser, "browser"),
     ];
 
     /// Returns the type of a name; `None` for any other text.
@@ -117,6 +121,7 @@ pub struct RedirectCondition {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Test {
     Device(Device),
+    Browser(RuleBrowser),
     Language,
     Query,
     Network(Network),
@@ -193,6 +198,7 @@ impl RedirectCondition {
         let (key, value) = (self.key.as_deref().unwrap_or_default(), self.value.as_deref().unwrap_or_default());
         match &self.test {
             Test::Device(device) => visitor.platform().is_some_and(|platform| device.has(platform)),
+            Test::Browser(browser) => visitor.browser() == Some(*browser),
             Test::Language => visitor::accepts(visitor.accept_language, value),
             Test::Query => {
                 let found = query_value(visitor.query, key);
@@ -252,6 +258,10 @@ fn test_of(kind: ConditionType, text: &str) -> Result<Test, String> {
                 .map(|percent| Test::Weight { start: 0, percent })
                 .ok_or_else(|| "must be a whole number of percent from 1 to 100".to_owned())
         }
+        ConditionType::Browser => {
+            let names = RuleBrowser::ALL.map(|(_, name)| name).join(", ");
+            RuleBrowser::named(text).map(Test::Browser).ok_or_else(|| format!("must be one of {names}"))
+        }
     }
 }
 
@@ -309,7 +319,7 @@ mod tests {
             assert_eq!(ConditionType::from_number(number as u8), Some(kind));
             assert_eq!(usize::from(kind.number()), number, "the stored form would mean another type");
         }
-        assert_eq!((ConditionType::named("invalid"), ConditionType::from_number(11)), (None, None));
+        assert_eq!((ConditionType::named("invalid"), ConditionType::from_number(12)), (None, None));
     }
 
     // The tables of Shlink's tests of its conditions.
@@ -398,6 +408,15 @@ mod tests {
     }
 
     #[test]
+    fn browsers_match_by_their_names() {
+        let firefox =
+            RuleVisitor { user_agent: b"Mozilla/5.0 (X11; rv:120.0) Firefox/120.0", ..RuleVisitor::default() };
+        assert!(holds("browser", None, Some("firefox"), &firefox));
+        assert!(!holds("browser", None, Some("safari"), &firefox));
+        assert!(!holds("browser", None, Some("firefox"), &RuleVisitor::default()));
+    }
+
+    #[test]
     fn dates_divide_time() {
         let at = |now_ms| RuleVisitor { now_ms, ..RuleVisitor::default() };
         let date = Some("2026-01-02T03:04:05+01:00");
@@ -430,6 +449,8 @@ mod tests {
             ("weight", None, Some("+50"), false),
             ("weight", None, Some("050"), false),
             ("weight", None, Some("12.5"), false),
+            ("browser", None, Some("Chrome"), false),
+            ("browser", None, None, false),
         ] {
             let error = parsed(kind, key, value).unwrap_err();
             assert_eq!(matches!(error, ConditionError::Key(_)), is_key, "{kind} {key:?} {value:?}: {error}");

@@ -9,6 +9,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::clients::locations::{GeoLocation, GeoSource};
+use crate::clients::user_agent_browser::RuleBrowser;
 use crate::clients::user_agent_device::{Platform, platform_of};
 
 /// The lowest quality of a language that counts, in thousandths, as in Shlink.
@@ -36,6 +37,8 @@ pub struct RuleVisitor<'a> {
     pub code: Option<&'a Code>,
     /// The platform, once it was asked for.
     pub known_platform: Cell<Option<Option<Platform>>>,
+    /// The browser, once it was asked for.
+    pub known_browser: Cell<Option<Option<RuleBrowser>>>,
     /// The location, once it was asked for.
     pub known_location: Cell<Option<Option<GeoLocation<'a>>>>,
 }
@@ -82,6 +85,16 @@ impl<'a> RuleVisitor<'a> {
         let platform = platform_of(self.user_agent);
         self.known_platform.set(Some(platform));
         platform
+    }
+
+    /// Returns the browser that the user agent names, if conditions can name it.
+    pub(super) fn browser(&self) -> Option<RuleBrowser> {
+        if let Some(known) = self.known_browser.get() {
+            return known;
+        }
+        let browser = RuleBrowser::of(self.user_agent);
+        self.known_browser.set(Some(browser));
+        browser
     }
 
     /// Returns a number from 0 to 99 that a visitor keeps for a link: a hash of its address, or of its network for

@@ -15,5 +15,8 @@ pub const SLASHES: u32 = 3;
 /// it.
 pub const EARLIER_VISITS: u32 = 3;
 
+/// The first format with conditions on browsers in redirect rules. A node accepts them once all live nodes read it.
+pub const BROWSERS: u32 = 4;
+
 /// The newest format that this version reads, and writes once all live nodes read it.
-pub const NEWEST: u32 = 3;
+pub const NEWEST: u32 = 4;
