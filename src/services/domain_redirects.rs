@@ -106,7 +106,7 @@ impl RedirectsWorker {
         self.setup.changes = all;
         self.share();
         let place = self.setup.domains.place_of(&domain).expect("the handler has found the domain");
-        let targets = self.redirects().at(place).clone();
+        let targets = self.redirects().own_at(place).clone();
         self.publish(Some((ticket, targets)));
     }
 

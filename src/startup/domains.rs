@@ -19,6 +19,7 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let carom_settings::DomainSettings { serve, fallback, unknown_host } = &settings.domains;
     Domains::new(&base_url, serve, *fallback, *unknown_host)
         .hiding_expired(settings.api.shlink_strict)
+        .inheriting_redirects(settings.api.shlink_strict)
         .ignoring_case(settings.slugs.ignores_case())
 }
 

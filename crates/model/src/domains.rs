@@ -146,6 +146,7 @@ pub struct Domains {
     unknown_host: UnknownHost,
     is_strict: bool,
     hides_expired: bool,
+    inherits_redirects: bool,
     ignores_case: bool,
 }
 
@@ -164,13 +165,30 @@ impl Domains {
         let others = all.iter().skip(1).map(|domain| Some(domain.name.id()));
         let ids = std::iter::once(None).chain(others).collect();
         let is_strict = !serve.is_empty();
-        Domains { all, ids, by_name, fallback, unknown_host, is_strict, hides_expired: false, ignores_case: false }
+        let (hides_expired, inherits_redirects, ignores_case) = (false, false, false);
+        Domains {
+            all,
+            ids,
+            by_name,
+            fallback,
+            unknown_host,
+            is_strict,
+            hides_expired,
+            inherits_redirects,
+            ignores_case,
+        }
     }
 
     /// Sets whether expired links get the response of missing ones.
     #[must_use]
     pub fn hiding_expired(self, hides_expired: bool) -> Domains {
         Domains { hides_expired, ..self }
+    }
+
+    /// Sets whether a domain without a redirect for missing links uses that of the default domain.
+    #[must_use]
+    pub fn inheriting_redirects(self, inherits_redirects: bool) -> Domains {
+        Domains { inherits_redirects, ..self }
     }
 
     /// Sets whether a slug that has no link leads to the link with its form in lower case.
@@ -188,6 +206,11 @@ impl Domains {
     /// True if expired links get the response of missing ones.
     pub fn hides_expired(&self) -> bool {
         self.hides_expired
+    }
+
+    /// True if a domain without a redirect for missing links uses that of the default domain.
+    pub fn inherits_redirects(&self) -> bool {
+        self.inherits_redirects
     }
 
     /// Returns all domains, the default one first.

@@ -342,6 +342,10 @@ fn domains_are_told_apart_and_lead_elsewhere() {
         ("'https://go.example home=javascript:1'", "has a URL that"),
         ("'https://go.example home=https://a.example home=https://b.example'", "for the second time: home="),
         (
+            "'https://go.example not_found=https://a.example/{ORIGINAL_PATH}'",
+            "has {ORIGINAL_PATH}, which carom does not fill in",
+        ),
+        (
             "'https://go.example regular_404=https://a.example not_found=https://b.example'",
             "for the second time: not_found=",
         ),

@@ -15,7 +15,7 @@ use crate::bridge::DomainRedirectsAnswer;
 use carom_model::access::Role;
 use carom_model::destination::hosts::authority_of;
 use carom_model::destination::long_url::LongUrl;
-use carom_model::domains::redirects::TargetKind;
+use carom_model::domains::redirects::{TargetKind, placeholder_in};
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
@@ -54,7 +54,7 @@ impl Context {
     /// Handles `GET /rest/v3/domains`: lists the domains that the caller may use.
     pub(in crate::api) fn list_domains(&self) -> ApiResponse {
         let (domains, redirects) = (self.domains(), self.services.domain_redirects());
-        let targets = |domain: &Domain| domains.place_of(&domain.name).map(|place| redirects.at(place).to_json());
+        let targets = |domain: &Domain| domains.place_of(&domain.name).map(|place| redirects.own_at(place).to_json());
         let shown = |domain: &Domain| {
             let is_default = domain.name == domains.all()[0].name;
             // The default domain may have a port, which tells several services of a machine apart.
@@ -128,7 +128,7 @@ impl RedirectsEdit {
                 Some(Value::Null) => Ok(None),
                 // The forms of Shlink's clients send an empty string for a field that was left empty.
                 Some(Value::String(text)) if text.is_empty() => Ok(None),
-                value => long_url(value, bounds).map(Some),
+                value => fixed_url(value, bounds).map(Some),
             };
             match target {
                 Ok(target) => changes.push((kind, target)),
@@ -138,6 +138,17 @@ impl RedirectsEdit {
             }
         }
         if invalid.is_empty() { Ok(RedirectsEdit { domain, changes }) } else { Err(invalid) }
+    }
+}
+
+/// Reads the target of a redirect.
+///
+/// # Errors
+/// The reason for which it is invalid.
+fn fixed_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
+    match value.and_then(Value::as_str).and_then(placeholder_in) {
+        Some(placeholder) => Err(format!("has {placeholder}, which carom does not fill in; expected a fixed URL")),
+        None => long_url(value, bounds),
     }
 }
 
@@ -189,6 +200,11 @@ mod tests {
         let wrong = read(
             &json!({"baseUrlRedirect": "go.test", "regular404Redirect": 7, "invalidShortUrlRedirect": "https://s.test/x", "domian": ""}),
         );
+        for placeholder in ["{DOMAIN}", "{ORIGINAL_PATH}"] {
+            let body =
+                json!({"domain": "go.test", "regular404Redirect": format!("https://a.test/?from={placeholder}")});
+            assert_eq!(read(&body), Err(vec!["regular404Redirect".to_owned()]), "{placeholder}");
+        }
         let named = ["domian", "domain", "baseUrlRedirect", "regular404Redirect", "invalidShortUrlRedirect"];
         assert_eq!(wrong, Err(named.map(str::to_owned).to_vec()));
     }

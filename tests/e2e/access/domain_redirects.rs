@@ -122,6 +122,10 @@ fn invalid_requests_change_nothing() {
         (json!({}), json!(["domain"])),
         (json!({"domain": ""}), json!(["domain"])),
         (json!({"domain": null}), json!(["domain"])),
+        (
+            json!({"domain": "go.test", "regular404Redirect": "https://www.example/{ORIGINAL_PATH}"}),
+            json!(["regular404Redirect"]),
+        ),
         (json!({"domain": "go.test", "baseUrlRedirect": "somewhere.com"}), json!(["baseUrlRedirect"])),
         (
             json!({"domain": "go.test", "regular404Redirect": 7, "baseUrlRedirect": TARGET}),

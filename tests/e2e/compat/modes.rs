@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::domains::leads;
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::{everybody_gets, moved_to, wires};
 use crate::support::node::{Node, Setup, wait_until};
@@ -40,6 +41,23 @@ fn strict_mode_hides_expired_links() {
     with_cores(|setup| setup, |node| assert_eq!(ended(&node), [410; 4]));
     let strict = |setup: Setup| setup.env("CAROM_API_SHLINK_STRICT", "true");
     with_cores(strict, |node| assert_eq!(ended(&node), [404; 4]));
+}
+
+#[test]
+fn strict_mode_lets_domains_inherit_redirects() {
+    let serve = "https://s.test home=https://home.example/ not_found=https://lost.example/,\
+                 https://go.test not_found=https://own.example/,https://plain.test";
+    for (strict, plain) in [("false", ["200", "404"]), ("true", ["https://home.example/", "https://lost.example/"])] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::new(dir.path()).cores(2).env("CAROM_BASE_URL", "https://s.test");
+        let node = setup.env("CAROM_DOMAINS_SERVE", serve).env("CAROM_API_SHLINK_STRICT", strict).start();
+        assert_eq!(["/", "/none"].map(|path| leads(&node, "plain.test", path)), plain, "{strict}");
+        assert_eq!(leads(&node, "go.test", "/none"), "https://own.example/", "{strict}");
+        // The API shows what each domain has itself, as a client would send it back.
+        let domains = node.wire().get("/rest/v3/domains").json()["domains"]["data"].clone();
+        let shown = domains.as_array().unwrap().iter().find(|domain| domain["domain"] == "plain.test").unwrap();
+        assert_eq!(shown["redirects"]["invalidShortUrlRedirect"], Value::Null, "{strict}");
+    }
 }
 
 #[test]

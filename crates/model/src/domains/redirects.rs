@@ -41,6 +41,12 @@ impl TargetKind {
     }
 }
 
+/// Returns the placeholder of Shlink's that the text of a redirect has, if any. carom fills in none: redirects are fixed
+/// before the request comes, and visitors would be sent to the placeholder itself.
+pub fn placeholder_in(text: &str) -> Option<&'static str> {
+    ["{DOMAIN}", "{ORIGINAL_PATH}"].into_iter().find(|placeholder| text.contains(placeholder))
+}
+
 impl Targets {
     /// Returns the redirect for a kind of requests.
     #[inline]
@@ -64,6 +70,16 @@ impl Targets {
         }
     }
 
+    /// Takes the redirects that are missing here from the default domain.
+    fn inherit(&mut self, default: &Targets) {
+        for kind in TargetKind::ALL {
+            let target = self.of_mut(kind);
+            if target.is_none() {
+                *target = default.of(kind).map(str::to_owned);
+            }
+        }
+    }
+
     /// Returns the redirects as the API describes them.
     pub fn to_json(&self) -> Value {
         TargetKind::ALL.into_iter().map(|kind| (kind.field().to_owned(), json!(self.of(kind)))).collect()
@@ -75,8 +91,10 @@ impl Targets {
 pub struct DomainRedirects {
     unknown_host: UnknownHost,
     hides_expired: bool,
-    /// The redirects, by the index of the domain.
+    /// The redirects in effect, by the index of the domain.
     targets: Vec<Targets>,
+    /// The redirects that each domain has itself; `None` if no domain inherits any.
+    own: Option<Vec<Targets>>,
 }
 
 impl DomainRedirects {
@@ -88,7 +106,12 @@ impl DomainRedirects {
             targets
         });
         let (unknown_host, hides_expired) = (domains.unknown_host(), domains.hides_expired());
-        DomainRedirects { unknown_host, hides_expired, targets: targets.collect() }
+        let mut targets: Vec<Targets> = targets.collect();
+        let own = domains.inherits_redirects().then(|| targets.clone());
+        if let Some((default, others)) = targets.split_first_mut().filter(|_| own.is_some()) {
+            others.iter_mut().for_each(|targets| targets.inherit(default));
+        }
+        DomainRedirects { unknown_host, hides_expired, targets, own }
     }
 
     /// True if expired links get the response of missing ones.
@@ -102,10 +125,15 @@ impl DomainRedirects {
         self.unknown_host
     }
 
-    /// Returns the redirects of a domain.
+    /// Returns the redirects in effect on a domain.
     #[inline]
     pub fn at(&self, domain: DomainIndex) -> &Targets {
         &self.targets[domain.index()]
+    }
+
+    /// Returns the redirects that a domain has itself, without those that it inherits.
+    pub fn own_at(&self, domain: DomainIndex) -> &Targets {
+        &self.own.as_ref().unwrap_or(&self.targets)[domain.index()]
     }
 }
 
@@ -318,6 +346,25 @@ mod tests {
         assert_eq!(seen(&changes), None);
         changes.set(&name("s.test"), TargetKind::Home, url("https://b.example/"), 1);
         assert_eq!(seen(&changes), None, "of another domain");
+    }
+
+    #[test]
+    fn missing_redirects_are_inherited_on_demand() {
+        let mut changes = RedirectChanges::default();
+        changes.set(&name("s.test"), TargetKind::Home, url("https://home.example/"), 1);
+        changes.set(&name("s.test"), TargetKind::Regular404, url("https://lost.example/"), 1);
+        changes.set(&name("go.test"), TargetKind::Home, url("https://own.example/"), 1);
+        for inherits in [false, true] {
+            let domains = three_domains().inheriting_redirects(inherits);
+            let redirects = DomainRedirects::of(&domains, &changes);
+            let place = domains.named("go.test").unwrap();
+            let lost = inherits.then_some("https://lost.example/");
+            assert_eq!(redirects.at(place).of(TargetKind::Home), Some("https://own.example/"));
+            assert_eq!(redirects.at(place).of(TargetKind::Regular404), lost);
+            assert_eq!(redirects.at(place).of(TargetKind::InvalidShortUrl), None);
+            assert_eq!(redirects.own_at(place).of(TargetKind::Regular404), None);
+            assert_eq!(redirects.own_at(DomainIndex::default()), redirects.at(DomainIndex::default()));
+        }
     }
 
     #[test]

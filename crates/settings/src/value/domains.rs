@@ -7,7 +7,7 @@ use super::{Written, text};
 use crate::problem::{InvalidValue, quoted};
 use carom_model::destination::hosts::host_of;
 use carom_model::destination::long_url::LongUrl;
-use carom_model::domains::redirects::TargetKind;
+use carom_model::domains::redirects::{TargetKind, placeholder_in};
 use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
 
 /// The beginning of short URLs: scheme, host and port, without a trailing slash.
@@ -77,6 +77,9 @@ pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
             "expired" => &[TargetKind::Expired],
             _ => return Err(wrong(NOT_A_PART.into())),
         };
+        if let Some(placeholder) = placeholder_in(url) {
+            return Err(wrong(format!("has {placeholder}, which carom does not fill in")));
+        }
         let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("has a URL that {error}")))?;
         for kind in kinds {
             if targets.of_mut(*kind).replace(url.as_str().to_owned()).is_some() {
