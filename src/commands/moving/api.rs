@@ -1,6 +1,6 @@
-//! Links from the APIs of Shlink, YOURLS, Bitly and Kutt, page by page, the oldest first where the API can.
+//! Links from the APIs of Shlink, YOURLS, Bitly and Kutt, page by page.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use serde_json::Value;
 
@@ -35,9 +35,13 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
     let client = |header| ApiClient::new(url, Some((header, key)));
     let counter = Counter { shortener, number: 0, announced: None };
     Ok(match shortener {
-        Shortener::Shlink => {
-            Box::new(ShlinkApi { client: client(KeyHeader::Named("X-Api-Key")), counter, page: 1, pages: 1 })
-        }
+        Shortener::Shlink => Box::new(ShlinkApi {
+            client: client(KeyHeader::Named("X-Api-Key")),
+            counter,
+            page: 1,
+            pages: 1,
+            previous: HashSet::new(),
+        }),
         Shortener::Yourls => {
             Box::new(YourlsApi { client: ApiClient::new(url, None), key: key.to_owned(), counter, start: 0 })
         }
@@ -91,6 +95,8 @@ struct ShlinkApi {
     counter: Counter,
     page: u64,
     pages: u64,
+    /// The short URLs of the previous page, each with its domain and its code.
+    previous: HashSet<(String, String)>,
 }
 
 impl MovingSource for ShlinkApi {
@@ -98,13 +104,19 @@ impl MovingSource for ShlinkApi {
         if self.page > self.pages {
             return Ok(None);
         }
-        let path = format!("/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=dateCreated-ASC", self.page);
+        // Shlink sorts by one field alone, and many links have the same date. A database may sort them in another way for
+        // each page, so some would come twice and others never. Codes differ, but for those of several domains.
+        let path = format!("/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=shortCode-ASC", self.page);
         let page = self.client.get(&path).map_err(told)?;
         let mut items = items(Shortener::Shlink, "/shortUrls/data", &page)?;
         let number = |name: &str| page.pointer(&format!("/shortUrls/pagination/{name}")).and_then(Value::as_u64);
         self.pages = number("pagesCount").ok_or("the API answers without pagination; check the address of the API")?;
         self.counter.announced = number("totalItems");
         self.page += 1;
+        // A link that was created meanwhile moves others to the next page. The counter would count them twice.
+        let shown: HashSet<(String, String)> = items.iter().filter_map(short_url_of).collect();
+        items.retain(|item| short_url_of(item).is_none_or(|name| !self.previous.contains(&name)));
+        self.previous = shown;
         for item in &mut items {
             if item["hasRedirectRules"] == true {
                 item["redirectRules"] = self.rules_of(item)?;
@@ -126,6 +138,12 @@ impl ShlinkApi {
             self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(told)?;
         Ok(answer["redirectRules"].take())
     }
+}
+
+/// Returns the domain and the code of a short URL of Shlink.
+fn short_url_of(item: &Value) -> Option<(String, String)> {
+    let text = |name: &str| item[name].as_str().map(str::to_owned);
+    Some((text("domain").unwrap_or_default(), text("shortCode")?))
 }
 
 struct YourlsApi {

@@ -171,6 +171,10 @@ fn shlink(failures: u64, status: u16) -> Other {
             let rule = json!({"longUrl": "https://example.org/special", "priority": 1, "conditions": [condition]});
             return (200, json!({"defaultLongUrl": "https://example.org/rules", "redirectRules": [rule]}));
         }
+        // In any other order, links may come twice or never.
+        if asked.parameter("orderBy").as_deref() != Some("shortCode-ASC") {
+            return (400, json!({"detail": "the pages overlap"}));
+        }
         let number = |name| asked.parameter(name).and_then(|text| text.parse::<usize>().ok()).unwrap();
         let (page, per_page) = (number("page"), number("itemsPerPage"));
         if page == 2 && failed.fetch_add(1, Ordering::Relaxed) < failures {
@@ -249,6 +253,21 @@ fn an_interrupted_import_is_repeated() {
     std::fs::write(&key, "wrong\n").unwrap();
     let refused = import(&setup, &[&arguments[..], &["--key-file", key.to_str().unwrap()]].concat());
     ended(&refused, 1, "check the key");
+}
+
+#[test]
+fn links_that_change_pages_are_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup(&dir.path().join("data"), 1);
+    let links = shlink_links().split_off(8);
+    // While the pages are read, a link is created on the first one, and moves its last link to the second.
+    let other = Other::start(move |asked| {
+        let shown = if asked.parameter("page").as_deref() == Some("1") { &links[..2] } else { &links[1..3] };
+        (200, json!({"shortUrls": {"data": shown, "pagination": {"pagesCount": 2, "totalItems": 4}}}))
+    });
+    let dry = import(&setup, &["--from", "shlink", "--url", &other.url(), "--dry-run"]);
+    ended(&dry, 0, "would import 3 links");
+    assert!(told(&dry).contains("announced 4 links and returned 3"), "{}", told(&dry));
 }
 
 #[test]
