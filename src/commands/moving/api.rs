@@ -1,6 +1,7 @@
 //! Links from the APIs of Shlink, YOURLS, Bitly and Kutt, page by page.
 
 use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 
 use serde_json::Value;
 
@@ -16,6 +17,9 @@ const SHLINK_PAGE: u64 = 500;
 const YOURLS_PAGE: u64 = 500;
 const BITLY_PAGE: u64 = 100;
 const KUTT_PAGE: u64 = 50;
+
+/// Links of YOURLS that are remembered, to notice those that come twice: about 75 MB.
+const YOURLS_SEEN_MAX: usize = 1 << 22;
 
 /// Returns the links of a shortener's API. `url` is the address of the service; Bitly has its own.
 ///
@@ -33,7 +37,7 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
         }
     };
     let client = |header| ApiClient::new(url, Some((header, key)));
-    let counter = Counter { shortener, number: 0, announced: None };
+    let counter = Counter { shortener, number: 0, repeated: 0, announced: None };
     Ok(match shortener {
         Shortener::Shlink => Box::new(ShlinkApi {
             client: client(KeyHeader::Named("X-Api-Key")),
@@ -43,7 +47,15 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
             previous: HashSet::new(),
         }),
         Shortener::Yourls => {
-            Box::new(YourlsApi { client: ApiClient::new(url, None), key: key.to_owned(), counter, start: 0 })
+            let (seen, hasher) = (HashSet::new(), RandomState::new());
+            Box::new(YourlsApi {
+                client: ApiClient::new(url, None),
+                key: key.to_owned(),
+                counter,
+                start: 0,
+                seen,
+                hasher,
+            })
         }
         Shortener::Bitly => Box::new(BitlyApi {
             client: client(KeyHeader::Bearer),
@@ -60,7 +72,9 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
 /// Counts the links of an API, to compare with the number that it announces.
 struct Counter {
     shortener: Shortener,
+    /// Links so far, with those that came again.
     number: u64,
+    repeated: u64,
     announced: Option<u64>,
 }
 
@@ -70,10 +84,10 @@ impl Counter {
     }
 
     fn remark(&self) -> Option<String> {
-        let announced = self.announced.filter(|announced| *announced > self.number)?;
+        let returned = self.number.saturating_sub(self.repeated);
+        let announced = self.announced.filter(|announced| *announced > returned)?;
         Some(format!(
-            "the API announced {announced} links and returned {}; links were deleted or created meanwhile, so run the import again",
-            self.number
+            "the API announced {announced} links and returned {returned}; links were deleted or created meanwhile, so run the import again"
         ))
     }
 }
@@ -151,6 +165,9 @@ struct YourlsApi {
     key: String,
     counter: Counter,
     start: u64,
+    /// Hashes of the short URLs so far.
+    seen: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl MovingSource for YourlsApi {
@@ -171,11 +188,24 @@ impl MovingSource for YourlsApi {
         // The last page has no list at all.
         let items = if page["links"].is_null() { Vec::new() } else { Shortener::Yourls.items(page)? };
         self.start += items.len() as u64;
+        self.count_repeated(&items);
         Ok(if items.is_empty() { None } else { Some(self.counter.links_of(&items)) })
     }
 
     fn remark(&self) -> Option<String> {
         self.counter.remark()
+    }
+}
+
+impl YourlsApi {
+    /// Counts the links that have come before. YOURLS sorts by date alone, so links of one second may be on two pages, and
+    /// others on none.
+    fn count_repeated(&mut self, items: &[Value]) {
+        for url in items.iter().filter_map(|item| item["shorturl"].as_str()) {
+            if self.seen.len() < YOURLS_SEEN_MAX && !self.seen.insert(self.hasher.hash_one(url)) {
+                self.counter.repeated += 1;
+            }
+        }
     }
 }
 

@@ -268,6 +268,21 @@ fn links_that_change_pages_are_counted_once() {
     let dry = import(&setup, &["--from", "shlink", "--url", &other.url(), "--dry-run"]);
     ended(&dry, 0, "would import 3 links");
     assert!(told(&dry).contains("announced 4 links and returned 3"), "{}", told(&dry));
+    // YOURLS sorts links of one second as it likes: one comes twice, and another one never.
+    let yourls = Other::start(|asked| {
+        let link = |keyword: &str| {
+            json!({"shorturl": format!("https://s.test/{keyword}"), "url": "https://example.org/yourls",
+                "timestamp": "2025-06-01 10:00:00", "clicks": "0"})
+        };
+        let links = match asked.parameter("start").as_deref() {
+            Some("0") => json!({"link_1": link("y1"), "link_2": link("y2")}),
+            Some("2") => json!({"link_1": link("y2")}),
+            _ => Value::Null,
+        };
+        (200, json!({"links": links, "stats": {"total_links": "3"}}))
+    });
+    let dry = import(&setup, &["--from", "yourls", "--url", &yourls.url(), "--dry-run"]);
+    assert!(told(&dry).contains("announced 3 links and returned 2"), "{}", told(&dry));
 }
 
 #[test]
