@@ -41,6 +41,10 @@ pub const VISITS_CHUNK_BYTES: usize = 256 * 1024;
 /// Chunks of a snapshot that Redis holds at once.
 pub const VISITS_CHUNKS_HELD: usize = 4;
 
+/// Rows of an unfinished snapshot of visit counts that a node can remove at once if the snapshot is given up. Rows of
+/// larger ones are left to the hourly search.
+pub const SNAPSHOT_NAMES_NOTED: usize = 32_768;
+
 /// Bytes of the ring in which a core logs visits: some ten thousand visits. The log's thread drains it up to fifty
 /// times a second.
 pub const VISIT_LOG_RING_LEN: usize = 4 * 1024 * 1024;

@@ -49,7 +49,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use carom_shards::Code;
 use carom_shards::code::{ALPHABET, CODE_KEY_LEN_MAX};
 use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
@@ -60,7 +60,7 @@ pub use self::indexes::{Index, complete_index};
 use self::log_entry::ChangedCodes;
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
-pub use self::visits::{Ended, RowPlace, VisitRow};
+pub use self::visits::{Ended, RowPlace, VisitRow, VisitRowPage};
 pub use super::error::StoreError;
 use super::journal::mark::SyncedMark;
 use super::journal::repair::{Repair, repair_all};
@@ -411,7 +411,7 @@ impl Links {
                     return Ok(damaged);
                 }
             }
-            let behind = self.first_readable(edge + 1, &end);
+            let behind = Links::first_readable(&self.links, edge + 1, &end);
             let before = behind.as_ref().and_then(|(_, key)| key.as_deref().map(text));
             damaged.push(DamagedRange { after: text(&last), before });
             match behind {
@@ -448,11 +448,11 @@ impl Links {
         bisect(good, bad, |to| !readable(to))
     }
 
-    /// Returns the smallest position after `start` from which a range is readable, and the first key there.
-    fn first_readable(&self, start: u128, end: &[u8]) -> Option<(u128, Option<Vec<u8>>)> {
+    /// Returns the smallest position after `start` from which a range of a keyspace is readable, and the first key there.
+    fn first_readable(of: &Keyspace, start: u128, end: &[u8]) -> Option<(u128, Option<Vec<u8>>)> {
         let first = |from: u128| -> Result<Option<Vec<u8>>, StoreError> {
             let range = (Bound::Included(from_position(from)), Bound::Excluded(end.to_vec()));
-            match self.links.range(range).next() {
+            match of.range(range).next() {
                 Some(guard) => Ok(Some(guard.into_inner()?.0.to_vec())),
                 None => Ok(None),
             }

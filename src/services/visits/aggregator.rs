@@ -15,6 +15,7 @@
 
 mod compaction;
 pub(super) mod fleet;
+mod progress;
 mod recovery;
 
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex};
 
 use carom_shards::Code;
 
+use self::progress::Search;
 use self::recovery::{Recovered, recover};
 use super::fleet_counts::{self, FleetFolds};
 use super::fold::{FOLD_STEP, Fold, Period};
@@ -102,9 +104,10 @@ pub(super) struct VisitAggregator {
     folds: VecDeque<Fold>,
     /// The number of the last log whose rows are all stored.
     folded: u32,
-    /// The position of the search for subjects with many rows, and the time from which it may start again.
-    searched: Vec<u8>,
-    compact_at_ms: u64,
+    /// The search for subjects with many rows.
+    search: Search,
+    /// The subjects of the rows of an unfinished snapshot; `None` if there is none, or it has too many.
+    snapshot_names: Option<Vec<Vec<u8>>>,
     top_links: TopLinks,
     /// The counts of the candidates when a ranking was last asked for, and that time.
     ranked: Vec<(Code, VisitCounts)>,
@@ -148,8 +151,8 @@ impl VisitAggregator {
             folding: FleetFolds::default(),
             folds,
             folded,
-            searched: Vec::new(),
-            compact_at_ms: 0,
+            search: Search::default(),
+            snapshot_names: None,
             top_links: TopLinks::default(),
             ranked: Vec::new(),
             ranked_ms: 0,

@@ -335,6 +335,14 @@ impl FleetCounts {
         self.forget(slot, log);
     }
 
+    /// Frees the slot of a snapshot that was given up, once all its rows are removed. No log has pieces of it. The table
+    /// must be stored next.
+    pub fn free_given_up(&mut self, slot: OriginSlot) {
+        self.table.free(slot);
+        self.dropped_in.remove(&slot);
+        self.searched.remove(&slot);
+    }
+
     /// Forgets the numbers of a dropped slot, of which the logs up to `log` may have pieces.
     fn forget(&mut self, slot: OriginSlot, log: u32) {
         self.logged.remove(&slot);
@@ -406,5 +414,18 @@ mod tests {
         counts.begin_search(3);
         assert!(counts.end_search(true));
         assert_eq!(counts.begin_snapshot(OriginId(3), "c"), Some(slot));
+    }
+
+    #[test]
+    fn search_under_way_frees_no_slot_that_was_taken_again() {
+        let mut counts = FleetCounts::new(None);
+        counts.identify(OriginId(1), "a", (false, false));
+        let slot = counts.begin_snapshot(OriginId(2), "b").unwrap();
+        counts.give_up_snapshot(slot, 3);
+        counts.begin_search(3);
+        counts.free_given_up(slot);
+        assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
+        counts.give_up_snapshot(slot, 4);
+        assert!(!counts.end_search(true), "the search may have passed rows of the second snapshot");
     }
 }

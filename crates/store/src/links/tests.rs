@@ -134,6 +134,49 @@ fn a_scan_goes_around_damaged_blocks() {
 }
 
 #[test]
+fn visit_rows_behind_damaged_blocks_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let put = |names: Vec<String>| {
+        let mut batch = store.batch();
+        for name in names {
+            let place = RowPlace { hour: 490_000, slot: 1, log: 1 };
+            batch.put_visits(name.as_bytes(), place, format!("{name:->100}").as_bytes());
+        }
+        store.commit(batch).unwrap();
+    };
+    put((0..20_000).map(|number| code(number).to_string()).collect());
+    store.visits.rotate_memtable_and_wait().unwrap();
+    // Rows before and behind the table.
+    let before: Vec<String> = (0..10).map(|number| format!("B{number:06}")).collect();
+    put(before.clone());
+    put((20_000..20_010).map(|number| code(number).to_string()).collect());
+    store.sync().unwrap();
+    drop(store);
+    let table = tables(dir.path()).pop().expect("a table was written");
+    let mut bytes = fs::read(&table).unwrap();
+    // The first block, and two with whole ones between.
+    for at in [200, bytes.len() / 4, bytes.len() / 2] {
+        bytes[at] ^= 1;
+    }
+    fs::write(&table, &bytes).unwrap();
+    let store = open(dir.path());
+    let (mut found, mut damaged, mut next) = (Vec::new(), 0, Some(Bound::Unbounded));
+    while let Some(from) = next {
+        let page = store.visits_page(&from, 1_000).unwrap();
+        assert!(page.damage.is_none() || page.rows.is_empty(), "the rows before it come first");
+        damaged += usize::from(page.damage.is_some());
+        found.extend(page.rows.iter().map(|row| text(&row.name)));
+        next = page.next;
+    }
+    assert_eq!(damaged, 3);
+    assert!(found.is_sorted_by(|a, b| a < b), "each row once");
+    assert_eq!(found[..10], before, "a damaged block hides no rows before it");
+    assert!(found.len() > 19_000 && found.len() < 20_020, "{}", found.len());
+    assert_eq!(found.last().unwrap(), "a020009");
+}
+
+#[test]
 fn a_damaged_journal_costs_its_own_records_only() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

@@ -21,6 +21,7 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 use super::catalog::View;
 use super::handles::{Batch, Links, sealed, unsealed};
 use crate::error::StoreError;
+use crate::search::{bisect, from_position, gallop, position};
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::{TallyRow, VisitCounts};
@@ -42,6 +43,9 @@ const END: u8 = 0;
 
 /// Bytes of hour and log in a key.
 const TAIL_LEN: usize = 8;
+
+/// The end of all keys.
+const END_OF_ROWS: [u8; 16] = [0xff; 16];
 
 /// Size of a data block, in bytes. The rows for the page of a link are adjacent.
 const BLOCK_BYTES: u32 = 4 * 1024;
@@ -90,6 +94,25 @@ pub struct VisitRow {
     pub place: RowPlace,
     /// The stored value.
     pub value: Vec<u8>,
+}
+
+/// A piece of the rows of all subjects, in the order of their keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitRowPage {
+    /// The rows.
+    pub rows: Vec<VisitRow>,
+    /// The error of a damaged block, which the next piece leaves out.
+    pub damage: Option<String>,
+    /// The position of the next piece; `None` after the last row.
+    pub next: Option<Bound<Vec<u8>>>,
+}
+
+impl VisitRowPage {
+    /// Returns the piece with these rows. `is_last` is true if none follow.
+    fn of(rows: Vec<VisitRow>, is_last: bool) -> VisitRowPage {
+        let next = rows.last().filter(|_| !is_last).map(|row| Bound::Excluded(row.key.clone()));
+        VisitRowPage { rows, damage: None, next }
+    }
 }
 
 pub(super) fn options() -> KeyspaceCreateOptions {
@@ -180,7 +203,12 @@ impl Batch {
 
     /// Removes the visits that a link had before its import.
     pub fn remove_earlier_visits(&mut self, name: &[u8]) {
-        self.inner.remove(&self.visits, key(name, RowPlace::EARLIER));
+        self.remove_row(name, RowPlace::EARLIER);
+    }
+
+    /// Removes a row of a subject.
+    pub fn remove_row(&mut self, name: &[u8], place: RowPlace) {
+        self.inner.remove(&self.visits, key(name, place));
     }
 
     /// Records the end of a link, whose visits are to be removed.
@@ -280,6 +308,62 @@ impl Links {
     pub fn visits_behind(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
+    }
+
+    /// Returns up to `count` rows from a position, of any subjects, and the position of the next ones. That position is
+    /// behind a damaged block if one comes first.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] if the operating system refuses to read.
+    pub fn visits_page(&self, from: &Bound<Vec<u8>>, count: usize) -> Result<VisitRowPage, StoreError> {
+        let (rows, damage) = self.read_rows(from, &Bound::Unbounded, count)?;
+        if !rows.is_empty() || damage.is_none() {
+            let is_last = damage.is_none() && rows.len() < count;
+            return Ok(VisitRowPage::of(rows, is_last));
+        }
+        // The library reads ahead in each table, so a damaged block also hides rows before it. A range that ends before
+        // the table shows them.
+        let start = match from {
+            Bound::Unbounded => 0,
+            Bound::Included(key) | Bound::Excluded(key) => position(key),
+        };
+        let is_hidden = |to: u128| {
+            let range = (from.clone(), Bound::Included(from_position(to)));
+            self.visits.range(range).next().is_some_and(|guard| guard.key().is_err())
+        };
+        let (good, bad) = gallop(start, position(&END_OF_ROWS), is_hidden);
+        let edge = bisect(good, bad, is_hidden);
+        if edge > start {
+            let (rows, _) = self.read_rows(from, &Bound::Included(from_position(edge)), count)?;
+            if !rows.is_empty() {
+                return Ok(VisitRowPage::of(rows, false));
+            }
+        }
+        let behind = Links::first_readable(&self.visits, edge + 1, &END_OF_ROWS);
+        let next = behind.and_then(|(at, key)| key.map(|_| Bound::Included(from_position(at))));
+        Ok(VisitRowPage { rows, damage, next })
+    }
+
+    /// Reads up to `count` rows of a range, and returns the error of the damaged block that ends them, if one does.
+    fn read_rows(
+        &self,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        count: usize,
+    ) -> Result<(Vec<VisitRow>, Option<String>), StoreError> {
+        let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let mut rows = Vec::new();
+        for guard in self.visits.range::<&[u8], _>(range) {
+            match read(guard) {
+                Ok(row) => rows.extend(row),
+                Err(StoreError::Damaged(what)) => return Ok((rows, Some(what))),
+                Err(error) => return Err(error),
+            }
+            if rows.len() >= count {
+                break;
+            }
+        }
+        Ok((rows, None))
     }
 
     /// Returns up to `count` rows after a key, of any subjects, as of a snapshot.

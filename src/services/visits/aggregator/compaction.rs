@@ -1,10 +1,12 @@
 //! The search for subjects with many rows, which merges them and finds the most visited links on its way.
 
+use std::ops::Bound;
+
 use super::super::stored::add_stored;
 use super::VisitAggregator;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::OriginSlot;
-use carom_store::links::{RowPlace, StoreError, VisitRow};
+use carom_store::links::{RowPlace, StoreError, VisitRow, VisitRowPage};
 
 /// Number of rows of one subject from which they are merged.
 pub(super) const ROWS_MANY: usize = 32;
@@ -18,22 +20,31 @@ const COMPACT_EVERY_MS: u64 = 3_600_000;
 impl VisitAggregator {
     /// Searches for subjects with many rows, one step at a time, and merges them.
     pub(super) fn compact_some(&mut self) -> Result<(), StoreError> {
-        if self.now_ms < self.compact_at_ms {
+        if self.now_ms < self.search.from_ms {
             return Ok(());
         }
-        let rows = match self.links.visits_behind(&self.searched, COMPACTION_STEP) {
-            // The rows of this step, and those after the damage, stay as they are.
-            Err(StoreError::Damaged(what)) => {
-                self.damaged(&what);
-                return self.end_search(false);
-            }
-            rows => rows?,
-        };
-        let Some(last) = rows.last() else { return self.end_search(true) };
-        if self.searched.is_empty() {
+        let from = self.begin_step();
+        let page = self.links.visits_page(&from, COMPACTION_STEP)?;
+        self.compact_page(page)
+    }
+
+    /// Begins a search unless one is under way. Returns the position of its next step.
+    pub(super) fn begin_step(&mut self) -> Bound<Vec<u8>> {
+        if self.search.next.is_none() {
             self.fleet.begin_search(self.folded);
+            self.search.has_gap = false;
         }
-        self.searched.clone_from(&last.key);
+        self.search.next.get_or_insert(Bound::Unbounded).clone()
+    }
+
+    /// Does one step of the search with the rows at its position. A damaged block is left out: its rows stay as they are,
+    /// and the search goes on behind it.
+    pub(super) fn compact_page(&mut self, page: VisitRowPage) -> Result<(), StoreError> {
+        let VisitRowPage { rows, damage, next } = page;
+        if let Some(what) = damage {
+            self.damaged(&what);
+            self.search.has_gap = true;
+        }
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
         counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_merged(), &row.value));
         let mut batch = self.links.batch();
@@ -48,12 +59,18 @@ impl VisitAggregator {
                 self.merge_rows(&of_one[0].name)?;
             }
         }
-        Ok(())
+        self.search.next = next;
+        if self.search.next.is_none() { self.end_search() } else { Ok(()) }
     }
 
     fn merge_rows(&mut self, name: &[u8]) -> Result<(), StoreError> {
         let may_merge = |row: &VisitRow| !row.place.is_earlier() && self.is_live(row);
-        let rows: Vec<VisitRow> = self.links.visits_of(name)?.into_iter().filter(may_merge).collect();
+        let rows = match self.links.visits_of(name) {
+            // The others are in a damaged block: this subject stays as it is.
+            Err(StoreError::Damaged(_)) => return Ok(()),
+            rows => rows?,
+        };
+        let rows: Vec<VisitRow> = rows.into_iter().filter(may_merge).collect();
         let mut slots: Vec<OriginSlot> = rows.iter().map(|row| row.place.slot).collect();
         slots.sort_unstable();
         slots.dedup();
@@ -77,16 +94,16 @@ impl VisitAggregator {
         self.links.commit(batch)
     }
 
-    /// Ends a search, which read all rows if it is `complete`, and frees the slots whose rows it has removed.
-    fn end_search(&mut self, complete: bool) -> Result<(), StoreError> {
+    /// Ends a search. Frees the slots whose rows it has removed, unless it left out a damaged block. That block may have
+    /// rows of any slot. If the disk returned them later, they would count for the next origin of the slot.
+    fn end_search(&mut self) -> Result<(), StoreError> {
         self.top_links.end_search();
-        if self.fleet.end_search(complete) {
+        if self.fleet.end_search(!self.search.has_gap) {
             let mut batch = self.links.batch();
             batch.set_visit_origins(self.fleet.table());
             self.links.commit(batch)?;
         }
-        self.searched.clear();
-        self.compact_at_ms = self.now_ms + COMPACT_EVERY_MS;
+        self.search.from_ms = self.now_ms + COMPACT_EVERY_MS;
         Ok(())
     }
 }

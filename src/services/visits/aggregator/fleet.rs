@@ -11,7 +11,7 @@ use super::super::intake::tally_of;
 use super::super::log::{self, Content};
 use super::super::stored::damaged;
 use super::VisitAggregator;
-use carom_limits::VISITS_TALLIED_BYTES;
+use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
 use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginId, OriginSlot};
@@ -210,6 +210,7 @@ impl VisitAggregator {
         (id, node): (OriginId, &str),
     ) -> Result<Option<OriginSlot>, StoreError> {
         let slot = self.fleet.begin_snapshot(id, node);
+        self.snapshot_names = slot.map(|_| Vec::new());
         self.store_origins()?;
         Ok(slot)
     }
@@ -226,6 +227,8 @@ impl VisitAggregator {
         if !self.may_write() {
             return Ok(false);
         }
+        // Before the rows: an error leaves it open whether they are stored.
+        self.note_names(rows.iter().map(|(name, _)| name));
         let mut batch = self.links.batch();
         for (name, value) in rows {
             if History::decode(value).is_none() {
@@ -237,6 +240,16 @@ impl VisitAggregator {
         Ok(true)
     }
 
+    fn note_names<'n>(&mut self, names: impl ExactSizeIterator<Item = &'n Vec<u8>>) {
+        if let Some(noted) = &mut self.snapshot_names {
+            if noted.len() + names.len() <= SNAPSHOT_NAMES_NOTED {
+                noted.extend(names.cloned());
+            } else {
+                self.snapshot_names = None;
+            }
+        }
+    }
+
     /// Ends a snapshot that has all batches of its origin up to a number.
     ///
     /// # Errors
@@ -246,6 +259,7 @@ impl VisitAggregator {
         slot: OriginSlot,
         applied: u64,
     ) -> Result<(), StoreError> {
+        self.snapshot_names = None;
         let ended = self.fleet.take_ended();
         self.forget_stored(&ended, |_, of| of == slot);
         // The rows are synced before the table that lets them count.
@@ -255,13 +269,22 @@ impl VisitAggregator {
         self.store_origins()
     }
 
-    /// Gives up a snapshot.
+    /// Gives up a snapshot. Frees its slot at once if its rows are known, and leaves the rest to the next search: that
+    /// frees nothing while it meets damaged blocks, and an unlucky node may give up many snapshots meanwhile.
     ///
     /// # Errors
     /// If the store fails.
     pub(in crate::services::visits) fn give_up_snapshot(&mut self, slot: OriginSlot) -> Result<(), StoreError> {
         self.fleet.give_up_snapshot(slot, self.log.seq);
         self.drop_counts(slot);
+        if let Some(names) = self.snapshot_names.take().filter(|_| self.may_write()) {
+            let mut batch = self.links.batch();
+            names.iter().for_each(|name| batch.remove_row(name, RowPlace::merged(slot)));
+            if !batch.is_empty() {
+                self.links.commit(batch)?;
+            }
+            self.fleet.free_given_up(slot);
+        }
         self.store_origins()
     }
 
@@ -270,7 +293,7 @@ impl VisitAggregator {
         self.folds.iter_mut().for_each(|fold| fold.tallies.retain(|(period, _)| period.slot != slot));
         self.tallies.retain(|(period, _)| period.slot != slot);
         // The next search removes its rows.
-        self.compact_at_ms = 0;
+        self.search.from_ms = 0;
     }
 
     /// Notes that a batch of another node cannot be read.

@@ -1,5 +1,6 @@
 //! Tests of counts that nodes exchange: two aggregators, with kills at any point.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -8,10 +9,12 @@ use super::super::parts::Apps;
 use super::fleet::Application;
 use super::*;
 use crate::services::testing::KEY;
+use carom_limits::SNAPSHOT_NAMES_NOTED;
 use carom_model::visits::batches::VisitBatch;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
+use carom_store::links::VisitRowPage;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -73,6 +76,15 @@ impl Node {
         assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), counts.total);
         assert_eq!((history.all.counts, history.all.counts.bots), (counts, counts.total));
         counts.total
+    }
+
+    /// Folds all tallies, and searches for nothing.
+    fn fold(&mut self, hour: u64) {
+        self.aggregator.collect(hour * HOUR_MS);
+        self.aggregator.begin_fold().unwrap();
+        while !self.aggregator.folds.is_empty() {
+            self.aggregator.go_on(&Apps::default());
+        }
     }
 
     /// Folds and searches, as long as there is something to do.
@@ -227,6 +239,83 @@ fn snapshot_replaces_what_was_there() {
     assert_eq!(b.aggregator.links.visits_of(b"abc").unwrap().len(), 3);
     assert_eq!(b.aggregator.fleet.table().dropped().count(), 0);
     assert_eq!(b.total("abc"), 9);
+}
+
+/// A node with the counts of another one from a snapshot that has replaced its first counts, and the slot of the latter.
+fn with_replaced_slot(dir: &Path) -> (Node, u8) {
+    let (mut a, mut b) = (open(dir, 1), open(dir, 2));
+    let first = a.visit("abc", 3, 490_000);
+    b.take(&a, &first);
+    b.fold(490_001);
+    let slot = b.aggregator.begin_snapshot((a.id, "n1")).unwrap().unwrap();
+    assert!(b.aggregator.put_snapshot(slot, &[(b"abc".to_vec(), history_of(7))]).unwrap());
+    b.aggregator.end_snapshot(slot, 9).unwrap();
+    // The log that may have pieces of the replaced slot is folded, too.
+    b.visit("abc", 1, 490_002);
+    b.fold(490_003);
+    let dropped: Vec<u8> = b.aggregator.fleet.table().dropped().collect();
+    assert_eq!((dropped.len(), b.total("abc")), (1, 8));
+    (b, dropped[0])
+}
+
+/// The stored form of so many visits in one hour.
+fn history_of(total: u64) -> Vec<u8> {
+    let (mut history, mut value) = (History::default(), Vec::new());
+    history.add(490_000, &TallyRow::from(VisitCounts { total, bots: total }));
+    history.encode(&mut value);
+    value
+}
+
+#[test]
+fn search_past_damage_frees_no_slot_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut b, dropped) = with_replaced_slot(dir.path());
+    let is_dropped = |b: &Node| b.aggregator.fleet.table().dropped().any(|slot| slot == dropped);
+    let rows_of = |b: &Node| {
+        let rows = b.aggregator.links.visits_of(b"abc").unwrap();
+        rows.iter().filter(|row| row.place.slot == dropped).count()
+    };
+    // A search meets a damaged block first, and goes on behind it.
+    b.aggregator.begin_step();
+    let behind = Some(Bound::Unbounded);
+    let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: behind };
+    b.aggregator.tidy_page(damaged).unwrap();
+    b.settle();
+    assert_eq!(rows_of(&b), 0, "rows behind the damage are removed");
+    assert!(is_dropped(&b), "rows in the damaged block would count for the next origin");
+    assert!(b.aggregator.stats.store_damaged.get() > 0);
+    assert_eq!(b.total("abc"), 8);
+    // The next search reads everything.
+    b.settle();
+    assert!(!is_dropped(&b));
+    assert_eq!(b.total("abc"), 8);
+}
+
+#[test]
+fn search_that_ends_in_damage_frees_no_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut b, dropped) = with_replaced_slot(dir.path());
+    b.aggregator.begin_step();
+    let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: None };
+    b.aggregator.tidy_page(damaged).unwrap();
+    assert!(b.aggregator.fleet.table().dropped().eq([dropped]));
+    assert_eq!(b.aggregator.links.visits_of(b"abc").unwrap().len(), 3, "nothing was read, so nothing is removed");
+}
+
+#[test]
+fn given_up_snapshot_frees_its_slot_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut b = open(dir.path(), 2);
+    for is_small in [true, false] {
+        let slot = b.aggregator.begin_snapshot((OriginId(1), "n1")).unwrap().unwrap();
+        let names = if is_small { 3 } else { SNAPSHOT_NAMES_NOTED + 1 };
+        let rows: Vec<(Vec<u8>, Vec<u8>)> =
+            (0..names).map(|number| (format!("c{number:05}").into_bytes(), history_of(1))).collect();
+        assert!(b.aggregator.put_snapshot(slot, &rows).unwrap());
+        b.aggregator.give_up_snapshot(slot).unwrap();
+        assert_eq!(b.aggregator.fleet.table().dropped().count(), usize::from(!is_small));
+        assert_eq!(b.aggregator.links.visits_of(b"c00002").unwrap().is_empty(), is_small, "a row would count later");
+    }
 }
 
 #[test]
