@@ -446,7 +446,7 @@ impl ServiceHandle {
     fn expect_within<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
-        A::waiters(&mut self.waiting.borrow_mut()).insert(token, Instant::now() + within);
+        A::waiters(&mut self.waiting.borrow_mut()).insert(token, within);
         WaiterGuard { services: self, token, answer: PhantomData }
     }
 

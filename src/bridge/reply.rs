@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
@@ -48,6 +48,8 @@ pub struct Waiters<A>(HashMap<u64, Waiter<A>>);
 struct Waiter<A> {
     answer: Option<A>,
     waker: Option<Waker>,
+    /// The instant at which the task began to wait.
+    since: Instant,
     deadline: Instant,
 }
 
@@ -58,10 +60,16 @@ impl<A> Default for Waiters<A> {
 }
 
 impl<A> Waiters<A> {
-    /// Adds a waiter, which is to be removed again with [`Waiters::remove`].
-    pub(super) fn insert(&mut self, token: u64, deadline: Instant) {
-        let before = self.0.insert(token, Waiter { answer: None, waker: None, deadline });
+    /// Adds a waiter with this timeout, which is to be removed again with [`Waiters::remove`].
+    pub(super) fn insert(&mut self, token: u64, within: Duration) {
+        let since = Instant::now();
+        let before = self.0.insert(token, Waiter { answer: None, waker: None, since, deadline: since + within });
         debug_assert!(before.is_none(), "each token is given out once");
+    }
+
+    /// Returns the instant at which a waiter began to wait; `None` once it is gone.
+    pub(super) fn waits_since(&self, token: u64) -> Option<Instant> {
+        self.0.get(&token).map(|waiter| waiter.since)
     }
 
     /// Removes a waiter. A later answer reaches nobody.

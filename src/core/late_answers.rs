@@ -36,13 +36,15 @@ pub(super) struct AskedAt {
     pub(super) tick: u32,
     /// The instant up to which the streams of the fleet were followed before the code was looked up in memory.
     pub(super) followed: FollowedMark,
+    /// The instant at which the client began to wait.
+    pub(super) since: Instant,
 }
 
 impl AskedAt {
     /// The time of a look-up in memory in the present turn.
     #[inline]
     pub(super) fn this_turn(now: &Now) -> AskedAt {
-        AskedAt { tick: now.tick, followed: now.followed }
+        AskedAt { tick: now.tick, followed: now.followed, since: now.instant }
     }
 }
 
@@ -109,10 +111,10 @@ impl LookupQueues {
         token: u64,
         asked: AskedAt,
     ) -> Poll<BorrowedLookup<'a>> {
-        let AskedAt { tick, followed } = asked;
+        let AskedAt { tick, followed, since } = asked;
         let is_asked = match found {
             Lookup::Ruled => return Poll::Pending,
-            Lookup::Live(_) if self.ask_allowance(code, token) => return Poll::Pending,
+            Lookup::Live(_) if self.ask_allowance(code, token, since) => return Poll::Pending,
             // Nothing can tell whether it may be visited.
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
             Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
@@ -134,9 +136,10 @@ impl LookupQueues {
         if is_asked { Poll::Pending } else { Poll::Ready(found) }
     }
 
-    /// Asks whether a limited link may be visited once more. Returns false if the queue is full.
-    pub(super) fn ask_allowance(&self, code: Code, token: u64) -> bool {
-        let asked = self.allowances.ask(VisitRequest { code, core: self.me, token, since: Instant::now() });
+    /// Asks whether a limited link may be visited once more, for a client that waits since that instant. Returns false if
+    /// the queue is full.
+    pub(super) fn ask_allowance(&self, code: Code, token: u64, since: Instant) -> bool {
+        let asked = self.allowances.ask(VisitRequest { code, core: self.me, token, since });
         if !asked {
             self.node.fetches_left_out.add_shared(1);
         }
@@ -208,6 +211,7 @@ fn slot_of(hash: CodeHash) -> (usize, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::AllowanceOrder;
     use crate::bridge::fleet_view::since_boot;
     use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue, Policy};
     use std::num::NonZeroU32;
@@ -217,9 +221,7 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn lookup_queues(
-        redis: Option<LookupQueue>,
-    ) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
+    fn lookup_queues(redis: Option<LookupQueue>) -> (LookupQueues, std::sync::mpsc::Receiver<AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
         let missing = vec![(0, 0); MISSING_SLOTS].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
@@ -238,7 +240,7 @@ mod tests {
 
     /// The time of a look-up in that tick, before which the streams were not followed.
     fn at(tick: u32) -> AskedAt {
-        AskedAt { tick, followed: FollowedMark::default() }
+        AskedAt { tick, followed: FollowedMark::default(), since: Instant::now() }
     }
 
     #[test]
@@ -307,7 +309,7 @@ mod tests {
         view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
         view.follow(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
-        let followed = AskedAt { tick: 10, followed: view.followed() };
+        let followed = AskedAt { followed: view.followed(), ..at(10) };
         assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
         assert!(asked.try_recv().is_err());
         assert!(
@@ -328,7 +330,10 @@ mod tests {
             Lookup::Live(Destination { policy, target: &b"https://example.org/"[..] })
         };
         assert_eq!(lookup_queues.continue_lookup(link(0), code("a"), 1, at(0)), Poll::Ready(link(0)));
-        assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, at(0)), Poll::Pending);
+        let asked = at(0);
+        assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, asked), Poll::Pending);
+        let AllowanceOrder::Ask(visit) = allowances.recv().unwrap() else { panic!("no visit was asked for") };
+        assert_eq!((visit.token, visit.since), (1, asked.since), "a client that left would use up a visit");
         drop(allowances);
         assert_eq!(
             lookup_queues.continue_lookup(link(1), code("a"), 1, at(0)),

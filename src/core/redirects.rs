@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use carom_shards::{Code, CodeHash};
 
@@ -23,7 +24,6 @@ use super::request_rules::{ConnClient, block_or_continue, end_or_wait, record_vi
 use super::turn::Now;
 use super::vhosts::HostRouter;
 use crate::bridge::Absence;
-use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{ServiceHandle, count_response};
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_http::RedirectRequest;
@@ -80,7 +80,7 @@ pub(super) struct Redirects {
     /// Look-ups in the store and in Redis; `None` without a shard.
     lookup_queues: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
-    forwarded: HashMap<u64, (Code, FollowedMark)>,
+    forwarded: HashMap<u64, (Code, AskedAt)>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
     pub(super) hosts: HostRouter,
@@ -210,7 +210,7 @@ impl Redirects {
     ) -> Option<Late> {
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(lookup_queues) = &mut self.lookup_queues {
-            let asked = AskedAt { tick: now.tick, followed: pending.followed };
+            let asked = AskedAt { tick: now.tick, followed: pending.followed, since: pending.since };
             let Poll::Ready(then) =
                 block_or_continue(&self.services, lookup_queues, found, pending.code, conn.token(), asked)
             else {
@@ -315,6 +315,17 @@ impl Redirects {
         }
     }
 
+    /// Returns the instant since when a connection or task waits for the look-up with that token; `None` once nobody does.
+    pub(super) fn waits_since(&self, token: u64, conn: Option<&Conn>) -> Option<Instant> {
+        if is_of_task(token) {
+            return self.services.waits_since(token & !TASK_TOKEN);
+        }
+        match &conn.filter(|conn| conn.token() == token)?.state {
+            ConnState::LookingUp(pending) => Some(pending.since),
+            _ => None,
+        }
+    }
+
     // For tasks.
 
     /// Begins the look-up of a code for the task with that token.
@@ -342,7 +353,7 @@ impl Redirects {
             }
             Err(Remote { owner, hash, .. }) => {
                 self.stats.forwarded_out.add(1);
-                self.forwarded.insert(token, (code, now.followed));
+                self.forwarded.insert(token, (code, AskedAt::this_turn(now)));
                 data.mesh.ask(owner, Question { token: token | TASK_TOKEN, hash, code });
             }
         }
@@ -352,8 +363,8 @@ impl Redirects {
     pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
         debug_assert!(is_of_task(token), "connections have tokens without the bit");
         let forwarded = self.forwarded.remove(&(token & !TASK_TOKEN));
-        if let (Some((code, followed)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
-            let asked = AskedAt { tick: now.tick, followed };
+        if let (Some((code, asked)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
+            let asked = AskedAt { tick: now.tick, ..asked };
             let Poll::Ready(then) = block_or_continue(&self.services, lookup_queues, found, code, token, asked) else {
                 return;
             };
@@ -369,8 +380,9 @@ impl Redirects {
     }
 
     /// Asks whether the task with that token may visit a link once more.
-    pub(super) fn ask_visit_for_task(&mut self, token: u64, code: Code) {
-        let may_ask = self.lookup_queues.as_ref().is_some_and(|queues| queues.ask_allowance(code, token | TASK_TOKEN));
+    pub(super) fn ask_visit_for_task(&mut self, token: u64, code: Code, now: &Now) {
+        let queues = self.lookup_queues.as_ref();
+        let may_ask = queues.is_some_and(|queues| queues.ask_allowance(code, token | TASK_TOKEN, now.instant));
         if !may_ask {
             self.services.deliver_lookup(token, Lookup::NotResident);
         }
@@ -385,11 +397,11 @@ impl Redirects {
         }
     }
 
-    /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its
-    /// allowance was asked.
+    /// Takes the result of a look-up in the store or in Redis, for a client that waits since that instant. Pending: a link
+    /// with a visit limit was found, and its allowance was asked.
     pub(super) fn looked_up<'a>(
         &mut self,
-        (code, token): (&Code, u64),
+        (code, token, since): (&Code, u64, Instant),
         found: &'a Lookup<Arc<Link>>,
         is_allowance: bool,
         now: &Now,
@@ -398,14 +410,8 @@ impl Redirects {
         let Some(lookup_queues) = &mut self.lookup_queues else { return Poll::Ready(found_now) };
         match found {
             Lookup::Live(_) if !is_allowance => {
-                return block_or_continue(
-                    &self.services,
-                    lookup_queues,
-                    found_now,
-                    *code,
-                    token,
-                    AskedAt::this_turn(now),
-                );
+                let asked = AskedAt { since, ..AskedAt::this_turn(now) };
+                return block_or_continue(&self.services, lookup_queues, found_now, *code, token, asked);
             }
             Lookup::Live(_)
             | Lookup::NotYetValid

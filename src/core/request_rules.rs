@@ -115,7 +115,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     const NOW_MS: u64 = 1_000_000;
 
@@ -295,6 +295,25 @@ mod tests {
             world.work.proceed(world.slot);
         }
         assert_eq!(answers, REQUESTS);
+    }
+
+    #[test]
+    fn look_up_keeps_the_instant_of_its_request() {
+        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
+        let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
+        let mut world = World::new(&case);
+        let waits_since = |world: &mut World| {
+            let conn = world.work.conns.get(world.slot).unwrap();
+            world.work.redirects.waits_since(conn.token(), Some(conn))
+        };
+        assert_eq!(waits_since(&mut world), None);
+        let (code, _) = world.code_of(&case, CoreId(1));
+        let asked = world.work.now.instant;
+        world.ask(&case, &code);
+        world.work.now.instant += Duration::from_secs(1);
+        assert_eq!(waits_since(&mut world), Some(asked), "a visit would be granted after the timeout of the client");
+        world.take(&Event::Answer(Lookup::Missing));
+        assert_eq!(waits_since(&mut world), None, "a client with an answer would use up a visit");
     }
 
     fn expected(case: &Case) -> (u16, String, VisitKind) {

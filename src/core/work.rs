@@ -447,7 +447,7 @@ impl Work {
         }
         while let Some((token, code)) = services.next_visit() {
             worked = true;
-            self.redirects.ask_visit_for_task(token, code);
+            self.redirects.ask_visit_for_task(token, code, &self.now);
         }
         worked
     }
@@ -536,7 +536,10 @@ impl Work {
             self.notified = resumed;
             return;
         }
-        let Poll::Ready(found) = self.redirects.looked_up((code, token), found, is_allowance, &self.now) else {
+        // A client that has left, or got its answer (timeout), must not use up a visit.
+        let conn = self.conns.get(token as u32);
+        let Some(since) = self.redirects.waits_since(token, conn.as_deref()) else { return };
+        let Poll::Ready(found) = self.redirects.looked_up((code, token, since), found, is_allowance, &self.now) else {
             return;
         };
         let redirects = self.stats.redirects.get();

@@ -182,7 +182,7 @@ impl Allowances {
             // One read tells for all.
             let loaded = self.load(&of_code[0].code);
             for visit in of_code {
-                if visit.since.elapsed() >= FETCH_TIME_MAX {
+                if is_late(visit) {
                     self.reply(visit, Lookup::Unconfirmed);
                 } else {
                     touched.extend(self.ask_loaded(*visit, loaded.clone()));
@@ -194,8 +194,7 @@ impl Allowances {
 
     /// Answers a visit, or queues it and returns its code.
     fn ask(&mut self, visit: VisitRequest) -> Option<Code> {
-        if visit.since.elapsed() >= FETCH_TIME_MAX {
-            // The client has already got an answer (timeout), so this visit must not be used up.
+        if is_late(&visit) {
             self.reply(&visit, Lookup::NotResident);
             return None;
         }
@@ -361,6 +360,9 @@ impl Allowances {
     fn serve(&mut self, code: &Code, given: Option<(u64, u64)>) -> bool {
         let Some(limited) = self.limited.get_mut(code) else { return false };
         let (mut told, asked) = (Vec::new(), limited.waiting.len());
+        // Redis or a sync may have taken that long.
+        let late = limited.waiting.extract_if(.., |visit| is_late(visit));
+        told.extend(late.map(|visit| (visit, Lookup::NotResident)));
         match given {
             None => told.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
             Some((given, taken)) => {
@@ -427,6 +429,11 @@ impl Allowances {
         );
         self.setup.stats.alarms.raise(Alarm::VisitsFailed, text);
     }
+}
+
+/// True if the client has got an answer already (timeout), so that the visit must not be used up.
+fn is_late(visit: &VisitRequest) -> bool {
+    visit.since.elapsed() >= FETCH_TIME_MAX
 }
 
 fn identity(link: &Link) -> LinkIdentity {

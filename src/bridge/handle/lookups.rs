@@ -1,12 +1,12 @@
 //! Look-ups of short codes for tasks: the task asks, and the loop of the core brings the result.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
 use super::ServiceHandle;
-use crate::bridge::{Reply, TaskLookup};
+use crate::bridge::{Answer, Reply, TaskLookup};
 use carom_model::link::Link;
 use carom_model::redirect::OwnedLookup;
 
@@ -40,6 +40,11 @@ impl ServiceHandle {
     /// Passes the durations of the look-ups that have ended since the last call to `take`.
     pub fn take_look_up_times(&self, mut take: impl FnMut(Duration, bool)) {
         self.look_up_times.borrow_mut().drain(..).for_each(|(time, is_absent)| take(time, is_absent));
+    }
+
+    /// Returns the instant since when the task with that token waits for a look-up; `None` once it does not wait.
+    pub fn waits_since(&self, token: u64) -> Option<Instant> {
+        TaskLookup::waiters(&mut self.waiting.borrow_mut()).waits_since(token)
     }
 
     /// Delivers the result of a look-up.

@@ -34,7 +34,11 @@ impl Desk {
     }
 
     fn visit(&self, token: u64) {
-        assert!(self.queue.ask(VisitRequest { code: limited().code, core: CoreId(0), token, since: Instant::now() }));
+        self.visit_since(token, Instant::now());
+    }
+
+    fn visit_since(&self, token: u64, since: Instant) {
+        assert!(self.queue.ask(VisitRequest { code: limited().code, core: CoreId(0), token, since }));
     }
 
     fn answer(&self) -> Lookup<Arc<Link>> {
@@ -106,6 +110,17 @@ fn visit_of_a_link_that_is_never_stored_gets_an_answer() {
     desk.visit(2);
     assert_eq!(desk.answer(), Lookup::Unconfirmed);
     assert!(begin.elapsed() < FETCH_TIME_MAX / 2);
+}
+
+#[test]
+fn client_that_has_left_uses_up_no_visit() {
+    let dir = tempfile::tempdir().unwrap();
+    let desk = Desk::start(dir.path(), true);
+    desk.store_link(1);
+    desk.visit_since(0, Instant::now().checked_sub(FETCH_TIME_MAX).unwrap());
+    assert_eq!(desk.answer(), Lookup::NotResident);
+    desk.visit(1);
+    assert_eq!(desk.answer(), Lookup::Live(Arc::new(limited())), "the one visit is left");
 }
 
 #[test]
