@@ -481,11 +481,14 @@ fn count_outbox(stats: &NodeStats, outbox: &Outbox) {
 
 /// Restores the outbox from the store.
 fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
-    let mut places = Vec::new();
+    let (mut places, mut refused) = (Vec::new(), Vec::new());
     for partition in Partition::all() {
         places.extend(links.position(partition)?.map(|position| (partition, position)));
+        refused.extend(links.awaits_upgrade(partition)?.then_some(partition));
     }
-    Ok(Outbox::restore(links.outbox()?, places))
+    let mut outbox = Outbox::restore(links.outbox()?, places);
+    outbox.restore_refused(refused);
+    Ok(outbox)
 }
 
 /// Logs links that were dropped because other nodes have their codes, and raises an alarm.

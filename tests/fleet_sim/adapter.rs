@@ -27,9 +27,12 @@ pub(crate) fn looked_up(states: Vec<(Code, State)>) -> WriterOrder {
 }
 
 /// The outbox after a restart.
-pub(crate) fn restore(entries: &[Delivery], positions: &[Option<StreamPosition>]) -> Outbox {
+pub(crate) fn restore(entries: &[Delivery], positions: &[Option<StreamPosition>], compare_later: &[bool]) -> Outbox {
     let places = positions.iter().zip(0..).filter_map(|(at, part)| Some((Partition(part), (*at)?)));
-    Outbox::restore(entries.iter().copied(), places)
+    let mut outbox = Outbox::restore(entries.iter().copied(), places);
+    let refused = compare_later.iter().zip(0..).filter(|(is_noted, _)| **is_noted);
+    outbox.restore_refused(refused.map(|(_, part)| Partition(part)));
+    outbox
 }
 
 /// Some time has passed.

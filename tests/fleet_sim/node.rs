@@ -96,7 +96,8 @@ impl Node {
         self.found.clear();
         self.values.clear();
         self.echoes.clear();
-        self.outbox = adapter::restore(&self.store.now.outbox, &self.store.now.positions);
+        let stored = &self.store.now;
+        self.outbox = adapter::restore(&stored.outbox, &stored.positions, &stored.compare_later);
         self.deliveries = self.outbox.take_deliveries().into();
         for (follower, position) in self.followers.iter_mut().zip(self.store.now.positions) {
             *follower = Follower::at(position);

@@ -62,9 +62,11 @@ pub struct Outbox {
     /// Codes of which a change of another node may have been left out for a change of ours. A restart forgets which, so
     /// then they are all.
     passed_over: HashSet<Code>,
-    /// Codes whose state Redis refused, because it has an earlier one of a kind that its scripts do not know. A restart
-    /// forgets them.
+    /// Codes whose state Redis refused, because it has an earlier one of a kind that its scripts do not know: at most
+    /// [`RECENT`].
     refused: HashSet<Code>,
+    /// Partitions with more such codes, or with codes from before a restart, which may be any of theirs.
+    refused_in: HashSet<Partition>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
 }
@@ -188,12 +190,22 @@ impl Outbox {
 
     /// Records that Redis refused the state of a code, although the state in Redis is earlier.
     pub fn note_refused(&mut self, code: Code) {
-        self.refused.insert(code);
+        if self.refused.len() < RECENT {
+            self.refused.insert(code);
+        } else {
+            self.refused_in.insert(Partition::of(&code));
+        }
     }
 
-    /// Takes the record of [`Outbox::note_refused`]. Returns true if there was one.
+    /// Records after a restart that Redis may have refused states of these partitions. The store has the partitions,
+    /// because they are compared after an upgrade.
+    pub fn restore_refused(&mut self, partitions: impl IntoIterator<Item = Partition>) {
+        self.refused_in.extend(partitions);
+    }
+
+    /// Takes the record of [`Outbox::note_refused`]. Returns true if there may have been one.
     pub fn take_refused(&mut self, code: &Code) -> bool {
-        self.refused.remove(code)
+        self.refused.remove(code) || self.refused_in.contains(&Partition::of(code))
     }
 
     /// True if a code has an entry.
@@ -419,6 +431,22 @@ mod tests {
         let (mine, theirs) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 1, 8));
         assert!(outbox.is_withdrawn(&code("abc"), &mine) && !outbox.is_withdrawn(&code("abc"), &theirs));
         assert!(!outbox.is_withdrawn(&code("abc"), &mine.deleted(1)));
+    }
+
+    #[test]
+    fn refused_states_are_bounded_and_survive_a_restart() {
+        let mut outbox = Outbox::default();
+        let codes: Vec<Code> = (0..2 * RECENT).map(|number| code(&format!("c{number}"))).collect();
+        codes.iter().for_each(|code| outbox.note_refused(*code));
+        assert_eq!(outbox.refused.len(), RECENT);
+        assert!(codes.iter().all(|code| outbox.take_refused(code)), "a change would never be offered again");
+        let mut restarted = Outbox::restore([], []);
+        assert!(!restarted.take_refused(&codes[0]));
+        restarted.restore_refused([Partition::of(&codes[0])]);
+        let is_of_first = |code: &&Code| Partition::of(code) == Partition::of(&codes[0]);
+        for code in &codes {
+            assert_eq!(restarted.take_refused(code), is_of_first(&code), "{code}");
+        }
     }
 
     #[test]

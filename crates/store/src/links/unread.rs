@@ -92,6 +92,15 @@ impl Links {
         Ok(count)
     }
 
+    /// True if a partition must be compared once the node reads a later format than this version does. Redis may have
+    /// refused states of it, or hold some that this version cannot decode.
+    ///
+    /// # Errors
+    /// [`StoreError`] if that cannot be read.
+    pub fn awaits_upgrade(&self, partition: Partition) -> Result<bool, StoreError> {
+        Ok(self.compares_after(partition)?.is_some_and(|format| format >= formats::newest()))
+    }
+
     /// Returns the format that a partition was noted with by [`Batch::compare_after`].
     pub(super) fn compares_after(&self, partition: Partition) -> Result<Option<u32>, StoreError> {
         let stored = self.fleet.get([LATER, partition.0])?;
@@ -153,12 +162,13 @@ mod tests {
             batch.set_compare(Partition(3), false);
             links.commit(batch).unwrap();
         };
+        assert!(!links.awaits_upgrade(Partition(3)).unwrap());
         note(formats::newest());
-        assert!(!links.must_compare(Partition(3)).unwrap());
+        assert!(!links.must_compare(Partition(3)).unwrap() && links.awaits_upgrade(Partition(3)).unwrap());
         end();
         assert_eq!(links.compares_after(Partition(3)).unwrap(), Some(formats::newest()), "that was in vain");
         note(formats::newest() - 1);
-        assert!(links.must_compare(Partition(3)).unwrap());
+        assert!(links.must_compare(Partition(3)).unwrap() && !links.awaits_upgrade(Partition(3)).unwrap());
         end();
         assert!(!links.must_compare(Partition(3)).unwrap());
     }

@@ -501,6 +501,16 @@ fn earlier_state_that_redis_cannot_compare_replaces_no_later_one() {
     outbox.forget(&code());
     decide(&mut outbox, &stored, compared(&theirs));
     assert!(outbox.is_empty(), "it was offered");
+
+    // After a restart, only the partition is known.
+    let mut outbox = Outbox::restore([], []);
+    decide(&mut outbox, &stored, compared(&theirs));
+    assert!(outbox.is_empty(), "Redis refused nothing");
+    outbox.restore_refused([Partition::of(&code())]);
+    decide(&mut outbox, &stored, compared(&mine));
+    assert!(outbox.is_empty(), "Redis has it");
+    decide(&mut outbox, &stored, compared(&theirs));
+    assert_eq!(outbox.take_deliveries().len(), 1, "this node and Redis would differ until its upgrade");
 }
 
 #[test]
