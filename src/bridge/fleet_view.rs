@@ -89,9 +89,27 @@ impl FleetView {
         self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
-    /// Records that a code is to be marked. From then on only Redis can deny a code, until a restart.
+    /// Records that a code is to be marked. From then on only Redis can deny a code.
     pub fn note_marks(&self) {
         self.has_marks.store(true, Ordering::Release);
+    }
+
+    /// True if the node may have marked codes.
+    pub fn has_marks(&self) -> bool {
+        self.has_marks.load(Ordering::Acquire)
+    }
+
+    /// Records that no code has been marked since that instant, and that the cores have what they followed after it
+    /// ([`FleetView::has_followed`]). Does nothing as long as a core may use what it looked up before.
+    pub fn forget_marks(&self, since: Duration) {
+        if !is_fresh(ms_of(since), since_boot(), FOLLOWED_KEPT) {
+            self.has_marks.store(false, Ordering::Release);
+        }
+    }
+
+    /// True if every change that was in the streams at some instant after this one is in the memory of the cores.
+    pub fn has_followed(&self, at: Duration) -> bool {
+        self.followed_ms.load(Ordering::Acquire) > ms_of(at)
     }
 
     /// Records that every link of the fleet that was acknowledged before that instant is in Redis.
@@ -147,8 +165,12 @@ impl FleetView {
 
     /// True if a code that is not in memory is certainly on no node. `mark` was read before the look-up.
     pub fn is_absent(&self, code: &Code, mark: FollowedMark) -> bool {
+        // Before the clock: once no code is marked, what was looked up while one was is too old.
+        if self.has_marks() {
+            return false;
+        }
         let now = since_boot();
-        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || self.has_marks.load(Ordering::Acquire) {
+        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) {
             return false;
         }
         let form = self.form(code);
@@ -251,6 +273,26 @@ mod tests {
         assert!(!view.is_absent(&beyond, FollowedMark::default()), "the streams were not read when it was looked up");
         let slug = Code::parse(b"my-slug").unwrap();
         assert!(!view.is_absent(&slug, view.followed()), "only Redis can deny it");
+    }
+
+    #[test]
+    fn marks_are_forgotten_once_cores_have_what_replaced_them() {
+        let view = view();
+        let guess = generated(&view, LENGTH.codes() - 1);
+        let follow = || {
+            view.hear([(LENGTH, 1_000)], false, since_boot());
+            view.follow(since_boot());
+        };
+        view.note_marks();
+        follow();
+        assert!(!view.is_absent(&guess, view.followed()), "a marked code has a link");
+        view.forget_marks(since_boot());
+        assert!(view.has_marks(), "a core may not have found a link that it has by now");
+        let before = since_boot().saturating_sub(2 * FOLLOWED_KEPT);
+        assert!(view.has_followed(before) && !view.has_followed(since_boot() + FOLLOWED_KEPT));
+        view.forget_marks(before);
+        follow();
+        assert!(!view.has_marks() && view.is_absent(&guess, view.followed()));
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub(super) fn prepare(
         is_behind: false,
         compare: None,
         rereading: Rereading::default(),
+        unmarked: Cell::new(None),
         must_compare: Vec::new(),
         expected: HashMap::new(),
         ending: HashMap::new(),
@@ -99,6 +100,8 @@ pub(super) struct Follower {
     is_behind: bool,
     compare: Option<Compare>,
     rereading: Rereading,
+    /// An instant since boot at which no code was marked, and after which none was to be marked.
+    unmarked: Cell<Option<Duration>>,
     must_compare: Vec<Partition>,
     /// Stream entries that a comparison has made and that were not read back yet. Never an empty set.
     expected: HashMap<Partition, BTreeSet<EntryId>>,
@@ -327,7 +330,7 @@ impl Follower {
             }
         };
         if matches!(state, ReceivedState::Unread(_)) {
-            self.fleet.view.note_marks();
+            self.note_marks();
         }
         Some(StreamChange { code, state, displaced: entry.displaced })
     }
@@ -372,7 +375,7 @@ impl Follower {
             match answer {
                 Ok(changed) => {
                     if matches!(changed.verdict, Verdict::HeldUnread(_)) {
-                        self.fleet.view.note_marks();
+                        self.note_marks();
                     }
                     delivered.push(OutboxReply { delivery, sent, verdict: changed.verdict, echo: changed.echo });
                 }

@@ -170,7 +170,7 @@ impl Follower {
         if unread.is_empty() {
             return Ok(());
         }
-        self.fleet.view.note_marks();
+        self.note_marks();
         self.send_to_writer(WriterOrder::Unread(unread))
     }
 

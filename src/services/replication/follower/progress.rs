@@ -43,4 +43,6 @@ pub(super) struct Rereading {
     pub(super) newer: u64,
     /// The end of the last pass.
     pub(super) rested: Option<Instant>,
+    /// The time at which the marks were last counted, to find that none is left.
+    pub(super) counted: Option<Instant>,
 }

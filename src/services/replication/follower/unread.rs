@@ -10,6 +10,7 @@ use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::WriterOrder;
+use crate::bridge::fleet_view::since_boot;
 use carom_model::replication::State;
 use carom_model::replication::state::ReceivedState;
 use carom_store::links::UnreadState;
@@ -30,12 +31,12 @@ impl Follower {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "the marked codes cannot be read");
-                    self.fleet.view.note_marks();
+                    self.note_marks();
                     return Ok(());
                 }
             };
             let Some((last, _)) = page.last() else { return Ok(()) };
-            self.fleet.view.note_marks();
+            self.note_marks();
             behind = Some(*last);
             let states: Vec<(Code, State)> = page.into_iter().filter_map(decoded).collect();
             if !states.is_empty() {
@@ -47,15 +48,16 @@ impl Follower {
 
     /// Reads some marked codes again. Returns true if more are left.
     pub(super) fn read_again(&mut self) -> Result<bool, Stopped> {
-        let fleet = &self.fleet;
-        if fleet.stats.fleet.unread.get() == 0 {
-            fleet.stats.alarms.clear(Alarm::NewerFormat);
+        if self.fleet.stats.fleet.unread.get() == 0 {
+            self.fleet.stats.alarms.clear(Alarm::NewerFormat);
+            self.forget_marks();
             return Ok(false);
         }
+        self.unmarked.set(None);
         if self.rereading.rested.is_some_and(|rested| rested.elapsed() < AGAIN_EVERY) {
             return Ok(false);
         }
-        let page = match fleet.links.unread_page(self.rereading.behind.as_ref(), PIECE) {
+        let page = match self.fleet.links.unread_page(self.rereading.behind.as_ref(), PIECE) {
             Ok(page) => page,
             Err(error) => {
                 tracing::error!(%error, "the marked codes cannot be read");
@@ -83,6 +85,35 @@ impl Follower {
             self.report(newer);
         }
         Ok(more)
+    }
+
+    /// Notes that a code is to be marked, before the writer hears of it.
+    pub(super) fn note_marks(&self) {
+        self.unmarked.set(None);
+        self.fleet.view.note_marks();
+    }
+
+    /// Lets the node prove again that codes are missing, once no code is marked. Orders on their way may mark one, and
+    /// cores may lack the state that replaced a mark, so it first follows the streams from now on.
+    fn forget_marks(&mut self) {
+        if !self.fleet.view.has_marks() {
+            return;
+        }
+        let Some(since) = self.unmarked.get() else {
+            if self.rereading.counted.is_some_and(|counted| counted.elapsed() < AGAIN_EVERY) {
+                return;
+            }
+            self.rereading.counted = Some(Instant::now());
+            // The published number is zero also if the store could not be read at the start.
+            if self.fleet.links.count_unread().is_ok_and(|marks| marks == 0) {
+                self.unmarked.set(Some(since_boot()));
+            }
+            return;
+        };
+        // The number is read last: it covers all orders before what the cores have followed.
+        if self.fleet.view.has_followed(since) && self.fleet.stats.fleet.unread.get() == 0 {
+            self.fleet.view.forget_marks(since);
+        }
     }
 
     /// Raises the alarm if so many codes have a state of a later version.
