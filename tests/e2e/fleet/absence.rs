@@ -5,8 +5,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::fleet::{Fleet, KEY, settle, setup};
-use crate::support::http::Reply;
-use crate::support::node::{Dice, Node, wait_until};
+use crate::support::http::{Reply, Wire};
+use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
 
@@ -32,15 +32,29 @@ fn leased_code(space: &CodeSpace, node: &Node) -> String {
 
 /// Two nodes; the first reaches Redis through a proxy.
 fn behind_a_proxy(server: &Server) -> (TempDir, Proxy, Vec<Node>) {
+    behind_a_proxy_with(server, |setup| setup)
+}
+
+/// Two nodes with more settings; the first reaches Redis through a proxy.
+fn behind_a_proxy_with(server: &Server, more: impl Fn(Setup) -> Setup) -> (TempDir, Proxy, Vec<Node>) {
     let (folder, proxy) = (tempfile::tempdir().unwrap(), Proxy::start(server.address()));
     let urls = [format!("redis://{}", proxy.address()), server.url()];
     let start = |(number, url): (usize, &String)| {
-        setup(&folder.path().join(number.to_string()), number, url).expect("redis_away").start()
+        more(setup(&folder.path().join(number.to_string()), number, url)).expect("redis_away").start()
     };
     let nodes: Vec<Node> = urls.iter().enumerate().map(start).collect();
     nodes.iter().for_each(settle);
     (folder, proxy, nodes)
 }
+
+/// A second domain, for which links of the default one stand in.
+fn with_fallback(setup: Setup) -> Setup {
+    let setup = setup.argument("--base-url").argument("https://s.test");
+    setup.env("CAROM_DOMAINS_SERVE", "https://go.test").env("CAROM_DOMAINS_FALLBACK", "true")
+}
+
+/// Both hosts at which a link of the default domain redirects.
+const HOSTS: [&str; 2] = ["go.test", "s.test"];
 
 fn is_unsure(reply: &Reply) {
     assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{}", reply.text());
@@ -200,4 +214,71 @@ fn silent_node_keeps_leased_codes_unsure() {
     proxy.set(Mode::Pass);
     wait_until("404 again", || other.get(&format!("/{private}")).status == 404);
     wait_until("the links", || codes.iter().all(|code| other.get(&format!("/{code}")).status == 302));
+}
+
+#[test]
+fn stand_in_is_never_missing_elsewhere() {
+    let server = Server::start();
+    let (_folder, proxy, nodes) = behind_a_proxy_with(&server, with_fallback);
+    let (mut here, mut there) = (nodes[0].wire(), nodes[1].wire());
+    let status = |wire: &mut Wire, host: &str, slug: &str| wire.get_at(host, &format!("/{slug}")).status;
+    for number in 0..20 {
+        let slug = format!("stand-in-{number}");
+        // Its reader has asked for it a moment before, at both domains.
+        for host in HOSTS {
+            let before = status(&mut there, host, &slug);
+            assert!(before == 404 || before == 503, "{before}");
+        }
+        here.shorten_as(&slug, "https://example.org/");
+        for host in HOSTS {
+            let after = status(&mut there, host, &slug);
+            assert!(after == 302 || after == 503, "{slug} at {host}: {after}");
+        }
+    }
+    // Each node creates links of which the other one cannot hear.
+    proxy.set(Mode::BlackHole);
+    let alone: Vec<String> = (0..3).map(|number| here.shorten(&format!("https://example.org/{number}"))).collect();
+    there.shorten_as("made-there", "https://example.org/");
+    for host in HOSTS {
+        alone.iter().for_each(|code| is_unsure(&there.get_at(host, &format!("/{code}"))));
+        is_unsure(&here.get_at(host, "/made-there"));
+    }
+    proxy.set(Mode::Pass);
+    for host in HOSTS {
+        for code in &alone {
+            wait_until("a link of the other node", || status(&mut there, host, code) == 302);
+        }
+        wait_until("the slug of the other node", || status(&mut here, host, "made-there") == 302);
+    }
+    // A link that nobody has is 404 again, at both domains.
+    for host in HOSTS {
+        wait_until("404 for a slug that nobody has", || status(&mut here, host, "nobody-s") == 404);
+    }
+}
+
+#[test]
+fn stand_in_is_there_while_a_node_catches_up() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let start = |number: usize| with_fallback(fleet.setup(number)).start();
+    let mut nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    nodes.remove(1).terminate();
+    let mut here = nodes[0].wire();
+    let codes: Vec<String> = (0..300).map(|number| here.shorten(&format!("https://example.org/{number}"))).collect();
+    here.shorten_as("a-slug", "https://example.org/");
+    let late = start(1);
+    let mut there = late.wire();
+    let status = |wire: &mut Wire, host: &str, slug: &str| wire.get_at(host, &format!("/{slug}")).status;
+    // At the other domain, a code in the form of a generated one waits for the other node to vouch, so there are few.
+    let last: Vec<&str> = codes.iter().rev().take(3).map(String::as_str).chain(["a-slug"]).collect();
+    let at_other = last.iter().map(|slug| ("go.test", *slug));
+    for (host, slug) in at_other.chain(codes.iter().rev().map(|code| ("s.test", code.as_str()))) {
+        let status = status(&mut there, host, slug);
+        assert!(status == 302 || status == 503, "{slug} at {host}: {status}");
+    }
+    wait_until("all links", || codes.iter().all(|code| status(&mut there, "s.test", code) == 302));
+    for slug in last {
+        wait_until("a link that stands in", || status(&mut there, "go.test", slug) == 302);
+    }
 }
