@@ -26,7 +26,7 @@ use carom_telemetry::stats::{
 /// Time within which a core reports its latencies. A slower core is shown without them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-pub(in crate::api) use fleet::sources;
+pub(in crate::api) use fleet::{missing_nodes, sources};
 pub(in crate::api) use page::{SCRIPT, STYLE, page};
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.

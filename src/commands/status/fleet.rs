@@ -11,6 +11,9 @@ use carom_telemetry::readable;
 const TITLES: [&str; 7] =
     ["node", "version", "state", "redirects/s", "unsynced changes", "lag (ms)", "last heartbeat (s ago)"];
 
+/// Time without a heartbeat after which a node counts as silent, as in the totals of `/status`, in milliseconds.
+const SILENT_MS: f64 = 5_000.0;
+
 /// Writes the state of Redis and of the fleet; nothing for a single node.
 pub(super) fn render(page: &mut String, now: &Value) {
     if now["redis"]["configured"] != true {
@@ -29,7 +32,7 @@ pub(super) fn render(page: &mut String, now: &Value) {
     );
     let _ = writeln!(page, "visits  {}", sources(&fleet["totals"]));
     let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
-    rows.extend(nodes.iter().map(|node| row(node, &fleet["node"])));
+    rows.extend(nodes.iter().map(|node| row(node, &fleet["node"], now["redis"]["connected"] == true)));
     if rows.len() > 1 {
         write_table(page, &rows);
     }
@@ -47,20 +50,29 @@ fn sources(totals: &Value) -> String {
     format!("of {nodes}; MISSING: {}", lacks.collect::<Vec<_>>().join(", "))
 }
 
-fn row(node: &Value, me: &Value) -> Vec<String> {
+/// Returns the row of a node. Nodes hear of each other through Redis, so `is_connected` decides what is known of others.
+fn row(node: &Value, me: &Value, is_connected: bool) -> Vec<String> {
     let about = &node["about"];
-    let state = match (about["stopped"] == true, about["draining"] == true, about["ready"] == true) {
-        (true, ..) => "stopped",
-        (_, true, _) => "draining",
-        (.., true) => "ready",
-        (.., false) => "starting",
+    let is_silent = number(node, "/silentMillis") >= SILENT_MS;
+    let state = if !is_connected && node["node"] != *me {
+        "unknown"
+    } else if about["stopped"] == true {
+        "stopped"
+    } else if is_connected && is_silent {
+        "SILENT"
+    } else if about["draining"] == true {
+        "draining"
+    } else if about["ready"] == true {
+        "ready"
+    } else {
+        "starting"
     };
     let name = plain(node["node"].as_str().unwrap_or_default());
     vec![
         if node["node"] == *me { format!("{name} (this node)") } else { name },
         plain(about["version"].as_str().unwrap_or("?")),
         state.to_owned(),
-        grouped(number(about, "/redirectsPerSecond")),
+        if is_silent { "-".to_owned() } else { grouped(number(about, "/redirectsPerSecond")) },
         grouped(number(about, "/outbox")),
         grouped(number(about, "/lagMillis")),
         format!("{:.1}", number(node, "/silentMillis") / 1_000.0),
@@ -97,6 +109,18 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
+        let cells = |node: &str, silent: u64, stopped: bool, is_connected: bool| {
+            let about = json!({"ready": true, "redirectsPerSecond": 5, "stopped": stopped});
+            let node = json!({"node": node, "silentMillis": silent, "about": about});
+            let row = row(&node, &json!("n0"), is_connected);
+            (row[2].clone(), row[3].clone())
+        };
+        let shown = |state: &str, rate: &str| (state.to_owned(), rate.to_owned());
+        assert_eq!(cells("n1", 4_900, false, true), shown("ready", "5"));
+        assert_eq!(cells("n1", 5_000, false, true), shown("SILENT", "-"));
+        assert_eq!(cells("n1", 5_000, true, true), shown("stopped", "-"));
+        assert_eq!(cells("n1", 9_000, false, false), shown("unknown", "-"), "only this node is known without Redis");
+        assert_eq!(cells("n0", 9_000, false, false).0, "ready");
         assert_eq!(sources(&json!({"nodes": ["n0", "n1"], "lacks": []})), "of all nodes: n0, n1");
         let mut alone = String::new();
         render(&mut alone, &json!({"redis": {"configured": false}}));

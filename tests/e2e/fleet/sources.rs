@@ -94,7 +94,8 @@ fn killed_node_is_named_until_it_returns() {
     );
     wait_until("the same on the other node", || sources(&nodes[1])["nodes"] == json!(["n0", "n1"]));
     let page = terminal(&nodes[0]);
-    assert!(page.contains("visits  of n0, n1; MISSING: n2 since "), "{page}");
+    assert!(page.contains("visits  of n0, n1; MISSING: n2 since ") && page.contains("SILENT"), "{page}");
+    assert!(Wire::open(nodes[0].admin).get("/metrics").text().contains("carom_fleet_nodes_missing 1\n"));
     for page in pages {
         says(page, "p.lacks", "Visits are missing: n2 (no heartbeat since ");
         says(page, "p.sources", "Visits of n0, n1");

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::api::admin::status::missing_nodes;
 use carom_model::access::usage::App;
 use carom_telemetry::exposition::MetricKind;
 use carom_telemetry::stats::{BypassStats, CoreStats, EventStats, FleetStats, NodeStats, SinkStats};
@@ -290,6 +291,11 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     gauge("carom_fleet_nodes", "Known nodes of the fleet, including this one.", |fleet| {
         fleet.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as f64
     }),
+    gauge(
+        "carom_fleet_nodes_missing",
+        "Nodes whose visits are missing in the totals of this node, because they are silent or batches have not arrived.",
+        |fleet| missing_nodes(fleet) as f64,
+    ),
     gauge("carom_fleet_outbox", "Unsynced changes: links whose state Redis may not have yet.", |fleet| {
         fleet.outbox.get() as f64
     }),

@@ -17,7 +17,7 @@ use carom_model::replication::formats;
 use carom_telemetry::stats::{FleetStats, LogOriginStats, MemberStats, NodeStats, VisitLogStats, VisitOriginStats};
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one each second.
-const SILENT_TIME: Duration = Duration::from_secs(5);
+pub(super) const SILENT_TIME: Duration = Duration::from_secs(5);
 
 /// Describes the fleet as this node sees it; `null` if the node is alone.
 pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
@@ -96,6 +96,11 @@ fn visit_log(log: &VisitLogStats) -> Value {
 /// Describes which nodes are in the counts of visits, and which are missing since when; `null` if the node is alone.
 pub(in crate::api) fn sources(node: &NodeStats, now_ms: u64) -> Value {
     if node.fleet.configured.load(Ordering::Relaxed) { View::of(&node.fleet, now_ms).sources() } else { Value::Null }
+}
+
+/// Returns the number of nodes whose visits are missing in the totals of this node.
+pub(in crate::api) fn missing_nodes(fleet: &FleetStats) -> usize {
+    View::of(fleet, 0).lacking().len()
 }
 
 /// Another node or this one, by its last heartbeat.

@@ -1,10 +1,13 @@
 //! The status as a page for people, renewed each second by a script of a few lines, and without it by the browser. Here
 //! its numbers become texts; `src/pages/templates/status.html` draws them.
 
+use std::time::Duration;
+
 use hyper::{StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::fleet::SILENT_TIME;
 use super::plot::{Sparkline, sparkline};
 use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
@@ -109,6 +112,20 @@ fn state(of: &Value) -> &'static str {
         (Some(true), _) => "Draining",
         (_, Some(true)) => "Ready",
         _ => "Starting",
+    }
+}
+
+/// The state of a node of the fleet, as the node `me` knows it. Nodes hear of each other through Redis.
+fn state_in_fleet(node: &Value, me: &Value, is_connected: bool) -> &'static str {
+    let silent = Duration::from_millis(node["silentMillis"].as_u64().unwrap_or(0));
+    if !is_connected && node["node"] != *me {
+        "Unknown"
+    } else if node["about"]["stopped"] == true {
+        "Stopped"
+    } else if is_connected && silent >= SILENT_TIME {
+        "Silent"
+    } else {
+        state(&node["about"])
     }
 }
 
@@ -257,7 +274,7 @@ fn fleet(status: &Value) -> Fleet {
             format!("{}{me}", text(&node["node"])),
             text(&about["version"]).to_owned(),
             about["formats"]["writes"].as_u64().map_or_else(|| "–".to_owned(), |format| format.to_string()),
-            if about["stopped"] == true { "Stopped" } else { state(about) }.to_owned(),
+            state_in_fleet(node, &fleet["node"], connected).to_owned(),
             grouped(&about["outbox"]),
             grouped(&about["lagMillis"]),
             format!("{:.1}", node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0),
@@ -364,6 +381,18 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
+    }
+
+    #[test]
+    fn killed_node_is_silent_and_not_ready() {
+        let state = |node: &str, silent: u64, stopped: bool, is_connected: bool| {
+            let about = json!({"ready": true, "stopped": stopped});
+            let node = json!({"node": node, "silentMillis": silent, "about": about});
+            state_in_fleet(&node, &json!("n0"), is_connected)
+        };
+        assert_eq!((state("n1", 4_999, false, true), state("n1", 5_000, false, true)), ("Ready", "Silent"));
+        assert_eq!(state("n1", 9_000, true, true), "Stopped");
+        assert_eq!((state("n1", 9_000, false, false), state("n0", 9_000, false, false)), ("Unknown", "Ready"));
     }
 
     #[test]
