@@ -461,6 +461,7 @@ impl Turn<'_> {
 }
 
 /// The result of looking up a code.
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Judgement {
     /// A link that will do, with its state if this node does not have it.
     Is(Option<State>),
@@ -471,3 +472,6 @@ enum Judgement {
     /// Redis did not answer, or the store cannot tell.
     NoReply,
 }
+
+#[cfg(test)]
+mod tests;

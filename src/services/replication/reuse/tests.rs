@@ -1,0 +1,153 @@
+//! Tests of the search for existing links, on a node whose Redis does not answer. The answers of Redis are given.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::super::context::FleetSetup;
+use super::*;
+use crate::bridge::Ticket;
+use crate::bridge::fleet_view::FleetView;
+use crate::services::replication::redis::RedisSettings;
+use crate::services::testing::TestNode;
+use carom_model::link::Version;
+use carom_model::replication::members::Lease;
+use carom_model::testing::link;
+use carom_redis::{ClientSettings, ServerAddress};
+use carom_shards::{CodeSecret, CodeSpace, CoreId};
+
+const NOW_MS: u64 = 1_800_000_000_000;
+
+type StateAnswer = Result<Option<ReceivedState>, RedisError>;
+
+/// The context of a node that reuses links for an hour, and whose Redis refuses connections.
+fn context(dir: &Path) -> FleetContext {
+    let node = TestNode::new(dir, 1);
+    node.stats.fleet.same_key.store(true, Ordering::Release);
+    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
+    let settings = FleetSetup {
+        redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
+        node: "n0".to_owned(),
+        answer_time: Duration::from_millis(50),
+        accept_without_redis: true,
+        reclaim_after: Duration::from_secs(600),
+        dedupe: Some(Duration::from_secs(3_600)),
+        fingerprint: String::new(),
+        agreed: BTreeMap::new(),
+    };
+    FleetContext {
+        settings: Arc::new(settings),
+        links: node.links.clone(),
+        mailboxes: node.mailboxes.clone(),
+        stats: Arc::clone(&node.stats),
+        lease: Arc::new(Mutex::new(Lease::new(None, Duration::from_secs(600)))),
+        view: Arc::new(FleetView::new(CodeSpace::new(&CodeSecret::from_bytes([7; 32])))),
+        is_resumed: Arc::default(),
+        stop: Arc::default(),
+    }
+}
+
+fn code() -> Code {
+    Code::parse(b"abc").unwrap()
+}
+
+/// The link of [`code`] after so many changes.
+fn state(edit: u32) -> State {
+    let version = Version { rev: 1, claim: 7, edit };
+    State::Link(Arc::new(Link { version, ..link("abc", Origin::Issued) }))
+}
+
+/// The text of a state in a kind that this version does not know.
+fn newer(edit: u32) -> Vec<u8> {
+    let mut text = state(edit).to_text(&code());
+    text[0] = b'Z';
+    text
+}
+
+fn known(state: State) -> StateAnswer {
+    Ok(Some(ReceivedState::Known(state)))
+}
+
+fn store(fleet: &FleetContext, state: &State) {
+    let mut record = Vec::new();
+    state.to_record(&code(), &mut record);
+    let mut batch = fleet.links.batch();
+    batch.put(&code(), &record);
+    fleet.links.commit(batch).unwrap();
+}
+
+fn judged(fleet: &FleetContext, answer: StateAnswer) -> Judgement {
+    let mut redis = fleet.redis().unwrap();
+    let turn = Turn { fleet, redis: &mut redis, now_ms: NOW_MS, begin: Instant::now() };
+    turn.judge(&link("abc", Origin::Issued), code(), answer)
+}
+
+#[test]
+fn link_that_anyone_knows_to_be_gone_is_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let fleet = context(dir.path());
+    assert_eq!(judged(&fleet, Ok(None)), Judgement::Nothing, "another node may be about to create it");
+    assert_eq!(judged(&fleet, known(state(1))), Judgement::Is(Some(state(1))));
+    assert_eq!(judged(&fleet, known(state(1).deleted(9))), Judgement::Other);
+    store(&fleet, &state(1));
+    assert_eq!(judged(&fleet, Ok(None)), Judgement::Is(None), "Redis does not know it yet, or has lost it");
+    assert_eq!(judged(&fleet, known(state(2))), Judgement::Is(None));
+    assert_eq!(judged(&fleet, known(state(1).deleted(9))), Judgement::Other);
+    store(&fleet, &state(1).deleted(9));
+    assert_eq!(judged(&fleet, known(state(1))), Judgement::Other, "Redis does not know of the delete");
+    assert_eq!(judged(&fleet, Ok(None)), Judgement::Other);
+    let away = RedisError::Away { what: "no answer".to_owned(), asked: true };
+    assert_eq!(judged(&fleet, Err(away)), Judgement::NoReply);
+    assert_eq!(fleet.stats.fleet.errors.get(), 1);
+}
+
+#[test]
+fn link_that_a_later_version_may_have_changed_is_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let fleet = context(dir.path());
+    assert_eq!(judged(&fleet, Ok(Some(ReceivedState::Unread(newer(1).into())))), Judgement::Other);
+    let mut batch = fleet.links.batch();
+    batch.mark_unread(&code(), &newer(2));
+    fleet.links.commit(batch).unwrap();
+    assert_eq!(judged(&fleet, Ok(None)), Judgement::Other, "Redis has lost the state of the mark");
+    assert_eq!(judged(&fleet, known(state(1))), Judgement::Other, "that state is earlier");
+    assert_eq!(judged(&fleet, known(state(3))), Judgement::Is(Some(state(3))));
+}
+
+#[test]
+fn rejected_code_is_replaced_where_redis_names_codes() {
+    for (has_window, origin, step) in [
+        (true, Origin::Issued, Step::Ask),
+        (false, Origin::Issued, Step::Nothing),
+        (true, Origin::Custom, Step::Nothing),
+    ] {
+        let link = Arc::new(link("abc", origin));
+        let mut search = Search { here: Some(code()), ..Search::new(&link, Reuse::Any, link.url_key(), 0) };
+        search.reject(code(), has_window);
+        assert_eq!((&search.step, search.here, &search.wrong[..]), (&step, None, &b"abc"[..]));
+        search.decide_here();
+        assert_eq!(search.step, Step::Nothing, "the rejected link would be the answer without Redis");
+    }
+}
+
+#[test]
+fn creates_of_a_turn_share_a_link_without_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let fleet = context(dir.path());
+    let mut redis = fleet.redis().unwrap();
+    let request = |text: &str| {
+        let link = Arc::new(Link { target: "https://example.org/".to_owned(), ..link(text, Origin::Issued) });
+        StoreRequest::Create { link, reuse: Reuse::Recent, ticket: Ticket::new(CoreId(0), 1) }
+    };
+    let (requests, mut reuser) = ([request("abc"), request("abd")], LinkReuse::default());
+    let decisions = reuser.decisions(&fleet, &mut redis, &requests);
+    assert!(matches!(decisions[0], FleetDecision::NoReply { .. }), "{decisions:?}");
+    assert_eq!(decisions[1], FleetDecision::Existing { code: code(), found: None, spare: true });
+    // A later turn finds the first link, unless it will not be created after all.
+    let StoreRequest::Create { link, .. } = &requests[0] else { panic!("it is a create") };
+    reuser.note(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    assert_eq!(reuser.making.code(link.url_key()), Some(code()));
+    fleet.stats.writes_refused.store(true, Ordering::Release);
+    reuser.note(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    assert_eq!(reuser.making.code(link.url_key()), None);
+}
