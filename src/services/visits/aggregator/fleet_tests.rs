@@ -279,7 +279,7 @@ fn search_past_damage_frees_no_slot_and_goes_on() {
     b.aggregator.begin_step();
     let behind = Some(Bound::Unbounded);
     let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: behind };
-    b.aggregator.tidy_page(damaged).unwrap();
+    b.aggregator.compact_page(damaged).unwrap();
     b.settle();
     assert_eq!(rows_of(&b), 0, "rows behind the damage are removed");
     assert!(is_dropped(&b), "rows in the damaged block would count for the next origin");
@@ -297,7 +297,7 @@ fn search_that_ends_in_damage_frees_no_slot() {
     let (mut b, dropped) = with_replaced_slot(dir.path());
     b.aggregator.begin_step();
     let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: None };
-    b.aggregator.tidy_page(damaged).unwrap();
+    b.aggregator.compact_page(damaged).unwrap();
     assert!(b.aggregator.fleet.table().dropped().eq([dropped]));
     assert_eq!(b.aggregator.links.visits_of(b"abc").unwrap().len(), 3, "nothing was read, so nothing is removed");
 }
