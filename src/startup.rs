@@ -13,3 +13,4 @@ pub mod files;
 pub mod logging;
 pub mod preflight;
 pub(crate) mod redis;
+pub mod signals;

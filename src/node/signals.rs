@@ -3,10 +3,9 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
 use super::supervisor::thread_exit;
 use crate::core::CoreEvent;
+use crate::startup::signals::{self, ProcessSignal};
 use carom_settings::exit::Exit;
 
 /// An event for the thread that started the node.
@@ -47,23 +46,14 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
 
 /// Starts a thread that waits for signals.
 pub(super) fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| thread_exit("signals", &error))?;
-    let watch = move || {
-        for signal in signals.forever() {
-            let event = if signal == SIGHUP {
-                Event::Reload
-            } else {
-                Event::Stop(if signal == SIGINT { "SIGINT" } else { "SIGTERM" })
-            };
-            if events.send(event).is_err() {
-                return;
-            }
-        }
+    let wanted = [ProcessSignal::Terminate, ProcessSignal::Interrupt, ProcessSignal::HangUp];
+    let forward = move |signal| {
+        let event = match signal {
+            ProcessSignal::HangUp => Event::Reload,
+            ProcessSignal::Interrupt => Event::Stop("SIGINT"),
+            _ => Event::Stop("SIGTERM"),
+        };
+        events.send(event).is_ok()
     };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(watch)
-        .map_err(|error| thread_exit("signals", &error))?;
-    Ok(())
+    signals::watch(&wanted, forward).map_err(|error| thread_exit("signals", &error))
 }
