@@ -18,6 +18,7 @@ use super::browser::is_of_foreign_page;
 use super::console::Console;
 use super::context::{Context, Site};
 use super::problem::Problem;
+use super::query::Params;
 use super::request::{accepts_html, is_read};
 use super::response::{ApiResponse, answer, json, with};
 use super::rest::{apps, routes};
@@ -163,7 +164,10 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/readyz" => readiness(services),
         "/status" | "/shorturl_status" => {
-            let status = status::gather(services).await;
+            // Only a live view needs every latency.
+            let has_steps = Params::of(request.uri().query()).text("latencies") == Some("all");
+            let status =
+                if has_steps { status::gather_with_steps(services).await } else { status::gather(services).await };
             let answer = if accepts_html(request) {
                 status::page(&services.context().pages, &status)
             } else {

@@ -34,6 +34,20 @@ pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {
     describe(services, &services.latencies(REPORT_TIME_MAX).await)
 }
 
+/// Gathers the status with the number of requests of each latency, by core and since the start. A client computes the
+/// quantiles of an interval from two of them. Waits up to [`REPORT_TIME_MAX`] for the cores.
+pub(in crate::api) async fn gather_with_steps(services: &ServiceHandle) -> Value {
+    let latencies = services.latencies(REPORT_TIME_MAX).await;
+    let mut status = describe(services, &latencies);
+    let cores = status["cores"].as_array_mut().into_iter().flatten();
+    for (core, latency) in cores.zip(latencies.iter()) {
+        if let Some(latency) = latency {
+            core["latencyMicros"]["stepsNanos"] = json!(latency.steps);
+        }
+    }
+    status
+}
+
 /// Describes the status, given the latencies that the cores have reported.
 pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<LatencySummary>]) -> Value {
     let context = services.context();
