@@ -1,9 +1,9 @@
 //! The commands that a person can type: one file for each family, and their work on a data directory.
 //!
 //! Import, export, verify and restore open stores through [`crate::startup`] and `carom-store`, without a running node.
-//! `status`, `top` and `health` ask the admin listener of a node. `backup` asks the control socket of a running node,
-//! or opens the store itself. `app` changes the file of API keys, with or without a node. The commands for links are
-//! clients of the REST API ([`node_api`]) of any node, with the [`login`] of the user.
+//! `status`, `top` and `health` ask the admin listener of a node; `top` draws each answer. `backup` asks the control
+//! socket of a running node, or opens the store itself. `app` changes the file of API keys, with or without a node. The
+//! commands for links are clients of the REST API ([`node_api`]) of any node, with the [`login`] of the user.
 
 pub mod app;
 pub mod backup;
@@ -24,3 +24,4 @@ mod profile;
 mod retention;
 pub mod status;
 pub mod terminal;
+pub mod top;

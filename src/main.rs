@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, status, terminal};
+use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, status, terminal, top};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Command::Import(arguments) => import::run(arguments),
         Command::Export { place, file } => offline::export(place, &file),
         Command::Status(arguments) => status::status(&arguments),
-        Command::Top(arguments) => status::top(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Health(arguments) => status::health(&arguments),
         Command::Backup { dir, keep, place } => backup::backup(&dir, keep, place),
         Command::Verify { dir, config } => backup::verify(&dir, config.as_deref()),

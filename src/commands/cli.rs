@@ -80,9 +80,10 @@ pub enum Command {
         #[arg(value_name = "FILE", default_value = "-")]
         file: FileOrStdio,
     },
-    /// Show the status of a node: live in a terminal, once otherwise.
+    /// Print the status of a node once.
     Status(StatusArgs),
-    /// Show the status of a node, refreshed every second.
+    /// Watch a node live: traffic, latency, alarms and cores.
+    #[command(after_help = texts::HINT, after_long_help = texts::TOP)]
     Top(TopArgs),
     /// Check that a node is alive or, with --ready, ready. Exit code 0 means yes, 1 means no.
     Health(HealthArgs),
@@ -261,8 +262,8 @@ pub struct StatusArgs {
     /// The node to query.
     #[command(flatten)]
     pub node: NodeArgs,
-    /// Show the status once, even in a terminal.
-    #[arg(long)]
+    /// Print once, which is the default.
+    #[arg(long, hide = true)]
     pub once: bool,
     /// JSON output.
     #[arg(long)]
@@ -275,7 +276,7 @@ pub struct TopArgs {
     /// The node to query.
     #[command(flatten)]
     pub node: NodeArgs,
-    /// JSON output, one line per refresh.
+    /// Print the status as one line of JSON a second instead of the view; needs no terminal.
     #[arg(long)]
     pub json: bool,
 }

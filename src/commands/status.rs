@@ -1,24 +1,24 @@
-//! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
+//! `carom status` and `carom health`: the state of a node, read from its admin listener.
 
 mod bypass;
 mod fleet;
-mod text;
+pub(super) mod text;
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
-use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
+use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs};
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, environment};
 use carom_telemetry::readable;
 
 /// Interval between two requests.
-const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,26 +30,23 @@ const LEN_MAX: u64 = 16 << 20;
 const ALARMS: usize = 8;
 
 /// The status of a node, and the instant at which it arrived.
-struct Sample {
-    status: Value,
-    at: Instant,
+pub(super) struct Sample {
+    pub(super) status: Value,
+    pub(super) at: Instant,
 }
 
 /// The admin listener of a node, and the API key for it.
-struct Node {
+pub(super) struct Node {
     url: String,
     http: HttpText,
 }
 
-/// Shows the status of a node: once, or live if standard output is a terminal and `--once` is absent.
+/// Prints the status of a node once.
 ///
 /// # Errors
 /// [`Reason::Incomplete`] if the node does not answer, [`Reason::Usage`] for wrong settings or key files.
 pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
-    let mut node = Node::new(&arguments.node)?;
-    if !arguments.once && io::stdout().is_terminal() {
-        return node.follow(arguments.json);
-    }
+    let mut node = Node::new(&arguments.node, "")?;
     if arguments.json {
         print(&format!("{:#}\n", node.ask()?.status));
         return Ok(());
@@ -60,14 +57,6 @@ pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
     let now = node.ask()?;
     print(&(render(&before.status, &now.status, now.at - before.at, &node.url) + "\n"));
     Ok(())
-}
-
-/// Shows the status of a node every second until the process is interrupted.
-///
-/// # Errors
-/// As [`status`], if the node does not answer the first time.
-pub fn top(arguments: &TopArgs) -> Result<(), Exit> {
-    Node::new(&arguments.node)?.follow(arguments.json)
 }
 
 /// Asks a node for /healthz or /readyz, which need no API key, and prints what it answered.
@@ -92,46 +81,34 @@ pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
 }
 
 impl Node {
-    fn new(arguments: &NodeArgs) -> Result<Node, Exit> {
+    /// Creates a client for the status. `query` is empty, or begins with a question mark.
+    ///
+    /// # Errors
+    /// [`Reason::Usage`] for wrong settings or key files.
+    pub(super) fn new(arguments: &NodeArgs, query: &str) -> Result<Node, Exit> {
         let url = format!("{}/status", admin_url(&arguments.place)?);
-        let http = HttpText::of_node(&url, PATIENCE, LEN_MAX, key_of(arguments)?);
+        let http = HttpText::of_node(&format!("{url}{query}"), PATIENCE, LEN_MAX, key_of(arguments)?);
         Ok(Node { url, http })
     }
 
-    fn ask(&mut self) -> Result<Sample, Exit> {
+    /// Returns the address of the status.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks for the status. Blocks for up to [`PATIENCE`].
+    ///
+    /// # Errors
+    /// [`Reason::Incomplete`] if the node does not answer with a status.
+    pub(super) fn ask(&mut self) -> Result<Sample, Exit> {
         let text = self.http.read().map_err(|why| no_answer(&self.url, &why))?;
         let status = serde_json::from_slice(&text).map_err(|error| no_answer(&self.url, &error))?;
         Ok(Sample { status, at: Instant::now() })
     }
-
-    /// Shows the status every second. In a terminal, each page replaces the one before.
-    fn follow(&mut self, json: bool) -> Result<(), Exit> {
-        let is_terminal = io::stdout().is_terminal();
-        let mut before: Option<Sample> = None;
-        let mut has_answered = false;
-        loop {
-            let begun = Instant::now();
-            match self.ask() {
-                Ok(now) => {
-                    has_answered = true;
-                    if json {
-                        print(&format!("{}\n", now.status));
-                    } else if let Some(before) = &before {
-                        let page = render(&before.status, &now.status, now.at - before.at, &self.url);
-                        print(&if is_terminal { format!("\x1b[H\x1b[J{page}") } else { page + "\n" });
-                    }
-                    before = Some(now);
-                }
-                Err(exit) if !has_answered => return Err(exit),
-                // A node that restarts will answer again.
-                Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
-            }
-            std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
-        }
-    }
 }
 
-fn print(text: &str) {
+/// Prints to standard output. A closed pipe ends the process.
+pub(super) fn print(text: &str) {
     let mut out = io::stdout().lock();
     // The reader of a pipe may have closed it, as `head` does.
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {

@@ -18,7 +18,8 @@ Examples:
   carom config init                       write a settings file, carom.toml, to start from
   carom config check /etc/carom.toml      report all mistakes in a settings file
   carom doctor --config /etc/carom.toml   check the machine and the settings
-  carom status                            show the node on this machine
+  carom status                            print the status of the node on this machine
+  carom top                               watch this node live
   carom app add shop                      create an API key
   carom link create https://example.org/  create a link on the node of `carom login`
   carom backup /backups/today             back up a running node; see also `verify` and `restore`
@@ -27,6 +28,18 @@ Examples:
   (umask 077; carom key new > space.key)  generate a code secret for the nodes of a fleet
 
 `carom serve --help` lists all settings. The documentation lists the exit codes and their reasons.";
+
+/// Help on the live view.
+pub(super) const TOP: &str = "\
+Keys:
+  q, Esc, Ctrl-C  quit
+  s, →, ←         sort the cores by the next or previous column
+  r               reverse the order
+  ↑, ↓            scroll the cores
+  p               pause and resume
+  h               explain keys and columns
+
+If the node does not answer, the view says so and tries again every second. Without a terminal, use `carom status`.";
 
 /// Help on API keys.
 pub(super) const APPS: &str = "\

@@ -1,4 +1,4 @@
-//! Texts and tables from the JSON of a status.
+//! Texts and tables from the JSON of a status, for `carom status` and `carom top`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,30 +19,30 @@ pub(super) fn write_table(page: &mut String, rows: &[Vec<String>]) {
     page.push('\n');
 }
 
-pub(super) fn cores(status: &Value) -> &[Value] {
+pub(in crate::commands) fn cores(status: &Value) -> &[Value] {
     status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-pub(super) fn number(value: &Value, pointer: &str) -> f64 {
+pub(in crate::commands) fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
 /// Returns the increase per second; 0 if the node restarted in between.
-pub(super) fn rate(before: f64, now: f64, time: Duration) -> f64 {
+pub(in crate::commands) fn rate(before: f64, now: f64, time: Duration) -> f64 {
     ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
 }
 
 /// Formats a number without decimals.
-pub(super) fn grouped(number: f64) -> String {
+pub(in crate::commands) fn grouped(number: f64) -> String {
     readable::grouped(number.round().max(0.0) as u64)
 }
 
 /// A number without decimals, with its noun.
-pub(super) fn count(number: f64, one: &str) -> String {
+pub(in crate::commands) fn count(number: f64, one: &str) -> String {
     readable::count(number.round().max(0.0) as u64, one)
 }
 
 /// Formats a time in its two largest units.
-pub(super) fn span(seconds: f64) -> String {
+pub(in crate::commands) fn span(seconds: f64) -> String {
     readable::duration(seconds.max(0.0) as u64)
 }

@@ -149,7 +149,7 @@ fn carom(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
     (made.status.code(), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
 }
 
-/// Runs `carom status`, which prints once because its output is not a terminal.
+/// Runs `carom status`.
 fn status(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
     carom(node, &[&["status"], arguments].concat())
 }

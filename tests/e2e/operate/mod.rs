@@ -14,4 +14,5 @@ mod login;
 mod metrics;
 mod package;
 mod startup;
+mod top;
 mod watchdog;
