@@ -4,6 +4,7 @@ mod admission;
 mod balancers;
 mod drain;
 mod floods;
+mod fronts;
 mod handover;
 mod http2;
 mod hyper;
