@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
+PACKAGES := build-essential caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -173,7 +173,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in caddy cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps epmd ethtool h2load haproxy ip keepalived logrotate mount nghttp nginx nmap openssl perl prlimit promtool rabbitmq-server redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare wrk zbarimg; do \
+		for command in caddy cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps epmd ethtool h2load haproxy ip keepalived logrotate mount nghttp nginx nmap openssl perl prlimit promtool python3 rabbitmq-server redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare wrk zbarimg; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

@@ -3,8 +3,8 @@
 # builds the binary first.
 #
 # Packaging is reproducible: the same binary and files always give the same bytes, so that anyone can check what a package
-# contains. All times are that of the last commit, and all files belong to root. The binary itself is not reproducible, because it
-# embeds paths of the build machine.
+# contains. All times are that of the last commit, and all files belong to root. The binary itself is reproducible if
+# deploy/release/release.sh builds it; otherwise it embeds paths of the build machine.
 set -euo pipefail
 
 # File modes do not depend on the umask of the user.
@@ -21,6 +21,7 @@ Usage: deploy/debian/package.sh [OPTIONS]
 Options:
   --binary PATH    The carom binary to package [default: target/release/carom]
   --loadgen PATH   A carom-loadgen binary to include [default: none]
+  --notices PATH   A file with the licences of libraries to include [default: none]
   --out DIR        Output directory; created if it does not exist [default: target/debian]
   --fast           Compress less, for tests
   -h, --help       Print help
@@ -51,6 +52,7 @@ refuse() {
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 binary=$root/target/release/carom
 loadgen=''
+notices=''
 out=$root/target/debian
 # One thread: with several, xz splits its input, and the bytes would depend on the machine.
 compression=(-Zxz -z6 --threads-max=1)
@@ -67,18 +69,20 @@ read_options() { # ARGUMENT...
                 usage
                 exit 0
                 ;;
-            --binary | --loadgen | --out) [[ -n ${2-} ]] || refuse "$1 needs a value" ;;
+            --binary | --loadgen | --notices | --out) [[ -n ${2-} ]] || refuse "$1 needs a value" ;;
             *) refuse "unknown option: $1" ;;
         esac
         case $1 in
             --binary) binary=$2 ;;
             --loadgen) loadgen=$2 ;;
+            --notices) notices=$2 ;;
             --out) out=$2 ;;
         esac
         shift 2
     done
     [[ -f $binary && -x $binary ]] || refuse "--binary: $binary is not an executable file; \`make deb\` builds one"
     [[ -z $loadgen || (-f $loadgen && -x $loadgen) ]] || refuse "--loadgen: $loadgen is not an executable file"
+    [[ -z $notices || -f $notices ]] || refuse "--notices: $notices is not a file"
     # A name without a slash would be looked up in PATH, and some steps run in other directories.
     binary=$(realpath -- "$binary")
     if [[ -n $loadgen ]]; then loadgen=$(realpath -- "$loadgen"); fi
@@ -213,6 +217,7 @@ put_documents() {
         put 0644 "$root/$page" "$doc/docs/${page#docs/src/}"
     done < <(files_of docs/src)
     put 0644 "$here/copyright" "$doc/copyright"
+    if [[ -n $notices ]]; then put 0644 "$notices" "$doc/third-party-licenses.txt"; fi
     # The changelog in Debian's format, which points to the readable one.
     {
         printf 'carom (%s) unstable; urgency=medium\n\n' "$version"
@@ -241,17 +246,21 @@ put_generated() {
     for page in "$work/man/"*.1.gz; do put 0644 "$page" "usr/share/man/man1/${page##*/}"; done
 }
 
-# Installs example configurations of balancers, Redis, monitoring and containers.
+# Installs example configurations of balancers, proxies, Redis, monitoring and containers.
 put_examples() {
-    local folder file
-    for folder in container grafana haproxy keepalived nginx prometheus redis; do
+    local folder file mode page
+    for folder in caddy certbot compose container grafana haproxy keepalived nginx prometheus redis; do
         while read -r file; do
-            put 0644 "$root/$file" "usr/share/carom/$folder/${file##*/}"
+            mode=0644
+            if [[ -x $root/$file ]]; then mode=0755; fi
+            put "$mode" "$root/$file" "usr/share/carom/${file#deploy/}"
         done < <(files_of "deploy/$folder")
     done
     # The drop-in has no effect there; the administrator copies it to use it.
     put 0644 "$root/deploy/systemd/carom.service.d/bypass.conf" usr/share/carom/systemd/bypass.conf
-    sed -i -e 's,](\.\./\.\./docs/src/,](../../doc/carom/docs/,g' "$stage/usr/share/carom/container/README.md"
+    for page in compose container; do
+        sed -i -e 's,](\.\./\.\./docs/src/,](../../doc/carom/docs/,g' "$stage/usr/share/carom/$page/README.md"
+    done
 }
 
 # Prints the files of a folder: in a git repository, only tracked ones, without leftovers of editors.

@@ -5,6 +5,7 @@ mod admin;
 mod affinity;
 mod alarms;
 mod backup;
+mod compose;
 mod config;
 mod demo;
 mod deploy;
