@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
+PACKAGES := build-essential ca-certificates caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -128,8 +128,21 @@ PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server 
 deb: build ## Make a Debian package of carom and carom-loadgen in target/debian
 	deploy/debian/package.sh --loadgen target/release/carom-loadgen
 
+.PHONY: release
+release: rust ## Build tarball, Debian package, container image, bill of materials and checksums in dist/
+	deploy/release/release.sh
+
+# A clone has the last commit, without changes in the working tree. Its path differs in length, which shows paths that are left.
+.PHONY: release-check
+release-check: release ## Build the release again from a clone in another directory, and compare the files
+	@clone=$$(mktemp -d); trap 'rm -rf "$$clone"' EXIT; \
+	git clone --quiet --shared . "$$clone/another-directory"; \
+	env -u CARGO_TARGET_DIR "$$clone/another-directory/deploy/release/release.sh"; \
+	diff dist/SHA256SUMS "$$clone/another-directory/dist/SHA256SUMS"; \
+	echo 'both builds gave the same files'
+
 # What trying the package needs: a clean Debian, something that runs containers, and who looks for faults of packages.
-PACKAGE_TOOLS := crun debootstrap dpkg-dev lintian util-linux
+PACKAGE_TOOLS := ca-certificates crun debootstrap dpkg-dev lintian python3 util-linux
 
 .PHONY: package-test
 package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container

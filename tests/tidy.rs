@@ -154,6 +154,7 @@ const FOREIGN_PLACES: &[&str] = &[concat!("../", "shared"), concat!("/wo", "rk/"
 /// Folders with nothing that we wrote.
 const SKIPPED: &[&str] = &[
     "target",
+    "dist",
     ".git",
     "carom-data",
     "tests/data",

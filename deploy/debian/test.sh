@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the package in a clean Debian root: installs it, serves, upgrades, removes and purges it, and runs it as a container.
-# `make package-test` calls this script; `deploy/debian/test.sh --help` lists the options.
+# Tests the package in a clean Debian root: installs it, serves, upgrades, removes and purges it, and runs it as a container, and
+# runs the image of a release. `make package-test` calls this script; `deploy/debian/test.sh --help` lists the options.
 #
 # Many functions are called only by traps and by `wait_until`, which shellcheck does not see:
 # shellcheck disable=SC2317
@@ -388,12 +388,17 @@ try_systemd() {
 
 # ---- The container ----
 
+# Sets root file system, data directory and user of the next bundles.
+use_root() { # ROOT DATA UID GID
+    container_root=$1
+    data=$2
+    uid=$3
+    gid=$4
+}
+
 # Writes a container configuration like the `docker run` of the documentation: no capabilities, a read-only root, the host network, and
 # the seccomp profile.
 make_bundle() { # SECCOMP-FILE COMMAND-IN-JSON
-    local uid gid data=$work/data
-    uid=$(inside id -u carom)
-    gid=$(inside id -g carom)
     mkdir -p "$work/bundle" "$data"
     chown "$uid:$gid" "$data"
     cat >"$work/bundle/config.json" <<END
@@ -411,7 +416,7 @@ make_bundle() { # SECCOMP-FILE COMMAND-IN-JSON
     ],
     "noNewPrivileges": true
   },
-  "root": {"path": "$system", "readonly": true},
+  "root": {"path": "$container_root", "readonly": true},
   "mounts": [
     {"destination": "/proc", "type": "proc", "source": "proc"},
     {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "nodev", "noexec", "ro"]},
@@ -453,20 +458,15 @@ ended_container() { # NAME
     container=''
 }
 
-try_container() {
-    local profile=$here/../container/seccomp.json serve='["/usr/bin/carom", "serve"]'
-    say 'container with the seccomp profile: serve, create and follow a link, back up, drain'
-    show_cgroups
-    # The container has mounts of its own there.
-    umount "$system/proc" "$system/sys"
+# Starts a container, creates and visits a link, makes a backup, checks the health, and drains.
+serve_in_container() { # NAME
     make_bundle "$profile" "$serve"
-    start_container serves
-    wait_for_service serves
+    start_container "$1"
+    wait_for_service "$1"
     shorten
     follow
     # With the same seccomp profile as the node.
-    crun --root "$work/crun" exec --user "$(inside id -u carom):$(inside id -g carom)" "$container" \
-        carom backup /var/lib/carom/backup >"$work/backup.log" 2>&1 ||
+    crun --root "$work/crun" exec --user "$uid:$gid" "$container" carom backup /var/lib/carom/backup >"$work/backup.log" 2>&1 ||
         fail 'the backup in the container fails'
     # The health check of the image.
     crun --root "$work/crun" exec "$container" carom health --admin "${admin#http://}" >"$work/health.log" 2>&1 ||
@@ -474,6 +474,16 @@ try_container() {
     crun --root "$work/crun" kill "$container" TERM
     wait_for_end
     container=''
+}
+
+try_container() {
+    local profile=$here/../container/seccomp.json serve='["/usr/bin/carom", "serve"]'
+    say 'container with the seccomp profile: serve, create and follow a link, back up, drain'
+    show_cgroups
+    # The container has mounts of its own there.
+    umount "$system/proc" "$system/sys"
+    use_root "$system" "$work/data" "$(inside id -u carom)" "$(inside id -g carom)"
+    serve_in_container serves
     try_repair "$profile"
 
     say 'without io_uring: exit code 10'
@@ -525,6 +535,36 @@ try_repair() { # SECCOMP-FILE
     container=''
 }
 
+# ---- The image of a release ----
+
+# Prints a value of a JSON file; PATH is a Python expression.
+json_of() { # FILE PATH
+    python3 -c 'import json, sys; print(eval(sys.argv[2], {"it": json.load(open(sys.argv[1]))}))' "$@"
+}
+
+# Unpacks the layers of the image as an engine does, and runs it with the user and the command of its configuration.
+try_image() {
+    local profile=$here/../container/seccomp.json serve image=$work/image config layer
+    say 'the image of a release: checked, unpacked, and run like the container'
+    "$here/../release/release.sh" --binary "$binary" --loadgen "$binary" --out "$work/dist" --fast >"$work/release.log" 2>&1 ||
+        fail 'the release cannot be packed'
+    mkdir "$image" "$work/layers"
+    tar -C "$image" -xf "$work/dist/"*-image.tar
+    config=$image/$(json_of "$image/manifest.json" 'it[0]["Config"]')
+    for layer in $(json_of "$image/manifest.json" '" ".join(it[0]["Layers"])'); do
+        tar -C "$work/layers" --numeric-owner --same-owner --same-permissions -xzf "$image/$layer"
+    done
+    # Mount points, which an engine creates.
+    mkdir -p "$work/layers/proc" "$work/layers/sys" "$work/layers/dev"
+    [[ $(json_of "$config" 'it["config"]["User"]') == carom ]] || fail 'the image does not run as carom'
+    grep -q '^carom:x:990:990:' "$work/layers/etc/passwd" || fail 'the image has no user carom'
+    [[ $(stat -c '%u:%g %a' "$work/layers/var/lib/carom") == '990:990 700' ]] || fail 'the data directory of the image has other rights'
+    [[ ! -e $work/layers/bin/sh && ! -e $work/layers/usr/bin/sh ]] || fail 'the image has a shell'
+    serve=$(json_of "$config" '__import__("json").dumps(it["config"]["Entrypoint"] + it["config"]["Cmd"])')
+    use_root "$work/layers" "$work/image-data" 990 990
+    serve_in_container image
+}
+
 # ---- All of it ----
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -533,7 +573,7 @@ binary=$root/target/release/carom
 cache=$root/target/debian/root.tar
 read_options "$@"
 ((EUID == 0)) || refuse 'must be root, to create a root file system'
-need_programs debootstrap:debootstrap crun:crun prlimit:util-linux setpriv:util-linux unshare:util-linux
+need_programs debootstrap:debootstrap crun:crun prlimit:util-linux python3:python3 setpriv:util-linux unshare:util-linux
 # A mount namespace, so that all mounts end with this process.
 if [[ ${CAROM_PACKAGE_TEST-} != unshared ]]; then
     CAROM_PACKAGE_TEST=unshared exec unshare --mount --propagation private "${BASH_SOURCE[0]}" "$@"
@@ -558,4 +598,5 @@ try_upgrade
 try_removal
 try_systemd
 try_container
+try_image
 say 'success'

@@ -14,6 +14,7 @@ mod link;
 mod login;
 mod metrics;
 mod package;
+mod release;
 mod startup;
 mod top;
 mod watchdog;

@@ -103,10 +103,11 @@ fn documents_link_to_installed_files() {
     dpkg_deb("--extract", &package, &[root.to_str().unwrap()]);
     let documents = root.join("usr/share/doc/carom");
     let mut count = 0;
-    let single = ["README.md", "ARCHITECTURE.md", "NEWS.md", "../../carom/container/README.md"];
+    let readmes = ["../../carom/compose/README.md", "../../carom/container/README.md"];
+    let single = ["README.md", "ARCHITECTURE.md", "NEWS.md"].into_iter().chain(readmes);
     let summary = fs::read_to_string(documents.join("docs/SUMMARY.md")).unwrap();
     let pages = targets_of(&summary).into_iter().map(|page| format!("docs/{page}"));
-    for document in single.map(str::to_owned).into_iter().chain(pages) {
+    for document in single.map(str::to_owned).chain(pages) {
         let path = documents.join(&document);
         let text = fs::read_to_string(&path).unwrap();
         for target in targets_of(&text) {
@@ -281,8 +282,17 @@ fn seccomp_of_bypass_adds_three_rules() {
 #[test]
 fn scripts_pass_shellcheck() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
-    let names =
-        ["affinity.sh", "debian/package.sh", "debian/test.sh", "debian/postinst", "debian/prerm", "debian/postrm"];
+    let names = [
+        "affinity.sh",
+        "certbot/carom",
+        "compose/three-nodes/prepare.sh",
+        "debian/package.sh",
+        "debian/test.sh",
+        "debian/postinst",
+        "debian/prerm",
+        "debian/postrm",
+        "release/release.sh",
+    ];
     let said = run(Command::new("shellcheck").args(names).current_dir(deploy));
     assert_eq!(said.code, 0, "{}", said.out);
 }
