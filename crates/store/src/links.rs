@@ -35,6 +35,7 @@ mod idempotency;
 mod indexes;
 mod log_entry;
 mod manifests;
+mod merging;
 mod unread;
 mod urls;
 mod visits;

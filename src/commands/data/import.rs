@@ -101,6 +101,12 @@ fn import_by(
     // The decisions so far are written, even after an error.
     let written = committer.write().and_then(|()| Ok(setup.links.sync()?));
     result.and(written)?;
+    if !setup.dry_run {
+        if generation.load(Ordering::Acquire) > 1 {
+            let _ = writeln!(messages, "merging the tables of the store, so that the first redirects need not wait");
+        }
+        setup.links.merge_tables()?;
+    }
     committer.finish(messages)
 }
 
