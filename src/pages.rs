@@ -19,11 +19,24 @@ use carom_settings::colour::Colour;
 
 use carom_model::redirect::Notice;
 
-/// Content security policy of the pages: the style, the script, the images and the form target of this service only.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// Content security policy of the pages: styles, fonts, scripts, images and form targets of this service only.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Script of the pages, which copies short URLs.
 pub const SCRIPT: &str = include_str!("pages/page.js");
+
+/// Cache lifetime of fonts, which differ between versions of carom at most.
+pub const FONT_KEPT: &str = "public, max-age=86400";
+
+/// Fonts that come with carom, by the names in [`FONT_FACES`].
+pub static FONTS: [(&str, &[u8]); 3] = [
+    ("inter.woff2", include_bytes!("api/console/web/inter.woff2")),
+    ("jetbrains-mono-400.woff2", include_bytes!("api/console/web/jetbrains-mono-400.woff2")),
+    ("jetbrains-mono-600.woff2", include_bytes!("api/console/web/jetbrains-mono-600.woff2")),
+];
+
+/// Style sheet of the console that names the fonts, relative to its own address.
+const FONT_FACES: &str = include_str!("api/console/web/fonts.css");
 
 /// Design tokens, which the console has as well.
 const TOKENS: &str = include_str!("api/console/web/tokens.css");
@@ -192,6 +205,11 @@ impl fmt::Debug for Pages {
     }
 }
 
+/// Returns a font that comes with carom.
+pub fn font(name: &str) -> Option<&'static [u8]> {
+    FONTS.iter().find(|(known, _)| *known == name).map(|(_, bytes)| *bytes)
+}
+
 impl Pages {
     /// Loads the pages of a service, with custom templates from a directory if one is given.
     ///
@@ -207,7 +225,8 @@ impl Pages {
             add_templates(&mut engine, dir)?;
         }
         let (accent, on_it) = (brand.accent.to_string(), if brand.accent.is_dark() { "#fff" } else { "#000" });
-        let style = format!("{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
+        let faces = FONT_FACES.replace("url(\"", "url(\"fonts/");
+        let style = format!("{faces}{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
         let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
         let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
         pages.notices = Notice::ALL.iter().map(|notice| pages.render_notice(*notice)).collect::<Result<_, _>>()?;

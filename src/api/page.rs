@@ -7,7 +7,7 @@ use hyper::{Request, StatusCode};
 use super::context::Context;
 use super::request::accepts_html;
 use super::response::{ApiResponse, answer, with};
-use crate::pages::{CONTENT_SECURITY_POLICY, Pages, SCRIPT};
+use crate::pages::{CONTENT_SECURITY_POLICY, FONT_KEPT, Pages, SCRIPT, font};
 use carom_model::redirect::Notice;
 
 /// Cache lifetime of assets: short, since a restart may change them.
@@ -53,6 +53,14 @@ impl Context {
     /// Handles `GET /-/page.js`: returns the script of the pages.
     pub(super) fn script(&self) -> ApiResponse {
         with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
+    }
+
+    /// Handles `GET /-/fonts/{font}`: returns a font of the pages.
+    pub(super) fn font<B>(&self, name: &str, request: &Request<B>) -> ApiResponse {
+        match font(name) {
+            Some(bytes) => with(answer(StatusCode::OK, "font/woff2", bytes), header::CACHE_CONTROL, FONT_KEPT),
+            None => self.notice(request, Notice::NotFound),
+        }
     }
 
     /// Handles `GET /-/icon.svg`: returns the favicon.

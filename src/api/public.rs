@@ -75,6 +75,7 @@ impl Context {
             [""] => self.home(&request),
             ["-", "style.css"] => self.style(),
             ["-", "page.js"] => self.script(),
+            ["-", "fonts", name] => self.font(name, &request),
             ["-", "icon.svg"] => self.icon(),
             ["-", "logo"] => self.logo(&request),
             ["-", "links", code] => self.show_created(&percent_decoded(code), &request).await,

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer, empty, with};
+use crate::pages;
 
 /// HTML of every page of the console; the script renders the rest.
 pub(super) const SHELL: &str = include_str!("web/index.html");
@@ -46,6 +47,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "dialog.js",
     SCRIPT "dom.js",
     SCRIPT "field.js",
+    STYLE "fonts.css",
     SCRIPT "format.js",
     PICTURE "icon.svg",
     SCRIPT "icons.js",
@@ -120,6 +122,9 @@ static TAGS: LazyLock<Vec<String>> =
 
 /// Handles `GET /admin/assets/NAME`: returns a file of the console.
 pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
+    if let Some(font) = pages::font(name) {
+        return with(answer(StatusCode::OK, "font/woff2", font), header::CACHE_CONTROL, pages::FONT_KEPT);
+    }
     let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
     };
@@ -131,8 +136,8 @@ pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
 }
 
 /// Content security policy of the console: pages use files of this listener only, and nothing inline.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; \
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Returns a page of the console.
 pub(super) fn page(status: StatusCode, html: String) -> ApiResponse {
@@ -153,12 +158,25 @@ mod tests {
         let mut files: Vec<String> = std::fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| [".js", ".css", ".svg"].iter().any(|kind| name.ends_with(kind)))
+            .filter(|name| [".js", ".css", ".svg", ".woff2"].iter().any(|kind| name.ends_with(kind)))
             .collect();
-        let mut served: Vec<&str> = ASSETS.iter().map(|asset| asset.name).collect();
+        let fonts = pages::FONTS.iter().map(|(name, _)| *name);
+        let mut served: Vec<&str> = ASSETS.iter().map(|asset| asset.name).chain(fonts).collect();
         files.sort();
         served.sort_unstable();
         assert_eq!(files, served);
+    }
+
+    #[test]
+    fn fonts_are_those_of_their_style_sheet() {
+        let sheet = ASSETS.iter().find(|asset| asset.name == "fonts.css").unwrap();
+        let named: Vec<&str> = sheet.text.split("url(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(named, pages::FONTS.map(|(name, _)| name));
+        for (name, bytes) in pages::FONTS {
+            assert!(bytes.starts_with(b"wOF2"), "{name}");
+            assert_eq!(asset(name, &HeaderMap::new()).headers()[header::CONTENT_TYPE], "font/woff2");
+        }
+        assert!(pages::FONTS.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() < 120_000);
     }
 
     /// Returns the selectors of a style sheet outside media queries.

@@ -22,6 +22,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/", "GET, HEAD, POST"),
     ("/-/style.css", "GET, HEAD"),
     ("/-/page.js", "GET, HEAD"),
+    ("/-/fonts/{font}", "GET, HEAD"),
     ("/-/icon.svg", "GET, HEAD"),
     ("/-/logo", "GET, HEAD"),
     ("/-/links/{shortCode}", "GET, HEAD"),

@@ -385,6 +385,25 @@ fn both_ways(node: &Node, path: &str) -> [Reply; 2] {
 }
 
 #[test]
+fn fonts_of_the_style_sheet_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).start();
+    let mut wire = node.wire();
+    let style = wire.get("/-/style.css");
+    let fonts: Vec<&str> = style.text().split("url(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(fonts.len(), 3);
+    for font in fonts {
+        let reply = wire.get(&format!("/-/{font}"));
+        assert_eq!((reply.status, reply.field("content-type")), (200, Some("font/woff2")), "{font}");
+    }
+    let form = wire.ask("GET", "/", HTML, b"");
+    assert!(form.text().contains("href=\"/-/fonts/inter.woff2\""));
+    assert!(form.field("content-security-policy").unwrap().contains("font-src 'self';"));
+    assert_eq!(wire.get("/-/fonts/none.woff2").status, 404);
+    node.terminate();
+}
+
+#[test]
 fn branding_and_templates_apply() {
     let dir = tempfile::tempdir().unwrap();
     let (logo, templates) = (dir.path().join("logo.svg"), dir.path().join("templates"));

@@ -22,7 +22,7 @@ pub(in crate::api) const STYLE: &str =
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 
 /// Content security policy of the status page: it loads files of this listener only, and nothing inline.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; font-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
