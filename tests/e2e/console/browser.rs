@@ -65,7 +65,10 @@ fn session_searches_edits_and_signs_out() {
     shows(&browser, "dialog .error:not([hidden])");
     browser.is_accessible();
     press(&browser, "dialog", "cancel");
-    press(&browser, "#account", "sign-out");
+    press(&browser, "#account", "account");
+    wait_until("the account menu", || browser.value("document.activeElement.dataset.action") == json!("sessions"));
+    browser.is_accessible();
+    press(&browser, "#account .menu", "sign-out");
     wait_until("the form", || browser.title() == "Sign in - carom");
     browser.go(&at(&node, "links/item-17"));
     assert_eq!(browser.title(), "Sign in - carom");

@@ -10,6 +10,17 @@ use crate::support::node::wait_until;
 const PAGES: [&str; 10] =
     ["", "links", "links/first", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
 
+/// Script: how far the page moved while it was drawn, as browsers measure it: 0.1 is the most that people do not mind.
+const SHIFT: &str = "new Promise((done) => {
+    setTimeout(() => done(0), 200);
+    const sum = (all) => all.getEntries().reduce((sum, one) => sum + one.value, 0);
+    new PerformanceObserver((all) => done(sum(all))).observe({ type: 'layout-shift', buffered: true });
+})";
+
+/// Script: true if the fonts that come with carom are in use.
+const HAS_FONTS: &str = "['Inter', 'JetBrains Mono'].every((name) =>
+    [...document.fonts].some((one) => one.family.includes(name) && one.status === 'loaded'))";
+
 #[test]
 fn pages_fit_a_phone_and_a_finger() {
     let dir = tempfile::tempdir().unwrap();
@@ -31,6 +42,9 @@ fn pages_fit_a_phone_and_a_finger() {
         wait_until("the page", || {
             browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null") == true
         });
+        let shift = browser.value(SHIFT).as_f64().unwrap();
+        assert!(shift < 0.1, "{page} moved by {shift}");
+        wait_until("the fonts", || page != "settings" || browser.value(HAS_FONTS) == true);
         browser.value("document.querySelectorAll('main details').forEach((one) => { one.open = true; })");
         browser.fits();
         browser.scrolls_nowhere_sideways();

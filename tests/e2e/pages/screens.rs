@@ -159,7 +159,10 @@ fn look(browser: &Browser, name: &str, open: impl Fn()) {
 fn look_at_dialogs(browser: &Browser, console: impl Fn(&str) -> String) {
     look(browser, "sessions", || {
         browser.go(&console("settings"));
-        browser.click("[data-action=sessions]");
+        browser.click("[data-action=account]");
+        let is_open = "document.querySelector('.menu [data-action=sessions]') !== null";
+        wait_until("the account menu", || browser.value(is_open) == true);
+        browser.click(".menu [data-action=sessions]");
         wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
     });
     look(browser, "rules", || {

@@ -1,10 +1,11 @@
-// Who is signed in: the corner of the header, and the dialog with all sessions.
+// Who is signed in: the menu in the corner of the header, and the dialog with all sessions.
 
 import { del, get, setSession } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
 import { icon } from "./icons.js";
+import { openMenu } from "./menu.js";
 import { session as text } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 import { agentName } from "./user-agents.js";
@@ -19,8 +20,18 @@ export function showSession(session) {
     document.querySelector(".top").append(openNotice());
     return;
   }
-  const who = button([icon("person"), outside(session.app)], () => showSessions(), { kind: "quiet", "data-action": "sessions", "aria-haspopup": "dialog", title: text.signedIn(session.keyId) });
-  fill(host, who, actionButton(text.signOut, signOut, { kind: "quiet", "data-action": "sign-out" }));
+  // The letter is drawn by the style sheet: it is no part of the button's name.
+  const face = h("span", { class: "avatar", "data-letter": [...session.app][0]?.toUpperCase(), "aria-hidden": "true" });
+  const opener = button([face, outside(session.app), icon("down")], () => showMenu(opener, session),
+    { kind: "quiet", "data-action": "account", "aria-haspopup": "menu", "aria-expanded": "false", "aria-label": text.account(session.app), title: text.signedIn(session.keyId) });
+  fill(host, opener);
+}
+
+function showMenu(opener, { app, keyId }) {
+  openMenu(opener, [
+    [[icon("person"), text.sessions], showSessions, { name: "sessions" }],
+    [[icon("out"), text.signOut], signOut, { name: "sign-out" }],
+  ], { head: [outside(app), h("span", { class: "mono soft" }, keyId)] });
 }
 
 function openNotice() {
@@ -28,7 +39,8 @@ function openNotice() {
     pageLink("/admin/apps", text.openLink), text.openEnd);
 }
 
-async function signOut() {
+/** Ends the session, and leads to the page on which one signs in. */
+export async function signOut() {
   try {
     await del("/admin/api/session");
     location.assign("/admin/sign-in");
@@ -37,7 +49,8 @@ async function signOut() {
   }
 }
 
-function showSessions() {
+/** Shows all sessions in a dialog. */
+export function showSessions() {
   const host = h("div", { class: "sessions" });
   openDialog(text.sessions, [h("p", { class: "soft" }, text.intro), host], { wide: true });
   const reload = () => loadInto(host, () => get("/admin/api/session"), ({ sessions, ends }) => sessionList(sessions, ends, reload), { lines: 5 });

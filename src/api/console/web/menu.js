@@ -4,18 +4,19 @@ import { button, h } from "./dom.js";
 
 const MARGIN = 4;
 
-/** Opens a menu of `[label, action, { name, kind }]` under a button, which closes it, too. */
-export function openMenu(anchor, items) {
+/** Opens a menu of `[label, action, { name, kind }]` under a button, which closes it, too. `head` stands above the items. */
+export function openMenu(anchor, items, { head } = {}) {
   if (anchor.popoverTargetElement) {
     // It is open, and the browser closes what its button belongs to.
     return;
   }
   const menu = h("div", { class: "menu", popover: "auto", role: "menu", "aria-label": anchor.getAttribute("aria-label") });
-  menu.append(...items.map(([label, action, { name, kind }]) => button(label, () => {
+  const entries = items.map(([label, action, { name, kind }]) => button(label, () => {
     menu.hidePopover();
     anchor.focus();
     action();
-  }, { kind: `quiet ${kind ?? ""}`, "data-action": name, role: "menuitem" })));
+  }, { kind: `quiet ${kind ?? ""}`, "data-action": name, role: "menuitem" }));
+  menu.append(...(head ? [h("div", { class: "menu-head" }, head)] : []), ...entries);
   menu.addEventListener("keydown", moveFocus);
   menu.addEventListener("toggle", ({ newState }) => {
     if (newState === "closed") {
@@ -28,7 +29,7 @@ export function openMenu(anchor, items) {
   anchor.after(menu);
   menu.showPopover();
   place(menu, anchor.getBoundingClientRect());
-  menu.firstChild.focus();
+  entries[0].focus();
   // From the next press on: the one that opened it is not over yet.
   setTimeout(() => {
     anchor.popoverTargetElement = menu.isConnected ? menu : null;
@@ -44,7 +45,7 @@ function place(menu, at) {
 
 function moveFocus(event) {
   const steps = { ArrowDown: 1, ArrowUp: -1 };
-  const items = [...event.currentTarget.children];
+  const items = [...event.currentTarget.querySelectorAll("[role=menuitem]")];
   if (event.key in steps) {
     event.preventDefault();
     event.stopPropagation();

@@ -1,5 +1,6 @@
 // The command palette: one field that finds links, pages and actions. Ctrl+K or ⌘K opens it from everywhere.
 
+import { showSessions, signOut } from "./account.js";
 import { currentSession, get } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { button, fill, h, outside, setText, uniqueId } from "./dom.js";
@@ -32,7 +33,6 @@ export function startPalette() {
 
 /** What can be done from everywhere: `{ kind, icon, title, run }`. */
 function actions() {
-  const press = (name) => () => document.querySelector(`#account [data-action="${name}"]`)?.click();
   const isSignedIn = !currentSession()?.open;
   return [
     ["plus", text.newLink, newLink],
@@ -42,8 +42,8 @@ function actions() {
     }],
     ["imports", text.importFile, () => go("/admin/import")],
     ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
-    isSignedIn && ["person", text.sessions, press("sessions")],
-    isSignedIn && ["out", text.signOut, press("sign-out")],
+    isSignedIn && ["person", text.sessions, showSessions],
+    isSignedIn && ["out", text.signOut, signOut],
   ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
 }
 

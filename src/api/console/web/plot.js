@@ -10,8 +10,13 @@ const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
 
 const plots = new Set();
+const redrawAll = () => plots.forEach((plot) => plot.redraw());
 // Each redraw reads the colours of the theme.
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach((plot) => plot.redraw()));
+for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) {
+  matchMedia(query).addEventListener("change", redrawAll);
+}
+// Text that was drawn in another font is drawn again in Inter.
+document.fonts.addEventListener("loadingdone", redrawAll);
 
 /** The colour of a variable, which is written with six hexadecimal digits; `alpha` has two of them. */
 function colour(name, alpha = "") {

@@ -112,6 +112,7 @@ export const session = {
   openNotice: "No API keys yet: anyone who can reach this address can create, edit and delete links. ",
   openLink: "Create an admin key",
   openEnd: " to require sign-in.",
+  account: (app) => `Account: ${app}`,
   signedIn: (key) => `Signed in with key ${key}`,
   signOut: "Sign out",
   stillSignedIn: "You are still signed in.",
