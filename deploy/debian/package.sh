@@ -200,6 +200,7 @@ put_document() { # SOURCE TARGET
         -e 's,](LICENSE-[A-Z]*),](copyright),g' \
         -e 's,\[\(CONTRIBUTING\.md\)\]([^)]*),\1,g' \
         -e 's,](docs/src/,](docs/,g' \
+        -e 's,<img src="src/[^>]*> ,,' \
         -e 's,!\{0\,1\}\[\([^]]*\)\](\(bench\|docs/screens\|src\|tests\)/[^)]*),\1,g' \
         "$stage/$2"
 }

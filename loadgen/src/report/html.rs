@@ -14,6 +14,9 @@ use crate::verdict::Verdict;
 /// Steps of the percentile curve in each half of the distance to 100 %.
 const CURVE_STEPS: u32 = 20;
 
+/// Style sheet of the report: the design tokens of carom's own pages, then the rules.
+const STYLE: &str = concat!(include_str!("../../../src/api/console/web/tokens.css"), include_str!("report.css"));
+
 impl Report {
     /// Returns the report as an HTML page.
     pub(crate) fn html(&self, series: &[Second]) -> String {
@@ -27,7 +30,7 @@ impl Report {
         writeln!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
         let began = httpdate::fmt_http_date(self.began);
         writeln!(out, "<title>Load test of {}, {began}</title>", escaped(&self.targets()))?;
-        writeln!(out, "<style>{}</style></head><body>", include_str!("report.css"))?;
+        writeln!(out, "<style>{}</style></head><body>", STYLE)?;
         writeln!(out, "<h1>Load test</h1><p class=\"soft\">{}</p>", escaped(&self.settings()))?;
         let class = if self.verdict == Verdict::Ok { "good" } else { "bad" };
         writeln!(out, "<p class=\"verdict {class}\">{}</p>", self.verdict.text())?;
