@@ -2,7 +2,9 @@
 //! progress. If a core stalls, the pings end, and the service manager restarts the node.
 //!
 //! Each core counts the turns of its loop, four a second even without any load. The thread compares these counters, so
-//! it costs the cores nothing. It runs from the start of the cores until every other thread has ended.
+//! it costs the cores nothing. It runs from the start of the cores until every other thread has ended. Until the node is
+//! ready, cores may take long for their first turns, and the service manager does not expect pings yet: its own timeout
+//! of starts applies. So the thread reports stalls only from then on.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_settings::exit::Exit;
-use carom_telemetry::stats::CoreStats;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 use super::announce::{notify_alive, watchdog_timeout};
 use super::base::Base;
@@ -41,41 +43,78 @@ impl Watchdog {
 /// If the operating system refuses a thread.
 pub(super) fn start(base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
     let Some(timeout) = watchdog_timeout() else { return Ok(()) };
-    let watchdog = spawn(Progress::new(Arc::clone(&base.core_stats)), timeout)
+    let watchdog = spawn(Progress::new(Arc::clone(&base.core_stats)), Arc::clone(&base.stats), timeout)
         .map_err(|error| thread_exit("the watchdog", &error))?;
     supervisor.register(Phase::Watchdog, "watchdog", move || watchdog.stop());
     Ok(())
 }
 
-fn spawn(mut progress: Progress, timeout: Duration) -> io::Result<Watchdog> {
+fn spawn(mut progress: Progress, node: Arc<NodeStats>, timeout: Duration) -> io::Result<Watchdog> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
-        let (mut last_sign, mut has_warned) = (Instant::now(), false);
+        let mut reports = StallReports::new(timeout / 2, Instant::now());
         while !until.load(Ordering::Acquire) {
-            match progress.look() {
-                Ok(()) => {
-                    if has_warned {
-                        tracing::info!("every core makes progress again");
-                    }
-                    (last_sign, has_warned) = (Instant::now(), false);
-                    notify_alive();
-                }
-                // Before the service manager ends the process, which then cannot log anything.
-                Err(core) if !has_warned && last_sign.elapsed() >= timeout / 2 => {
-                    has_warned = true;
-                    let seconds = last_sign.elapsed().as_secs_f64();
-                    tracing::error!(
-                        "{core} has made no progress for {seconds:.1} s; without progress, the service manager restarts the node"
-                    );
-                }
-                Err(_) => {}
+            let looked = progress.look();
+            if looked.is_ok() {
+                notify_alive();
+            }
+            match reports.next(&looked, node.ready.load(Ordering::Acquire), Instant::now()) {
+                Some(StallReport::Begins { core, seconds }) => tracing::error!(
+                    "{core} has made no progress for {seconds:.1} s; without progress, the service manager restarts the node"
+                ),
+                Some(StallReport::Ends) => tracing::info!("every core makes progress again"),
+                None => {}
             }
             std::thread::park_timeout(timeout / LOOKS);
         }
     };
     let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(run)?;
     Ok(Watchdog { stop, thread })
+}
+
+/// A line of the log about a core without progress.
+#[derive(PartialEq, Debug)]
+enum StallReport<'c> {
+    /// The core has made no progress for so many seconds.
+    Begins { core: &'c str, seconds: f64 },
+    /// Every core makes progress again.
+    Ends,
+}
+
+/// The decision about the lines of the log: one when a stall lasts, and one at its end.
+struct StallReports {
+    /// Time without progress that is reported, before the service manager ends the process, which then cannot log
+    /// anything.
+    after: Duration,
+    /// The last instant at which every core made progress, or the node was not ready yet.
+    last_sign: Instant,
+    is_reported: bool,
+}
+
+impl StallReports {
+    fn new(after: Duration, now: Instant) -> StallReports {
+        StallReports { after, last_sign: now, is_reported: false }
+    }
+
+    /// Returns the line after a look at the cores.
+    fn next<'c>(&mut self, looked: &'c Result<(), String>, is_ready: bool, now: Instant) -> Option<StallReport<'c>> {
+        let Err(core) = looked else {
+            self.last_sign = now;
+            return std::mem::take(&mut self.is_reported).then_some(StallReport::Ends);
+        };
+        if !is_ready {
+            // The service manager counts from the message that the node is ready.
+            self.last_sign = now;
+            return None;
+        }
+        let since = now.saturating_duration_since(self.last_sign);
+        if self.is_reported || since < self.after {
+            return None;
+        }
+        self.is_reported = true;
+        Some(StallReport::Begins { core, seconds: since.as_secs_f64() })
+    }
 }
 
 /// The progress of every core since the last keep-alive ping.
@@ -134,6 +173,23 @@ mod tests {
         assert_eq!(progress.look(), Err("the core of the admin listener".to_owned()));
         turn(2);
         assert_eq!(progress.look(), Ok(()));
+    }
+
+    #[test]
+    fn stalls_are_reported_once_the_node_is_ready() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut reports = StallReports::new(Duration::from_secs(5), begin);
+        let (stall, progress) = (Err("core 0".to_owned()), Ok(()));
+        // A slow start is not a stall, however long it takes.
+        assert_eq!(reports.next(&stall, false, at(60)), None);
+        assert_eq!(reports.next(&stall, true, at(64)), None);
+        assert_eq!(reports.next(&stall, true, at(65)), Some(StallReport::Begins { core: "core 0", seconds: 5.0 }));
+        assert_eq!(reports.next(&stall, true, at(70)), None);
+        assert_eq!(reports.next(&progress, true, at(71)), Some(StallReport::Ends));
+        assert_eq!(reports.next(&progress, true, at(72)), None);
+        assert_eq!(reports.next(&stall, true, at(76)), None);
+        assert_eq!(reports.next(&stall, true, at(77)), Some(StallReport::Begins { core: "core 0", seconds: 5.0 }));
     }
 
     #[test]
