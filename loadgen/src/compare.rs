@@ -1,12 +1,12 @@
 //! The comparison of two runs, from their JSON results: a table, and conditions on the changes.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cli::CompareArguments;
+use crate::console::print;
 use crate::failure::Failure;
 use crate::units::{self, show_count, show_micros};
 
@@ -60,8 +60,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
         return Err(Failure::usage(wrong.join("\n")));
     }
     let comparison = Comparison { base, new, conditions: conditions.into_iter().flatten().collect() };
-    // The reader may have closed the pipe.
-    let _ = io::stdout().write_all(comparison.table().as_bytes());
+    print(&comparison.table())?;
     Ok(comparison.exit_code())
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::failure::Failure;
 use crate::live::Live;
 use crate::plan::Plan;
 use crate::pulse::Pulse;
@@ -13,6 +14,20 @@ use crate::units;
 /// Writes one line to standard error. Ignores a closed stream.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes results to standard output. A reader that closes the pipe early, as `head` does, is not an error.
+///
+/// # Errors
+/// The reason why the results are lost.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::usage(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Display of the progress, on standard error.

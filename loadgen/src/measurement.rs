@@ -1,10 +1,9 @@
 //! A measurement as the user sees it: a run with its progress, then its reports.
 
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::console::Console;
+use crate::console::{Console, print};
 use crate::failure::{Failure, INTERRUPTED, UNREACHABLE};
 use crate::links::Links;
 use crate::options::RunOptions;
@@ -34,10 +33,10 @@ pub(crate) fn measure(
 
 /// Writes the requested reports, and returns the exit code of the verdict.
 pub(crate) fn finish(order: &RunOptions, report: &Report, outcome: &RunOutcome) -> Result<u8, Failure> {
-    if !order.quiet {
-        // The reader may have closed the pipe.
-        let _ = io::stdout().write_all(report.table().as_bytes());
-    }
+    // The files first: they are not lost with standard output.
     report.write_files(&order.files, outcome).map_err(Failure::usage)?;
+    if !order.quiet {
+        print(&report.table())?;
+    }
     Ok(report.verdict.exit_code())
 }
