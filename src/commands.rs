@@ -7,6 +7,7 @@
 
 pub mod app;
 pub mod backup;
+mod backup_files;
 pub mod cli;
 pub mod config;
 pub mod data;
@@ -20,6 +21,7 @@ pub mod login;
 pub mod moving;
 mod node_api;
 pub mod offline;
+pub mod output;
 mod profile;
 mod retention;
 pub mod status;

@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, status, terminal, top};
-use carom::node;
+use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, output, status, terminal, top};
+use carom::node::{self, Hangup};
 use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
 
 fn main() -> ExitCode {
-    let Cli { command, colour } = Cli::read();
+    let cli = Cli::read();
+    logging::set_verbosity(cli.verbosity());
+    let Cli { command, colour, .. } = cli;
     terminal::set_colours(colour);
     // Commands that a person uses on any machine have no log of a node to write to.
     let is_client = matches!(
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
         Command::Restore { dir, revoke_keys, place } => backup::restore(&dir, revoke_keys, place),
         Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
-        Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(&place),
+        Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(place),
         Command::Link(command) => link::run(&command),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         }
         Command::Man { dir } => manual::man(&dir),
     };
-    match done {
+    match output::checked(done) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
             if is_client {
@@ -67,12 +69,12 @@ fn serve(arguments: ServeArgs) -> Result<(), Exit> {
     if std::env::var_os("CAROM_NEXT_FORMAT").is_some() {
         carom_model::replication::formats::next::enable();
     }
-    node::serve(&settings)
+    node::serve(&settings, Hangup::Reload)
 }
 
 fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
     // Its directory is removed once the node has ended.
     let demo = demo::prepare(arguments)?;
     logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
-    node::serve(&demo.settings)
+    node::serve(&demo.settings, Hangup::Stop)
 }

@@ -19,7 +19,7 @@ mod supervisor;
 mod supply;
 mod watchdog;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,12 +39,13 @@ use carom_store::links::Links;
 use carom_telemetry::clock::{Clock, unix_ms};
 use carom_telemetry::stats::NodeStats;
 
-use self::announce::{announce, log_shutdown, notify_manager};
+use self::announce::{Announcement, log_shutdown, notify_manager};
 use self::background::ExpiryChannels;
 use self::base::Base;
 use self::bypass::NodeBypass;
 use self::cores::{CoreEnds, CorePlan};
 use self::recorders::Rings;
+pub use self::signals::Hangup;
 use self::signals::{Event, next_event, watch_signals};
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, MercureHub, Site};
@@ -58,11 +59,11 @@ use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::own_authorities;
 use crate::startup::{files, preflight};
 
-/// Runs a node until a signal stops it. Blocks the calling thread.
+/// Runs a node until a signal stops it: SIGTERM, SIGINT or, by `hangup`, SIGHUP. Blocks the calling thread.
 ///
 /// # Errors
 /// The reason why the node could not start, or had to stop.
-pub fn serve(settings: &Settings) -> Result<(), Exit> {
+pub fn serve(settings: &Settings, hangup: Hangup) -> Result<(), Exit> {
     api::start_clock();
     // First, so that a node that may not run has written nothing.
     let keys = keys(settings)?;
@@ -70,7 +71,7 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     // Held until the process ends.
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
-    watch_signals(events.clone())?;
+    watch_signals(events.clone(), hangup)?;
     let certificates = files::certificates(settings)?;
     fleet::check_code_secret(settings)?;
     let limits = connection_limits(settings, ready.open_files);
@@ -122,8 +123,8 @@ struct Node {
     supervisor: Supervisor,
     certificates: Option<Reload>,
     drain_delay: Duration,
-    /// The line that is printed once clients are accepted.
-    announcement: String,
+    /// The message that is printed once clients are accepted.
+    announcement: Announcement,
     /// True if standard output is for the announcement, and not for the access log.
     keeps_stdout: bool,
 }
@@ -144,10 +145,10 @@ impl Node {
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
-        let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
+        let (apps, has_keys) = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let (domains, domain_redirects) = supply::start_domains(settings, &base, &ends, &mut supervisor)?;
         let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
-        let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
+        let announcement = Announcement::new(settings, &ends.bound, &domains, has_keys);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
         let context = NodeContext {
@@ -266,9 +267,10 @@ impl Node {
         // The parent process may have closed the pipe, which is no reason to stop.
         let mut out = io::stdout().lock();
         if self.keeps_stdout {
-            let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
+            let text = if out.is_terminal() { self.announcement.page() } else { self.announcement.line() };
+            let _ = writeln!(out, "{text}").and_then(|()| out.flush());
         } else {
-            tracing::info!("{}", self.announcement);
+            tracing::info!("{}", self.announcement.line());
         }
         notify_manager(true);
     }

@@ -1,5 +1,5 @@
-//! The steps before a node or an offline command can work: the log, the checks of the machine and of kernel bypass, the
-//! code secret, and the data directory with its lock, its API keys and its store.
+//! The steps before a node or an offline command can work: the log, the signals, the checks of the machine and of kernel
+//! bypass, the code secret, and the data directory with its lock, its API keys and its store.
 //!
 //! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its
 //! number.
@@ -13,4 +13,4 @@ pub mod files;
 pub mod logging;
 pub mod preflight;
 pub(crate) mod redis;
-pub mod signals;
+pub(crate) mod signals;

@@ -2,7 +2,6 @@
 //! running node applies their changes within a second.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::bridge::{AppsAnswer, AppsRequest};
 use crate::commands::cli::{AppCommand, AppPlace};
-use crate::commands::offline::{print, settings_of};
+use crate::commands::offline::settings_of;
+use crate::commands::output::print;
+use crate::commands::terminal::note;
 use crate::services::api_keys::file;
 use crate::startup::data_dir::{api_keys, keys_exit};
 use crate::startup::domains::domains_of;
@@ -73,7 +74,7 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
     let done = file::update(data_dir, false, |registry| request.apply(registry, now_ms)).map(|(done, _)| done);
     match (done.map_err(|error| keys_exit(data_dir, &error))?, asked) {
         (AppsAnswer::Key { key, id, .. }, AppsRequest::Add(grant)) => {
-            say(&format!("created key {id} of {} with role {}; it is shown only now:", grant.app, grant.role));
+            note(&format!("created key {id} of {} with role {}; it is shown only now:", grant.app, grant.role));
             print(&format!("{key}\n"));
         }
         (AppsAnswer::Key { key, id, follows }, AppsRequest::Rotate { app, grace, .. }) => {
@@ -82,10 +83,10 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
                 Duration::ZERO => "is no longer valid".to_owned(),
                 grace => format!("stays valid until {}", dates::format(now_ms + grace.as_millis() as u64)),
             };
-            say(&format!("created key {id} of {app}; key {old} {end}. The new key is shown only now:"));
+            note(&format!("created key {id} of {app}; key {old} {end}. The new key is shown only now:"));
             print(&format!("{key}\n"));
         }
-        (AppsAnswer::Revoked(ids), _) => say(&format!("revoked: {}", ids.join(", "))),
+        (AppsAnswer::Revoked(ids), _) => note(&format!("revoked: {}", ids.join(", "))),
         (AppsAnswer::Refused(refusal), _) => {
             let remedy = "see `carom app list` for the apps and their keys";
             return Err(Exit::new(Reason::Usage, refusal.to_string()).with_remedy(remedy));
@@ -94,10 +95,6 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
         (AppsAnswer::Key { .. }, AppsRequest::Revoke { .. }) => {}
     }
     Ok(())
-}
-
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
@@ -109,7 +106,7 @@ fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
     } else if registry.is_empty() {
         let why =
             if registry.had_keys() { "no keys: all of them expired or were revoked long ago" } else { "no apps yet" };
-        say(&format!("{why}; create one with `carom app add NAME`"));
+        note(&format!("{why}; create one with `carom app add NAME`"));
     } else {
         print(&table(&registry, now_ms));
     }

@@ -7,11 +7,14 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::commands::backup_files::{self, BackupFault, FILES, claim, in_use, is_being_written};
 use crate::commands::cli::AppPlace;
 use crate::commands::data::inspect::{Each, Records, Report, inspect};
 use crate::commands::data::restore::{RestoreError, pass_over_codes, restore as restore_store};
-use crate::commands::offline::{print, settings_of};
+use crate::commands::offline::settings_of;
+use crate::commands::output::print;
 use crate::commands::retention;
+use crate::commands::terminal::note;
 use crate::services::api_keys::file as apps_file;
 use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
@@ -58,23 +61,37 @@ pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(
         }
         None => (dir.to_owned(), make_folder(dir)?),
     };
-    let is_good = make_backup(&target, &settings, taken_ms).inspect_err(|_| {
-        // The folder was empty or new, so these files are all from this command.
-        for name in retention::FILES {
-            let _ = fs::remove_file(target.join(name));
-        }
+    let remove_new = || {
         if is_new {
+            // Fails if another command has put files there.
             let _ = fs::remove_dir(&target);
         }
+    };
+    let store = claim(&target).inspect_err(|_| remove_new())?;
+    let is_good = make_backup(&target, &store, &settings, taken_ms).inspect_err(|_| {
+        // The folder was empty or new, and no other command writes there, so these files are all from this one. The store
+        // file is the last one: without it, another command may begin.
+        for name in FILES.into_iter().rev() {
+            let _ = fs::remove_file(target.join(name));
+        }
+        remove_new();
     })?;
     record(&settings.data_dir, taken_ms);
     match keep {
         Some(keep) if is_good => {
-            for path in retention::remove_oldest(dir, &target, keep)? {
+            let kept = retention::remove_oldest(dir, &target, keep)?;
+            for path in kept.removed {
                 print(&format!("removed the old backup {}\n", path.display()));
             }
+            for (path, why) in kept.broken {
+                let _ = writeln!(
+                    io::stderr(),
+                    "warning: {} is broken and does not count as a backup: {why}; it is kept until you remove it",
+                    path.display()
+                );
+            }
         }
-        Some(_) => _ = writeln!(io::stderr(), "note: all older backups are kept, because they may be undamaged"),
+        Some(_) => note("note: all older backups are kept, because they may be undamaged"),
         None => {}
     }
     Ok(())
@@ -99,6 +116,7 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
     match fs::read_dir(dir) {
         Ok(mut entries) => match entries.next() {
             None => Ok(false),
+            Some(_) if is_being_written(dir) => Err(in_use(dir)),
             Some(_) => Err(Exit::new(Reason::Usage, format!("{} is not empty", dir.display()))
                 .with_remedy("choose a directory that is empty or does not exist")),
         },
@@ -110,9 +128,10 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
     }
 }
 
-/// Writes a backup. `taken_ms` is before the store is read: the backup holds all codes that were issued earlier, and a
-/// restore passes over those that may have been issued since. Returns true if the store is without damage.
-fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<bool, Exit> {
+/// Writes a backup, whose store file is `store`. `taken_ms` is before the store is read: the backup holds all codes that
+/// were issued earlier, and a restore passes over those that may have been issued since. Returns true if the store is
+/// without damage.
+fn make_backup(dir: &Path, store: &File, settings: &Settings, taken_ms: u64) -> Result<bool, Exit> {
     // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
@@ -124,14 +143,14 @@ fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<bool, E
                     let output = BufWriter::with_capacity(BUFFER_LEN, output);
                     write_store(&links, &settings.data_dir, output, || false)
                 });
-                let kept = keep_store(input, dir, settings);
+                let kept = keep_store(input, store, settings);
                 let _ = writing.join();
                 kept
             })?
         }
         Err(exit) if exit.reason == Reason::DataInUse => {
             let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
-            keep_store(stream, dir, settings)?
+            keep_store(stream, store, settings)?
         }
         Err(exit) => return Err(exit),
     };
@@ -180,9 +199,8 @@ fn make_backup(dir: &Path, settings: &Settings, taken_ms: u64) -> Result<bool, E
 
 /// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the
 /// fingerprint of the code secret.
-fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(RecordCounts, String), Exit> {
-    let file = create(dir, STORE_FILE)?;
-    let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
+fn keep_store(input: impl Read, file: &File, settings: &Settings) -> Result<(RecordCounts, String), Exit> {
+    let copy = BufWriter::with_capacity(BUFFER_LEN, file);
     let mut fingerprint = String::new();
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
@@ -254,15 +272,14 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
 
 /// Prints the findings.
 fn log_report(report: &Report) {
-    let errors = &mut io::stderr().lock();
     for wrong in &report.wrong {
-        let _ = writeln!(errors, "error: {wrong}");
+        let _ = writeln!(io::stderr(), "error: {wrong}");
     }
     for name in &report.missing {
-        let _ = writeln!(errors, "note: {name} does not exist yet; the next start creates it");
+        note(&format!("note: {name} does not exist yet; the next start creates it"));
     }
     if report.surplus > 0 {
-        let _ = writeln!(errors, "note: index entries without a link: {}; this is harmless", report.surplus);
+        note(&format!("note: index entries without a link: {}; this is harmless", report.surplus));
     }
 }
 
@@ -331,29 +348,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
         Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
             .with_remedy("use another backup")
     };
-    for (name, expected) in &manifest.files {
-        if ![STORE_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME].contains(&name.as_str())
-        {
-            return Err(damaged(MANIFEST_FILE, &format!("lists {name:?}, which is not a file of a backup")));
-        }
-        let path = dir.join(name);
-        let found = if name == STORE_FILE {
-            fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 })
-        } else {
-            fs::read(&path).map(|bytes| FileSum::of(&bytes))
-        };
-        match found {
-            Ok(found) if found.bytes != expected.bytes => {
-                let what = format!("has {} bytes instead of {}", found.bytes, expected.bytes);
-                return Err(damaged(name, &what));
-            }
-            Ok(found) if found != *expected => {
-                return Err(damaged(name, &"is damaged: the checksum does not match"));
-            }
-            Ok(_) => {}
-            Err(error) => return Err(damaged(name, &error)),
-        }
-    }
+    backup_files::check(dir, &manifest).map_err(|BackupFault { file, what }| damaged(&file, &what))?;
     let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
     if report.counts != manifest.counts {
         return Err(damaged(STORE_FILE, &format!("the records differ from {MANIFEST_FILE}")));

@@ -3,12 +3,15 @@
 //! On wrong usage, clap ends the process with status 2, the number of [`carom_settings::exit::Reason::Usage`].
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::moving::shorteners::Shortener;
+use crate::commands::output;
+use crate::startup::logging::{self, Verbosity};
 use carom_settings::Flags;
 
 mod api;
@@ -39,6 +42,12 @@ pub struct Cli {
     /// Colours in the output; auto means at a terminal, unless NO_COLOR is set
     #[arg(long = "color", value_name = "WHEN", value_enum, global = true, default_value_t = ColourMode::Auto)]
     pub colour: ColourMode,
+    /// No notes on standard error, only warnings and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Details on standard error, such as the requests of `carom link` or the log at level debug
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
 }
 
 /// Whether output has colours.
@@ -318,9 +327,35 @@ impl Cli {
     /// Parses the command line of this process. Ends the process on wrong usage, or after printing the help.
     pub fn read() -> Cli {
         // Errors and help texts have colours, too, and are printed before the arguments are parsed.
-        let mut matches = Cli::command().color(asked_colour(std::env::args_os())).get_matches();
-        Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut Cli::command()).exit())
+        let matches = Cli::command().color(asked_colour(std::env::args_os())).try_get_matches();
+        let parsed = matches.and_then(|mut matches| {
+            Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Cli::command()))
+        });
+        parsed.unwrap_or_else(|error| end(&error))
     }
+
+    /// Returns how much the command writes to standard error.
+    pub fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        }
+    }
+}
+
+/// Prints the help, the version, or what is wrong with the arguments, and ends the process.
+fn end(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    // A closed standard error is not an error.
+    if !error.use_stderr() {
+        output::keep(printed);
+    }
+    if let Err(lost) = output::checked(Ok(())) {
+        logging::print_error(&lost);
+        std::process::exit(i32::from(lost.reason.code()));
+    }
+    std::process::exit(error.exit_code())
 }
 
 impl ServeArgs {
@@ -418,7 +453,10 @@ mod tests {
 
     #[test]
     fn the_short_help_fits_a_screen_and_points_to_the_long_one() {
-        let mut waiting = vec![Cli::command()];
+        let mut root = Cli::command();
+        // Now each command has the options of all commands, too.
+        root.build();
+        let mut waiting = vec![root];
         while let Some(mut command) = waiting.pop() {
             waiting.extend(command.get_subcommands().cloned());
             let (short, long) = (command.render_help().to_string(), command.render_long_help().to_string());
@@ -495,17 +533,36 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_of_one_key() {
-        let Ok(Command::Key(KeyCommand::ShowFingerprint(place))) = parse("carom key show-fingerprint --data-dir d")
-        else {
-            panic!("refused")
+        let place = |line: &str| match parse(&format!("carom key show-fingerprint{line}")) {
+            Ok(Command::Key(KeyCommand::ShowFingerprint(place))) => Ok(place),
+            Ok(other) => panic!("{other:?}"),
+            Err(kind) => Err(kind),
         };
-        assert_eq!(place.file("space.key"), PathBuf::from("d/space.key"));
-        let line = "carom key show-fingerprint --space-key-file f";
-        let Ok(Command::Key(KeyCommand::ShowFingerprint(place))) = parse(line) else { panic!("refused") };
-        assert_eq!(place.file("space.key"), PathBuf::from("f"));
-        assert_eq!(parse("carom key show-fingerprint"), Err(ErrorKind::MissingRequiredArgument));
-        assert_eq!(parse(&format!("{line} --data-dir d")), Err(ErrorKind::ArgumentConflict));
+        let of = |file: Option<&str>, data_dir: Option<&str>, config: Option<&str>| KeyPlace {
+            space_key_file: file.map(PathBuf::from),
+            place: AppPlace { data_dir: data_dir.map(str::to_owned), config: config.map(PathBuf::from) },
+        };
+        assert_eq!(place(" --data-dir d"), Ok(of(None, Some("d"), None)));
+        assert_eq!(place(" --space-key-file f"), Ok(of(Some("f"), None, None)));
+        assert_eq!(place(" --config c"), Ok(of(None, None, Some("c"))));
+        assert_eq!(place(""), Ok(of(None, None, None)));
+        assert_eq!(place(" --space-key-file f --data-dir d"), Err(ErrorKind::ArgumentConflict));
         assert_eq!(parse("carom key new"), Ok(Command::Key(KeyCommand::New)));
+    }
+
+    #[test]
+    fn verbosity_is_known_everywhere() {
+        let verbosity = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.verbosity());
+        for (line, expected) in [
+            ("carom link list", Verbosity::Normal),
+            ("carom -q link list", Verbosity::Quiet),
+            ("carom link list --quiet", Verbosity::Quiet),
+            ("carom serve -v", Verbosity::Verbose),
+            ("carom --verbose backup d", Verbosity::Verbose),
+        ] {
+            assert_eq!(verbosity(line).unwrap(), expected, "{line}");
+        }
+        assert_eq!(verbosity("carom -q -v link list").unwrap_err().kind(), ErrorKind::ArgumentConflict);
     }
 
     #[test]

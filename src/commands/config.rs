@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::commands::cli::{ConfigCommand, ConfigPlace, FileOrStdio};
-use crate::commands::offline::print;
-use crate::commands::terminal::say;
+use crate::commands::output::print;
+use crate::commands::terminal::{note, say};
 use crate::startup::bypass;
 use crate::startup::data_dir::api_keys;
 use crate::startup::files;
@@ -31,12 +31,12 @@ const FILE_OF_PACKAGE: &str = "/etc/carom/carom.toml";
 pub fn run(command: &ConfigCommand) -> Result<(), Exit> {
     match command {
         ConfigCommand::Check(place) => {
-            checked(place.path())?;
+            checked(place.path(), place.data_dir.clone())?;
             print(&format!("{}: the settings are valid\n", source(place)));
             Ok(())
         }
         ConfigCommand::Show(place) => {
-            print(&loaded(place.path())?.describe());
+            print(&loaded(place.path(), place.data_dir.clone())?.describe());
             Ok(())
         }
         ConfigCommand::Init { file, data_dir } => init(file, data_dir),
@@ -48,7 +48,7 @@ pub fn run(command: &ConfigCommand) -> Result<(), Exit> {
 /// # Errors
 /// Every mistake in the settings, and what keeps this machine from a kernel bypass that they require.
 pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
-    print(&checked(file)?.describe());
+    print(&checked(file, None)?.describe());
     Ok(())
 }
 
@@ -57,8 +57,8 @@ fn source(place: &ConfigPlace) -> String {
     place.path().map_or("environment and defaults".to_owned(), |path| path.display().to_string())
 }
 
-fn loaded(file: Option<&Path>) -> Result<Settings, Exit> {
-    let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
+fn loaded(file: Option<&Path>, data_dir: Option<String>) -> Result<Settings, Exit> {
+    let (settings, warnings) = Settings::load(file, environment(), Flags { data_dir, ..Flags::default() })?;
     for Warning(warning) in warnings {
         say(&format!("warning: {warning}"));
     }
@@ -66,8 +66,8 @@ fn loaded(file: Option<&Path>) -> Result<Settings, Exit> {
 }
 
 /// Loads settings, and checks what they name: files, keys and kernel bypass.
-fn checked(file: Option<&Path>) -> Result<Settings, Exit> {
-    let settings = loaded(file)?;
+fn checked(file: Option<&Path>, data_dir: Option<String>) -> Result<Settings, Exit> {
+    let settings = loaded(file, data_dir)?;
     if !api_keys(&settings.data_dir)?.had_keys() && settings.fleet.redis.is_none() {
         settings.may_go_without_keys()?;
     }
@@ -144,7 +144,7 @@ fn init(file: &FileOrStdio, data_dir: &str) -> Result<(), Exit> {
             .with_remedy("pass a file in a directory that you can write to"),
     })?;
     let shown = path.display();
-    say(&format!(
+    note(&format!(
         "{shown}: written; edit it, then run `carom config check {shown}` and `carom serve --config {shown}`"
     ));
     Ok(())

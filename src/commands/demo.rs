@@ -1,26 +1,30 @@
 //! `carom demo`: a node with sample links and 90 days of visits, in a temporary directory that is removed at the end.
 //!
 //! The links are imported like those of any file. Their visits are stored as merged histories, the form that a node gives
-//! to older visits itself.
+//! to older visits itself, and one by one in the visit log.
 
 mod story;
+mod visitors;
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use carom_shards::{Code, CodeSpace};
 
-use self::story::{DAYS, Visited};
+use self::story::{DAYS, Dice, Visited};
 use super::cli::DemoArgs;
 use super::data::import;
 use super::data::import_setup::{ImportError, ImportSetup};
 use super::terminal::say;
 use crate::services::maintenance::index_builder;
+use crate::services::visit_log::samples::SampleLog;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
-use crate::startup::preflight;
+use crate::startup::{preflight, signals};
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Subject, name_of_day};
 use carom_settings::exit::{Exit, Reason};
@@ -36,12 +40,38 @@ pub struct DemoNode {
     _folder: DemoFolder,
 }
 
-/// A directory that is removed when this is dropped.
-struct DemoFolder(PathBuf);
+/// Attempts to remove the directory while it is being filled.
+const REMOVALS: usize = 10;
+
+/// A directory that is removed when this is dropped, or when a signal ends the process before the node has started.
+struct DemoFolder {
+    path: PathBuf,
+    /// True once the node is about to start, which handles signals itself.
+    is_filled: Arc<AtomicBool>,
+}
+
+impl DemoFolder {
+    /// Creates an empty directory that only this user can read.
+    fn create() -> io::Result<DemoFolder> {
+        let path = std::env::temp_dir().join(format!("carom-demo-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let is_filled = Arc::new(AtomicBool::new(false));
+        let folder = DemoFolder { path: path.clone(), is_filled: Arc::clone(&is_filled) };
+        signals::watch(&ProcessSignal::ENDING, move |signal| {
+            if is_filled.load(Ordering::Acquire) {
+                return false;
+            }
+            // The main thread may create another file meanwhile.
+            let _ = (0..REMOVALS).find(|_| fs::remove_dir_all(&path).is_ok());
+            signal.end_process()
+        })?;
+        Ok(folder)
+    }
+}
 
 impl Drop for DemoFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -51,13 +81,12 @@ impl Drop for DemoFolder {
 /// [`Reason::Usage`] for wrong addresses, [`Reason::DataNotWritable`] if the directory cannot be written, and what keeps a
 /// store from being opened.
 pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
-    let path = std::env::temp_dir().join(format!("carom-demo-{}", std::process::id()));
-    let made = DirBuilder::new().mode(0o700).create(&path);
-    made.map_err(|error| {
-        Exit::new(Reason::DataNotWritable, format!("cannot create {}: {error}", path.display()))
+    let folder = DemoFolder::create().map_err(|error| {
+        let place = std::env::temp_dir();
+        Exit::new(Reason::DataNotWritable, format!("cannot create a directory in {}: {error}", place.display()))
             .with_remedy("set TMPDIR to a directory that you can write to")
     })?;
-    let folder = DemoFolder(path.clone());
+    let path = folder.path.clone();
     let flags = Flags {
         data_dir: Some(path.display().to_string()),
         listen: vec![arguments.listen.clone()],
@@ -65,13 +94,18 @@ pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
         ..Flags::default()
     };
     // Without the environment: a demonstration joins no fleet, and depends on nothing.
-    let (settings, _) = Settings::load(None, std::iter::empty(), flags)?;
+    let own = [("CAROM_VISITS_LOG".to_owned(), "on".to_owned())];
+    let (settings, _) = Settings::load(None, own.into_iter(), flags)?;
     preflight::data_dir(&settings.data_dir)?;
     let now_ms = unix_ms();
     let visited = story::tell(now_ms);
     let _lock = lock(&settings.data_dir)?;
     let links = import_links(&settings, &visited)?;
     store_visits(&links, &visited).map_err(|error| store_exit(&error))?;
+    log_visits(&settings.data_dir, &visited).map_err(|error| {
+        Exit::new(Reason::DataNotWritable, format!("the visits cannot be written to {}: {error}", path.display()))
+            .with_remedy("free space in that directory, or set TMPDIR to another one")
+    })?;
     let total: u64 = visited.iter().map(|link| link.history.all.counts.total).sum();
     say(&format!(
         "{} with {} of {DAYS} days, in {} until this ends.\n\
@@ -83,6 +117,7 @@ pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
         arguments.admin_listen,
         arguments.listen,
     ));
+    folder.is_filled.store(true, Ordering::Release);
     Ok(DemoNode { settings, _folder: folder })
 }
 
@@ -138,20 +173,41 @@ fn store_visits(links: &Links, visited: &[Visited]) -> Result<(), StoreError> {
     links.sync()
 }
 
+/// Writes the visits of the links one by one, for the lists and statistics of visits.
+fn log_visits(data_dir: &Path, visited: &[Visited]) -> io::Result<()> {
+    let mut log = SampleLog::create(data_dir)?;
+    let mut dice = Dice(24);
+    for link in visited {
+        visitors::each_visit(link, &mut dice, |visit| log.add(visit))?;
+    }
+    log.finish()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    /// Longest time in which a demonstration is prepared.
+    const PREPARED_WITHIN: Duration = Duration::from_secs(5);
 
     #[test]
     fn folder_is_filled_and_removed() {
         let arguments = DemoArgs { listen: "127.0.0.1:0".to_owned(), admin_listen: "127.0.0.1:0".to_owned() };
+        let begun = Instant::now();
         let demo = prepare(&arguments).unwrap();
+        assert!(begun.elapsed() < PREPARED_WITHIN, "{:?}", begun.elapsed());
         let data_dir = demo.settings.data_dir.clone();
         let OpenStore { links, .. } = open_store(&demo.settings).unwrap();
         let rows = links.visits_of(&Subject::All.name()).unwrap();
         let all = History::decode(&rows[0].value).unwrap();
         assert!((rows.len() == 1) && all.all.counts.total > 1_000 && all.days.len() > 80, "{:?}", all.all.counts);
         drop(links);
+        let segments =
+            fs::read_dir(data_dir.join("visit-log")).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+        let bytes: u64 = segments.map(|file| file.len()).sum();
+        assert!(demo.settings.visits.is_on && bytes > 10 * all.all.counts.total, "{bytes} bytes of visits");
         drop(demo);
         assert!(!data_dir.exists());
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::finding::{Finding, Health};
 use super::cli::DoctorArgs;
-use super::offline::print;
+use super::output::print;
 use super::terminal::{has_colours, json_text, plain};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, Warning, environment};

@@ -17,7 +17,7 @@ use super::import_source::{Input, moving_source, open_input, outcome};
 use super::moving::lines::MovingLines;
 use super::moving::moved_link::MovedDomains;
 use super::offline::settings_of;
-use super::terminal::say;
+use super::terminal::note;
 use crate::services::maintenance::index_builder;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
@@ -69,7 +69,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     });
     let report_file = report_file.transpose()?;
     if !is_named && !dry_run {
-        say(&destination(&settings.data_dir));
+        note(&destination(&settings.data_dir));
     }
     let _scratch = if dry_run { stand_in(&mut settings)? } else { Scratch(None) };
     preflight::data_dir(&settings.data_dir)?;

@@ -12,9 +12,9 @@ use super::cli::{
     LinkShowArgs,
 };
 use super::node_api::{Method, NodeApi, escaped};
-use super::offline::print;
+use super::output::print;
 use super::profile::{access, can_ask};
-use super::terminal::{confirms, has_colours, json_text, plain, say, width};
+use super::terminal::{confirms, has_colours, json_text, note, plain, say, width};
 use crate::pages::qr;
 use carom_settings::exit::{Exit, Reason};
 use carom_telemetry::clock::unix_ms;
@@ -114,7 +114,7 @@ fn list(arguments: &LinkListArgs) -> Result<(), Exit> {
     let page = &page["shortUrls"];
     let Some(links) = page["data"].as_array() else { return Err(api.foreign("the answer is not a list of links")) };
     print(&text::table(links, width(), unix_ms()));
-    say(&list_end(page, links.len() as u64));
+    note(&list_end(page, links.len() as u64));
     Ok(())
 }
 

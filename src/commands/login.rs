@@ -1,17 +1,17 @@
 //! `carom login` and `carom logout`: the node that the commands on links use, and the API key for it.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::cli::LoginArgs;
 use super::node_api::NodeApi;
-use super::offline::print;
+use super::output::print;
 use super::profile::{
-    self, LOCAL_NODE, LoginProfile, NodeAccess, can_ask, checked_key, node_url, read_key, refuse_plain, variable,
+    self, LoginProfile, NodeAccess, can_ask, checked_key, key_file_for, node_url, read_key, refuse_plain, usual_node,
+    variable,
 };
-use super::terminal::{ask_secret, plain, say};
+use super::terminal::{ask_secret, note, plain};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::keys::{KEY_FILE_ENV, URL_ENV};
 
@@ -24,12 +24,11 @@ const API_KEY: &str = "/rest/v3/api-key";
 /// [`Reason::Usage`] for an invalid address or key, [`Reason::Incomplete`] if the node does not answer, and
 /// [`Reason::DataNotWritable`] if the login cannot be stored.
 pub fn login(arguments: &LoginArgs) -> Result<(), Exit> {
-    let url = match arguments.url.clone().or_else(|| variable(URL_ENV)) {
-        Some(url) => node_url(&url)?,
-        // A malformed profile is replaced.
-        None => LoginProfile::load().ok().flatten().map_or(LOCAL_NODE.to_owned(), |profile| profile.url),
-    };
-    let file = arguments.key_file.clone().or_else(|| variable(KEY_FILE_ENV).map(PathBuf::from));
+    // A malformed profile is replaced.
+    let (environment, last) = (variable(URL_ENV), LoginProfile::load().ok().flatten());
+    let usual = || usual_node(environment.as_deref(), last.as_ref());
+    let url = arguments.url.as_deref().map_or_else(usual, node_url)?;
+    let file = key_file_for(&url, arguments.key_file.as_deref(), variable(KEY_FILE_ENV).as_deref(), usual)?;
     let key = match file {
         Some(file) => Some(read_key(&file)?),
         None if needs_key(&url)? => {
@@ -47,7 +46,7 @@ pub fn login(arguments: &LoginArgs) -> Result<(), Exit> {
     let what = described(&rights["apiKey"]).ok_or_else(|| api.foreign("it does not describe the key"))?;
     let path = LoginProfile { url: url.clone(), key, plain_http: arguments.plain_http }.save()?;
     print(&format!("Logged in to {url} {what}.\n"));
-    say(&format!("stored in {}; `carom link create URL` creates a link", path.display()));
+    note(&format!("stored in {}; `carom link create URL` creates a link", path.display()));
     Ok(())
 }
 
@@ -59,7 +58,7 @@ pub fn logout() -> Result<(), Exit> {
     match profile::remove()? {
         Some(LoginProfile { url, key: Some(_), .. }) => {
             print(&format!("Logged out of {url}.\n"));
-            say("the key stays valid; `carom app revoke NAME` on the node revokes it");
+            note("the key stays valid; `carom app revoke NAME` on the node revokes it");
         }
         Some(LoginProfile { url, .. }) => print(&format!("Logged out of {url}.\n")),
         None => print("There is no login.\n"),

@@ -4,14 +4,14 @@
 //! It reaches a node on this machine without the proxy of the environment, which would see the key.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Request, header};
 
 use super::profile::{NodeAccess, is_this_machine};
-use super::terminal::plain;
+use super::terminal::{detail, plain};
 use crate::services::host_lists::http_text::config;
 use carom_settings::exit::{Exit, Reason};
 
@@ -75,7 +75,12 @@ impl NodeApi {
     pub(crate) fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, Exit> {
         let mut tries = 1;
         loop {
-            let answer = self.send(method, path, body).map_err(|why| self.unreachable(method, &why))?;
+            let begun = Instant::now();
+            let sent = self.send(method, path, body);
+            let status = sent.as_ref().map_or("no answer".to_owned(), |answer| answer.status.to_string());
+            let millis = begun.elapsed().as_millis();
+            detail(&format!("{method} {}{}: {status} after {millis} ms", self.url(), plain(path)));
+            let answer = sent.map_err(|why| self.unreachable(method, &why))?;
             match answer.retry_after {
                 _ if (200..300).contains(&answer.status) => return self.parsed(&answer.body),
                 // The node has done nothing yet, so that even a create can be repeated.

@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use crate::commands::cli::{AppPlace, FileOrStdio, KeyPlace};
+use crate::commands::output::{self, print};
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{lock, open_store, store_exit};
 use crate::startup::logging;
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{Flags, LogFormat, Settings, environment};
+use carom_settings::{Flags, KeySource, LogFormat, Settings, environment};
 
 /// Exports every link of a data directory.
 ///
@@ -28,12 +29,15 @@ pub fn export(place: AppPlace, file: &FileOrStdio) -> Result<(), Exit> {
     let mut output = open_output(file)?;
     let messages = &mut io::stderr().lock();
     let terminal = io::stderr().is_terminal();
-    let summary = export::export(&links, settings.cores.cpus.len(), &mut *output, messages, terminal).map_err(
-        |error| match error {
-            ExportError::Store(error) => store_exit(&error),
-            error => Exit::new(Reason::Incomplete, error.to_string()),
-        },
-    )?;
+    let summary = match export::export(&links, settings.cores.cpus.len(), &mut *output, messages, terminal) {
+        Ok(summary) => summary,
+        Err(ExportError::Store(error)) => return Err(store_exit(&error)),
+        Err(ExportError::Output(error)) if *file == FileOrStdio::Standard => {
+            output::keep(Err(error));
+            return Ok(());
+        }
+        Err(error) => return Err(Exit::new(Reason::Incomplete, error.to_string())),
+    };
     if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "damaged records were not exported")) }
 }
 
@@ -46,14 +50,27 @@ pub fn new_key() -> Result<(), Exit> {
     Ok(())
 }
 
-/// Prints the fingerprint of a code secret.
+/// Prints the fingerprint of a code secret: of a file, of a data directory, or of the node with these settings.
 ///
 /// # Errors
 /// [`Reason::CodeSecret`] if the file does not exist, or other users can read it.
-pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
-    let path = place.file(code_secret::FILE_NAME);
-    let key = code_secret::read(&path)?
-        .ok_or_else(|| Exit::new(Reason::CodeSecret, format!("{} does not exist", path.display())))?;
+pub fn show_fingerprint(place: KeyPlace) -> Result<(), Exit> {
+    let existing = |path: &Path| {
+        code_secret::read(path)?
+            .ok_or_else(|| Exit::new(Reason::CodeSecret, format!("{} does not exist", path.display())))
+    };
+    let KeyPlace { space_key_file, place: AppPlace { data_dir, config } } = place;
+    let key = if let Some(file) = space_key_file {
+        existing(&file)?
+    } else {
+        let names_data_dir = data_dir.is_some();
+        let settings = settings_of(data_dir, config.as_deref())?;
+        match settings.space_key {
+            KeySource::Given(key) if !names_data_dir => key,
+            KeySource::File(file) if !names_data_dir => existing(&file)?,
+            _ => existing(&settings.data_dir.join(code_secret::FILE_NAME))?,
+        }
+    };
     print(&format!("{}\n", key.fingerprint()));
     Ok(())
 }
@@ -84,9 +101,4 @@ fn open_output(file: &FileOrStdio) -> Result<Box<dyn Write>, Exit> {
 pub(crate) fn incomplete(count: u64, what: &str) -> Exit {
     Exit::new(Reason::Incomplete, format!("{count} {what}"))
         .with_remedy("each message above names a line or record and the reason; all others were processed")
-}
-
-/// Writes to standard output. A closed standard output is not an error.
-pub(crate) fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
 }

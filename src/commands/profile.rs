@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::commands::cli::ApiPlace;
+use crate::commands::terminal::say;
 use carom_model::destination::hosts::host_of;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::keys::{KEY_FILE_ENV, URL_ENV};
@@ -147,25 +148,55 @@ pub(crate) fn remove() -> Result<Option<LoginProfile>, Exit> {
 /// # Errors
 /// [`Reason::Usage`] for an invalid address, an unreadable key, or a key that would travel unencrypted.
 pub(crate) fn access(place: &ApiPlace) -> Result<NodeAccess, Exit> {
-    let url = place.url.clone().or_else(|| variable(URL_ENV));
-    let key_file = place.key_file.clone().or_else(|| variable(KEY_FILE_ENV).map(PathBuf::from));
-    // With both, a profile that cannot be read does not matter.
-    let profile = if url.is_some() && key_file.is_some() { None } else { LoginProfile::load()? };
+    let (url, key_file) = (variable(URL_ENV), variable(KEY_FILE_ENV));
+    // With both from one source, a profile that cannot be read does not matter.
+    let is_whole = place.url.is_some() && place.key_file.is_some() || url.is_some() && key_file.is_some();
+    let profile = if is_whole { LoginProfile::load().ok().flatten() } else { LoginProfile::load()? };
+    let usual = || usual_node(url.as_deref(), profile.as_ref());
+    let node = place.url.as_deref().map_or_else(usual, node_url)?;
+    let key_file = key_file_for(&node, place.key_file.as_deref(), key_file.as_deref(), usual)?;
     let key = key_file.as_deref().map(read_key).transpose()?;
-    chosen(url.as_deref(), key, place.plain_http, profile)
+    chosen(node, key, place.plain_http, profile)
+}
+
+/// Returns the node of a command without an address among its arguments: that of `CAROM_URL`, else that of the profile,
+/// else the local one.
+///
+/// # Errors
+/// [`Reason::Usage`] for an invalid address.
+pub(crate) fn usual_node(url: Option<&str>, profile: Option<&LoginProfile>) -> Result<String, Exit> {
+    let default = || Ok(profile.map_or(LOCAL_NODE.to_owned(), |profile| profile.url.clone()));
+    url.map_or_else(default, node_url)
+}
+
+/// Returns the file with the key for a node: that of the argument, else that of the environment. The latter is for the
+/// usual node only, so that its key does not reach another node by accident.
+///
+/// # Errors
+/// The error of `usual`.
+pub(crate) fn key_file_for(
+    node: &str,
+    argument: Option<&Path>,
+    environment: Option<&str>,
+    usual: impl FnOnce() -> Result<String, Exit>,
+) -> Result<Option<PathBuf>, Exit> {
+    let (None, Some(file)) = (argument, environment) else { return Ok(argument.map(Path::to_owned)) };
+    let usual = usual()?;
+    if usual == node {
+        return Ok(Some(PathBuf::from(file)));
+    }
+    say(&format!(
+        "note: the key of {KEY_FILE_ENV} is for {usual} and is not sent to {node}; pass --key-file, or set {URL_ENV}={node}"
+    ));
+    Ok(None)
 }
 
 fn chosen(
-    url: Option<&str>,
+    url: String,
     key: Option<String>,
     plain_http: bool,
     profile: Option<LoginProfile>,
 ) -> Result<NodeAccess, Exit> {
-    let url = match (url, &profile) {
-        (Some(url), _) => node_url(url)?,
-        (None, Some(profile)) => profile.url.clone(),
-        (None, None) => LOCAL_NODE.to_owned(),
-    };
     // The key of the profile is for its node only.
     let profile = profile.filter(|profile| profile.url == url);
     let may = plain_http || profile.as_ref().is_some_and(|profile| profile.plain_http);
@@ -298,29 +329,44 @@ mod tests {
     fn arguments_win_and_keys_stay_with_their_node() {
         let key = |key: &str| Some(key.to_owned());
         let mine = || Some(profile("https://go.example", false));
-        let of_profile = chosen(None, None, false, mine()).unwrap();
-        assert_eq!((&*of_profile.url, of_profile.key), ("https://go.example", key("of-profile")));
-        let same = chosen(Some("https://go.example/"), None, false, mine()).unwrap();
-        assert_eq!(same.key, key("of-profile"));
-        let other = chosen(Some("https://other.example"), None, false, mine()).unwrap();
-        assert_eq!(other.key, None);
-        let own = chosen(Some("https://other.example"), key("own"), false, mine()).unwrap();
-        assert_eq!(own.key, key("own"));
-        assert_eq!(chosen(None, None, false, None).unwrap().url, LOCAL_NODE);
+        let chosen = |url: &str, key| chosen(url.to_owned(), key, false, mine()).unwrap();
+        assert_eq!(chosen("https://go.example", None).key, key("of-profile"));
+        assert_eq!(chosen("https://other.example", None).key, None);
+        assert_eq!(chosen("https://other.example", key("own")).key, key("own"));
+        let usual = |url: Option<&str>, profile: Option<LoginProfile>| usual_node(url, profile.as_ref()).unwrap();
+        assert_eq!(usual(Some("https://other.example/"), mine()), "https://other.example");
+        assert_eq!(usual(None, mine()), "https://go.example");
+        assert_eq!(usual(None, None), LOCAL_NODE);
+    }
+
+    #[test]
+    fn key_of_the_environment_is_for_the_usual_node() {
+        let usual = || Ok("https://go.example".to_owned());
+        let file = |node: &str, argument: Option<&str>, environment| {
+            key_file_for(node, argument.map(Path::new), environment, usual).unwrap()
+        };
+        let found = |file: &str| Some(PathBuf::from(file));
+        assert_eq!(file("https://go.example", None, Some("env")), found("env"));
+        assert_eq!(file("https://other.example", None, Some("env")), None);
+        // An argument is on purpose.
+        assert_eq!(file("https://other.example", Some("arg"), Some("env")), found("arg"));
+        assert_eq!(file("https://go.example", Some("arg"), Some("env")), found("arg"));
+        assert_eq!(file("https://go.example", None, None), None);
     }
 
     #[test]
     fn keys_are_not_sent_in_the_clear() {
-        let with = |url: &str, may| chosen(Some(url), Some("k".to_owned()), may, None).map(|access| access.url);
+        let with = |url: &str, may| chosen(url.to_owned(), Some("k".to_owned()), may, None).map(|access| access.url);
         assert!(with("http://go.example", false).unwrap_err().what.contains("go.example unencrypted"));
         assert_eq!(with("http://go.example", true), Ok("http://go.example".to_owned()));
         for local in ["http://127.0.0.1:8080", "http://[::1]:8080", "http://localhost", "http://a.localhost:1"] {
             assert_eq!(with(local, false), Ok(local.to_owned()));
         }
-        let agreed = chosen(None, None, false, Some(profile("http://go.example", true))).unwrap();
+        let plain = "http://go.example";
+        let agreed = chosen(plain.to_owned(), None, false, Some(profile(plain, true))).unwrap();
         assert_eq!(agreed.key.as_deref(), Some("of-profile"));
         // Without a key there is nothing to hide.
-        assert!(chosen(Some("http://go.example"), None, false, None).is_ok());
+        assert!(chosen(plain.to_owned(), None, false, None).is_ok());
     }
 
     #[test]

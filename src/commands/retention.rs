@@ -1,7 +1,8 @@
 //! Dated backups below one directory, of which the newest are kept: `carom backup --keep N`.
 //!
 //! A deleted backup cannot be restored. So a directory is removed only if its name, its files
-//! and its manifest show that `carom backup --keep` has written it, for the same code secret, and completed it.
+//! and its manifest show that `carom backup --keep` has written it, for the same code secret, and completed it. A backup
+//! whose files differ from its manifest takes no place of a whole one, and is neither removed nor passed over in silence.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io;
@@ -9,17 +10,12 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::services::api_keys::file as apps_file;
-use crate::services::domain_redirects::file as domains_file;
+use super::backup_files::{FILES, check, is_being_written};
 use crate::startup::code_secret;
 use carom_model::dates;
 use carom_settings::exit::{Exit, Reason};
 use carom_store::backup::manifest::Manifest;
 use carom_store::backup::{MANIFEST_FILE, STORE_FILE};
-
-/// The files of a backup. A backup has no folders.
-pub(super) const FILES: [&str; 5] =
-    [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME];
 
 /// Names that a directory of backups does not contain, because they belong to a single backup or to a data directory.
 const FOREIGN: [&str; 4] = [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, "links"];
@@ -29,6 +25,25 @@ const REMOVED: &str = ".removed";
 
 /// The form of the names, such as `2026-01-31T030500Z`: they sort by time, and need no quotes in a shell.
 const NAME_FORM: &str = "%Y-%m-%dT%H%M%SZ";
+
+/// The result of a removal of old backups.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct OldBackups {
+    /// The backups that were removed, oldest first.
+    pub(super) removed: Vec<PathBuf>,
+    /// The backups that are not whole, each with the reason. They do not count, and stay.
+    pub(super) broken: Vec<(PathBuf, String)>,
+}
+
+/// The state of an entry beside a new backup.
+enum OldEntry {
+    /// A complete backup of the same code secret that `carom backup --keep` has written.
+    Whole,
+    /// Such a backup that is not whole, with the reason.
+    Broken(String),
+    /// Something else, or a backup that another command is writing.
+    Other,
+}
 
 /// Returns the directory of a backup taken at `taken_ms`, below the directory of all backups.
 ///
@@ -81,11 +96,10 @@ fn is_inside(dir: &Path, other: &Path) -> bool {
 }
 
 /// Removes the oldest complete backups of `dir`, so that `keep` of them are left. The new backup is always one of these.
-/// Returns the directories that were removed, oldest first.
 ///
 /// # Errors
 /// If the directory cannot be read, or a backup cannot be removed.
-pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<Vec<PathBuf>, Exit> {
+pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<OldBackups, Exit> {
     let failed = |path: &Path, error: &io::Error| {
         let what = format!("the backup is complete, but an old one could not be removed: {}: {error}", path.display());
         Exit::new(Reason::Incomplete, what).with_remedy("remove old backups by hand, before their disk is full")
@@ -93,18 +107,23 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
     let manifest = manifest_of(new).map_err(|error| failed(new, &error))?;
     // A power failure must not leave the removals on disk without the new backup.
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| failed(dir, &error))?;
-    let mut old = Vec::new();
+    let (mut old, mut broken) = (Vec::new(), Vec::new());
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, &error))?;
     for entry in entries {
         let entry = entry.map_err(|error| failed(dir, &error))?;
         if is_leftover(&entry) {
             remove(&entry.path()).map_err(|error| failed(&entry.path(), &error))?;
-        } else if entry.path() != new && is_like(&entry, &manifest) {
-            old.push(entry.path());
+        } else if entry.path() != new {
+            match judged(&entry, &manifest) {
+                OldEntry::Whole => old.push(entry.path()),
+                OldEntry::Broken(why) => broken.push((entry.path(), why)),
+                OldEntry::Other => {}
+            }
         }
     }
     // The names sort by time.
     old.sort();
+    broken.sort();
     let others_kept = keep.get() as usize - 1;
     old.truncate(old.len().saturating_sub(others_kept));
     for path in &old {
@@ -112,19 +131,28 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
         let renamed = path.with_extension(&REMOVED[1..]);
         or_gone(fs::rename(path, &renamed)).and_then(|()| remove(&renamed)).map_err(|error| failed(path, &error))?;
     }
-    Ok(old)
+    Ok(OldBackups { removed: old, broken })
 }
 
 fn name_of(taken_ms: u64) -> String {
     dates::format_as(taken_ms / 1_000, NAME_FORM)
 }
 
-/// True if an entry is a complete backup that `carom backup --keep` has written, with the code secret of `new`.
-fn is_like(entry: &DirEntry, new: &Manifest) -> bool {
-    let name = entry.file_name();
-    has_only_files_of_backups(entry)
-        && manifest_of(&entry.path())
-            .is_ok_and(|old| name.to_str() == Some(&*name_of(old.taken_ms)) && old.fingerprint == new.fingerprint)
+/// Returns the state of an entry beside the backup `new`.
+fn judged(entry: &DirEntry, new: &Manifest) -> OldEntry {
+    let (name, path) = (entry.file_name(), entry.path());
+    let Some(name) = name.to_str().filter(|name| is_dated(name) && has_only_files_of_backups(entry)) else {
+        return OldEntry::Other;
+    };
+    match manifest_of(&path) {
+        Ok(old) if name != name_of(old.taken_ms) || old.fingerprint != new.fingerprint => OldEntry::Other,
+        Ok(old) => check(&path, &old).map_or_else(|fault| OldEntry::Broken(fault.to_string()), |()| OldEntry::Whole),
+        Err(_) if is_being_written(&path) => OldEntry::Other,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            OldEntry::Broken(format!("{MANIFEST_FILE}, which is written last, is missing"))
+        }
+        Err(error) => OldEntry::Broken(format!("{MANIFEST_FILE}: {error}")),
+    }
 }
 
 /// True if an entry is the rest of a backup whose removal was interrupted.
@@ -182,7 +210,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::services::api_keys::file as apps_file;
     use carom_store::backup::RecordCounts;
+    use carom_store::backup::manifest::FileSum;
 
     const DAY_MS: u64 = 86_400_000;
     const START_MS: u64 = 1_769_828_700_000;
@@ -193,7 +223,8 @@ mod tests {
         let path = dir.join(name_of(taken_ms));
         fs::create_dir_all(&path).unwrap();
         let counts = RecordCounts::default();
-        let manifest = Manifest { taken_ms, fingerprint: fingerprint.to_owned(), files: BTreeMap::new(), counts };
+        let files = BTreeMap::from([(STORE_FILE.to_owned(), FileSum { bytes: 1, sum: 0 })]);
+        let manifest = Manifest { taken_ms, fingerprint: fingerprint.to_owned(), files, counts };
         fs::write(path.join(MANIFEST_FILE), manifest.to_text()).unwrap();
         fs::write(path.join(STORE_FILE), "x").unwrap();
         path
@@ -223,12 +254,32 @@ mod tests {
     fn the_oldest_complete_backups_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let all: Vec<PathBuf> = (0..5).map(|day| write(dir.path(), day, "f")).collect();
-        assert_eq!(remove_oldest(dir.path(), &all[4], keep(9)).unwrap(), [] as [PathBuf; 0]);
-        assert_eq!(remove_oldest(dir.path(), &all[4], keep(3)).unwrap(), all[..2]);
+        assert_eq!(remove_oldest(dir.path(), &all[4], keep(9)).unwrap(), OldBackups::default());
+        assert_eq!(remove_oldest(dir.path(), &all[4], keep(3)).unwrap().removed, all[..2]);
         assert_eq!(names(dir.path()).len(), 3);
         // A clock that was wrong does not cost the new backup.
-        assert_eq!(remove_oldest(dir.path(), &all[2], keep(1)).unwrap(), all[3..]);
+        assert_eq!(remove_oldest(dir.path(), &all[2], keep(1)).unwrap().removed, all[3..]);
         assert!(all[2].is_dir());
+    }
+
+    #[test]
+    fn a_broken_backup_takes_no_place_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let all: Vec<PathBuf> = (0..6).map(|day| write(dir.path(), day, "f")).collect();
+        fs::write(all[3].join(STORE_FILE), "").unwrap();
+        fs::remove_file(all[4].join(MANIFEST_FILE)).unwrap();
+        let kept = remove_oldest(dir.path(), &all[5], keep(2)).unwrap();
+        assert_eq!(kept.removed, all[..2], "the newest whole one beside the new one is kept");
+        let reasons: Vec<&str> = kept.broken.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(
+            reasons,
+            ["store.carom: has 0 bytes instead of 1", "backup.json, which is written last, is missing"]
+        );
+        assert!(all[2..].iter().all(|path| path.is_dir()));
+        // A backup that another command is writing is not broken.
+        let other = File::options().write(true).open(all[4].join(STORE_FILE)).unwrap();
+        other.lock().unwrap();
+        assert_eq!(remove_oldest(dir.path(), &all[5], keep(2)).unwrap().broken.len(), 1);
     }
 
     #[test]
@@ -249,7 +300,8 @@ mod tests {
         fs::create_dir(dir.path().join("a-folder.removed")).unwrap();
         let new = write(dir.path(), 7, "f");
         let before = names(dir.path());
-        assert_eq!(remove_oldest(dir.path(), &new, keep(1)).unwrap(), [] as [PathBuf; 0]);
+        let kept = remove_oldest(dir.path(), &new, keep(1)).unwrap();
+        assert_eq!((kept.removed.len(), kept.broken.len()), (0, 2), "{kept:?}");
         assert_eq!(names(dir.path()), before);
     }
 

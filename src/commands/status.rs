@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs};
+use crate::commands::output::print;
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, environment};
@@ -104,15 +105,6 @@ impl Node {
         let text = self.http.read().map_err(|why| no_answer(&self.url, &why))?;
         let status = serde_json::from_slice(&text).map_err(|error| no_answer(&self.url, &error))?;
         Ok(Sample { status, at: Instant::now() })
-    }
-}
-
-/// Prints to standard output. A closed pipe ends the process.
-pub(super) fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    // The reader of a pipe may have closed it, as `head` does.
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
     }
 }
 

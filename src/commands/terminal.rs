@@ -2,11 +2,14 @@
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::Value;
 
 use super::cli::ColourMode;
+use crate::startup::logging::{self, Verbosity};
+use crate::startup::signals;
 
 /// Narrowest width that texts are fitted to, in columns: below it, the terminal breaks lines.
 const WIDTH_MIN: usize = 40;
@@ -19,6 +22,9 @@ static COLOURS: AtomicU8 = AtomicU8::new(ColourMode::Auto as u8);
 
 /// Longest secret that a prompt accepts, in bytes.
 const SECRET_LEN_MAX: usize = 1_024;
+
+/// The modes of the terminal from before a prompt, while the terminal shows no input.
+static BEFORE_SILENCE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Returns the text without control characters, which a terminal would interpret, and without marks that change the
 /// direction of what follows: they can make one URL look like another.
@@ -83,18 +89,38 @@ pub(crate) fn confirms(question: &str) -> bool {
     read.is_ok() && matches!(reply.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
-/// Writes a message to standard error. A closed standard error is not an error.
+/// Writes a warning, an error or a question to standard error. A closed standard error is not an error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A terminal that shows no input until this is dropped.
-struct Silence {
-    before: Termios,
+/// Writes a note to standard error, unless `--quiet` is set.
+pub(crate) fn note(text: &str) {
+    if logging::writes(Verbosity::Normal) {
+        say(text);
+    }
 }
+
+/// Writes a detail to standard error if `--verbose` is set.
+pub(crate) fn detail(text: &str) {
+    if logging::writes(Verbosity::Verbose) {
+        say(text);
+    }
+}
+
+/// A terminal that shows no input until this is dropped, or until a signal ends the process.
+struct Silence;
 
 impl Silence {
     fn begin() -> io::Result<Silence> {
+        // From now on, a signal that ends the process restores the terminal first.
+        signals::watch(&ProcessSignal::ENDING, |signal| {
+            // The lock is held to the end of the process, so that no new silence begins.
+            let mut modes = modes_before();
+            restore(&mut modes);
+            signal.end_process()
+        })?;
+        let mut modes = modes_before();
         let before = tcgetattr(io::stdin())?;
         let mut silent = before.clone();
         // Ctrl-C arrives as a byte: a signal would end the process and leave the terminal silent.
@@ -102,13 +128,25 @@ impl Silence {
         silent.special_codes[SpecialCodeIndex::VMIN] = 1;
         silent.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
-        Ok(Silence { before })
+        *modes = Some(before);
+        Ok(Silence)
     }
 }
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
+        restore(&mut modes_before());
+    }
+}
+
+fn modes_before() -> MutexGuard<'static, Option<Termios>> {
+    BEFORE_SILENCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the terminal its modes from before a prompt, if there is one.
+fn restore(modes: &mut Option<Termios>) {
+    if let Some(before) = modes.take() {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
         let _ = writeln!(io::stderr());
     }
 }

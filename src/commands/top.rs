@@ -23,7 +23,8 @@ use self::screen::Screen;
 use self::snapshot::Snapshot;
 use self::state::ViewState;
 use super::cli::TopArgs;
-use super::status::{EVERY, Node, Sample, print};
+use super::output::{has_failed, print};
+use super::status::{EVERY, Node, Sample};
 use super::terminal::has_colours;
 use crate::startup::signals::{self, ProcessSignal};
 use carom_settings::exit::{Exit, Reason};
@@ -91,7 +92,7 @@ pub fn run(arguments: &TopArgs) -> Result<(), Exit> {
     live.follow(&mut screen, &inbox).map_err(|error| unusable(&error))
 }
 
-/// Prints the status every second as one line of JSON.
+/// Prints the status every second as one line of JSON, until standard output takes no more.
 fn print_lines(node: &mut Node) -> Result<(), Exit> {
     let mut has_answered = false;
     loop {
@@ -104,6 +105,9 @@ fn print_lines(node: &mut Node) -> Result<(), Exit> {
             Err(exit) if !has_answered => return Err(exit),
             // A node that restarts will answer again.
             Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
+        }
+        if has_failed() {
+            return Ok(());
         }
         thread::sleep(EVERY.saturating_sub(begun.elapsed()));
     }

@@ -1,10 +1,13 @@
-//! Messages about the start and the stop of a node: the line with its listeners, for people and for the parent process.
+//! Messages about the start and the stop of a node: the line with its listeners for the parent process, and the page with
+//! what to do first for a person at a terminal.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use super::listeners::Bound;
 use crate::startup::domains::url_at;
 use carom_model::domains::Domains;
 use carom_settings::Settings;
@@ -13,20 +16,75 @@ use carom_telemetry::readable;
 /// Most domains that the announcement names.
 const ANNOUNCED_MAX: usize = 5;
 
-/// The line of a node whose listeners have these addresses.
-pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {
-    let listening: Vec<String> =
-        listening.iter().zip(&settings.tls.secure).map(|(address, &secure)| url_at(*address, secure)).collect();
-    let base_urls: Vec<&str> = domains.all().iter().map(|domain| &*domain.base_url).take(ANNOUNCED_MAX).collect();
-    let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
-    let base_urls = base_urls.join(", ") + others;
-    format!(
-        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {}, data in {}",
-        env!("CARGO_PKG_VERSION"),
-        listening.join(", "),
-        readable::count(settings.cores.cpus.len() as u64, "core"),
-        settings.data_dir.display(),
-    )
+/// The parts of a start that people and parent processes want to know.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    /// The URLs of the public listeners.
+    listening: Vec<String>,
+    /// The begins of short URLs, as one text.
+    base_urls: String,
+    admin: SocketAddr,
+    cores: u64,
+    data_dir: PathBuf,
+    has_keys: bool,
+}
+
+impl Announcement {
+    /// Describes a node whose listeners are bound. `has_keys` is false if anyone on this machine can change links.
+    pub(super) fn new(settings: &Settings, bound: &Bound, domains: &Domains, has_keys: bool) -> Announcement {
+        let listening = bound
+            .listening
+            .iter()
+            .zip(&settings.tls.secure)
+            .map(|(address, &secure)| url_at(*address, secure))
+            .collect();
+        let base_urls: Vec<&str> = domains.all().iter().map(|domain| &*domain.base_url).take(ANNOUNCED_MAX).collect();
+        let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
+        Announcement {
+            listening,
+            base_urls: base_urls.join(", ") + others,
+            admin: bound.admin_address,
+            cores: settings.cores.cpus.len() as u64,
+            data_dir: settings.data_dir.clone(),
+            has_keys,
+        }
+    }
+
+    /// Returns one line, for parent processes and logs.
+    pub(super) fn line(&self) -> String {
+        let Announcement { listening, base_urls, admin, cores, data_dir, .. } = self;
+        format!(
+            "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {}, data in {}",
+            env!("CARGO_PKG_VERSION"),
+            listening.join(", "),
+            readable::count(*cores, "core"),
+            data_dir.display(),
+        )
+    }
+
+    /// Returns a page for a terminal, with what to do first.
+    pub(super) fn page(&self) -> String {
+        let Announcement { listening, base_urls, admin, cores, data_dir, has_keys } = self;
+        let first = listening.first().map_or("", String::as_str);
+        // The commands for links use that address by themselves.
+        let url = if first == "http://127.0.0.1:8080" { String::new() } else { format!(" --url {first}") };
+        let key = if *has_keys {
+            String::new()
+        } else {
+            format!("  carom app add NAME --role admin --data-dir {}\n", data_dir.display())
+        };
+        format!(
+            "carom {} is ready, on {}.\n\n  \
+             Listens on  {}\n  Short URLs  {base_urls}\n  Console     http://{admin}/admin/\n  \
+             Status      http://{admin}/status\n  Data        {}\n\n\
+             First steps, in another terminal:\n{key}  carom link create https://example.org/{url}\n  \
+             carom status --admin {admin}\n\nCtrl-C stops the node.",
+            env!("CARGO_PKG_VERSION"),
+            readable::count(*cores, "core"),
+            listening.join(", "),
+            data_dir.display(),
+        )
+    }
 }
 
 /// Logs that a signal came, and how long new connections are still accepted.
@@ -60,5 +118,44 @@ pub(super) fn watchdog_timeout() -> Option<Duration> {
 pub(super) fn notify_alive() {
     if let Err(error) = sd_notify::notify(&[NotifyState::Watchdog]) {
         tracing::warn!("cannot send a keep-alive ping to the service manager: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announcement(listening: &str, has_keys: bool) -> Announcement {
+        Announcement {
+            listening: vec![listening.to_owned()],
+            base_urls: "https://go.example".to_owned(),
+            admin: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            cores: 2,
+            data_dir: PathBuf::from("/data"),
+            has_keys,
+        }
+    }
+
+    #[test]
+    fn page_says_what_to_do_first() {
+        let page = announcement("http://127.0.0.1:8080", false).page();
+        for part in [
+            " is ready, on 2 cores.\n\n  Listens on  http://127.0.0.1:8080\n  Short URLs  https://go.example\n",
+            "  Console     http://127.0.0.1:8081/admin/\n",
+            "  carom app add NAME --role admin --data-dir /data\n  carom link create https://example.org/\n",
+            "  carom status --admin 127.0.0.1:8081\n",
+        ] {
+            assert!(page.contains(part), "{part:?} is not in\n{page}");
+        }
+        let other = announcement("https://10.0.0.1:443", true).page();
+        assert!(other.contains("link create https://example.org/ --url https://10.0.0.1:443\n"), "{other}");
+        assert!(!other.contains("app add"), "{other}");
+    }
+
+    #[test]
+    fn line_is_one_line() {
+        let line = announcement("http://127.0.0.1:8080", false).line();
+        assert!(line.contains(" serves http://127.0.0.1:8080 (short URLs start with https://go.example), "), "{line}");
+        assert!(!line.contains('\n'));
     }
 }

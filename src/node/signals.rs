@@ -8,6 +8,15 @@ use crate::core::CoreEvent;
 use crate::startup::signals::{self, ProcessSignal};
 use carom_settings::exit::Exit;
 
+/// The effect of SIGHUP on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hangup {
+    /// The node reads its certificates again.
+    Reload,
+    /// The node stops, as after SIGTERM: it serves the person whose terminal is gone.
+    Stop,
+}
+
 /// An event for the thread that started the node.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -45,15 +54,13 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
 }
 
 /// Starts a thread that waits for signals.
-pub(super) fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
-    let wanted = [ProcessSignal::Terminate, ProcessSignal::Interrupt, ProcessSignal::HangUp];
-    let forward = move |signal| {
-        let event = match signal {
-            ProcessSignal::HangUp => Event::Reload,
-            ProcessSignal::Interrupt => Event::Stop("SIGINT"),
-            _ => Event::Stop("SIGTERM"),
+pub(super) fn watch_signals(events: Sender<Event>, hangup: Hangup) -> Result<(), Exit> {
+    let forward = move |signal: ProcessSignal| {
+        let event = match (signal, hangup) {
+            (ProcessSignal::HangUp, Hangup::Reload) => Event::Reload,
+            (signal, _) => Event::Stop(signal.name()),
         };
         events.send(event).is_ok()
     };
-    signals::watch(&wanted, forward).map_err(|error| thread_exit("signals", &error))
+    signals::watch(&ProcessSignal::ENDING, forward).map_err(|error| thread_exit("signals", &error))
 }

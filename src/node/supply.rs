@@ -122,7 +122,8 @@ pub(super) fn start_domains(
     Ok((domains, queue))
 }
 
-/// Starts the thread that keeps API keys. `is_unsure`: the fleet may know keys that this node has not heard of.
+/// Starts the thread that keeps API keys. `is_unsure`: the fleet may know keys that this node has not heard of. Returns
+/// its queue, and true if the API requires a key.
 ///
 /// # Errors
 /// If the certificates of Redis cannot be used, or the operating system refuses a thread.
@@ -132,7 +133,8 @@ pub(super) fn start_api_keys(
     registry: Registry,
     is_unsure: bool,
     supervisor: &mut Supervisor,
-) -> Result<AppsQueue, Exit> {
+) -> Result<(AppsQueue, bool), Exit> {
+    let has_keys = registry.had_keys() || is_unsure;
     let (queue, thread) = api_keys::start(AppsSetup {
         data_dir: settings.data_dir.clone(),
         registry,
@@ -143,5 +145,5 @@ pub(super) fn start_api_keys(
     })
     .map_err(|error| thread_exit("the API key thread", &error))?;
     supervisor.register_threads(Phase::Queues, "API keys", vec![thread]);
-    Ok(queue)
+    Ok((queue, has_keys))
 }

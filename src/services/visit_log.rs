@@ -7,6 +7,7 @@
 //! * `deletions`: visits that are deleted and still on disk;
 //! * `upkeep`: removes old and deleted visits from the disk;
 //! * [`copies`]: the log in backups;
+//! * [`samples`]: a log of visits that no node has logged;
 //! * `threads`: starts the threads.
 //!
 //! In a fleet, each log has the visits of all nodes:
@@ -30,6 +31,7 @@ mod mark;
 mod outgoing;
 mod query;
 mod received;
+pub mod samples;
 mod segment;
 mod sharing;
 mod statistics;

@@ -2,7 +2,7 @@
 //! none.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tracing_subscriber::filter::EnvFilter;
 
@@ -11,14 +11,52 @@ use carom_settings::exit::{Exit, Reason};
 /// True for a JSON log.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Starts logging at a level and above (`error`, `warn`, `info`, `debug`, `trace`), as text or as one JSON object a
-/// line. Libraries log warnings only, so that they do not drown the lines of carom. h2 logs errors only: it warns of
+/// The choice of `-q` and `-v`, as its number.
+static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
+
+/// How much a command writes to standard error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Verbosity {
+    /// Warnings and errors.
+    Quiet,
+    /// Notes, and the log at the level of the settings.
+    Normal,
+    /// Details as well, and the log at least at level `debug`.
+    Verbose,
+}
+
+/// Sets how much the process writes to standard error.
+pub fn set_verbosity(verbosity: Verbosity) {
+    VERBOSITY.store(verbosity as u8, Ordering::Relaxed);
+}
+
+/// True if standard error gets as much as with this verbosity.
+pub(crate) fn writes(verbosity: Verbosity) -> bool {
+    VERBOSITY.load(Ordering::Relaxed) >= verbosity as u8
+}
+
+/// Returns the level of the log, given that of the settings.
+fn level_of(settings: &str) -> &str {
+    match settings {
+        "trace" | "debug" | "info" if !writes(Verbosity::Normal) => "warn",
+        "error" | "warn" | "info" if writes(Verbosity::Verbose) => "debug",
+        level => level,
+    }
+}
+
+/// Starts logging at a level and above (`error`, `warn`, `info`, `debug`, `trace`), unless [`set_verbosity`] has chosen
+/// another one, as text or as one JSON object a line. Libraries log warnings only, so that they do not drown the lines of carom. h2 logs errors only: it warns of
 /// each misbehaving client, and clients could fill a disk with that.
 pub fn start(level: &str, is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
+    let level = level_of(level);
     let libraries = if matches!(level, "error" | "warn") { level } else { "warn" };
     let filter = EnvFilter::new(format!("{libraries},h2=error,carom={level}"));
+    // A terminal or pipe that is gone must not end the process: the report of a line that cannot be written would go to
+    // standard error as well, and panic.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let log = log.log_internal_errors(false);
     if is_json {
         log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     } else {
@@ -53,4 +91,21 @@ pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {
     let done = work();
     std::panic::set_hook(before);
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_overrides_the_level_of_the_settings() {
+        let levels = ["error", "warn", "info", "debug", "trace"];
+        let chosen = |verbosity| {
+            set_verbosity(verbosity);
+            levels.map(level_of)
+        };
+        assert_eq!(chosen(Verbosity::Quiet), ["error", "warn", "warn", "warn", "warn"]);
+        assert_eq!(chosen(Verbosity::Verbose), ["debug", "debug", "debug", "debug", "trace"]);
+        assert_eq!(chosen(Verbosity::Normal), levels);
+    }
 }

@@ -1,18 +1,19 @@
-//! Signals of the process, received by a thread.
+//! Signals of the process, received by a thread, so that no handler runs in the middle of other code.
 
 use std::io;
 
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// A signal that the process can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProcessSignal {
-    /// SIGTERM.
+pub(crate) enum ProcessSignal {
+    /// SIGTERM: the service manager stops the process.
     Terminate,
-    /// SIGINT.
+    /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGHUP.
+    /// SIGHUP: the terminal is gone, or files have changed.
     HangUp,
     /// SIGWINCH: the terminal has another size.
     WindowChange,
@@ -21,6 +22,21 @@ pub enum ProcessSignal {
 }
 
 impl ProcessSignal {
+    /// The signals that end a process without a handler.
+    pub(crate) const ENDING: [ProcessSignal; 3] =
+        [ProcessSignal::Terminate, ProcessSignal::Interrupt, ProcessSignal::HangUp];
+
+    /// Returns the name, such as `SIGTERM`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ProcessSignal::Terminate => "SIGTERM",
+            ProcessSignal::Interrupt => "SIGINT",
+            ProcessSignal::HangUp => "SIGHUP",
+            ProcessSignal::WindowChange => "SIGWINCH",
+            ProcessSignal::Continue => "SIGCONT",
+        }
+    }
+
     const fn number(self) -> i32 {
         match self {
             ProcessSignal::Terminate => SIGTERM,
@@ -30,6 +46,13 @@ impl ProcessSignal {
             ProcessSignal::Continue => SIGCONT,
         }
     }
+
+    /// Ends this process as the signal does without a handler, so that its parent sees which signal it was. Only for
+    /// [`ProcessSignal::ENDING`].
+    pub(crate) fn end_process(self) -> ! {
+        let _ = emulate_default_handler(self.number());
+        std::process::abort()
+    }
 }
 
 /// Starts a thread that passes these signals to `receive` until that returns false. Their default actions end with this
@@ -37,7 +60,7 @@ impl ProcessSignal {
 ///
 /// # Errors
 /// The kernel refuses the handlers, their pipe or the thread.
-pub fn watch(
+pub(crate) fn watch(
     wanted: &[ProcessSignal],
     mut receive: impl FnMut(ProcessSignal) -> bool + Send + 'static,
 ) -> io::Result<()> {

@@ -33,6 +33,9 @@ pub struct ConfigPlace {
     /// Settings file, in place of FILE
     #[arg(long = "config", value_name = "FILE", conflicts_with = "file")]
     pub config: Option<PathBuf>,
+    /// Data directory of the node [default: that of the settings]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
 }
 
 impl ConfigPlace {

@@ -1,7 +1,7 @@
 //! The grammar of the commands on API keys and code secrets, and the place of a data directory.
 
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -94,26 +94,15 @@ pub enum KeyCommand {
     ShowFingerprint(KeyPlace),
 }
 
-/// The source of a code secret: exactly one of the two.
+/// The source of a code secret: a file, a data directory, or the settings.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
-#[group(required = true, multiple = false)]
 pub struct KeyPlace {
-    /// Data directory with the code secret.
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// File with the code secret.
-    #[arg(long, value_name = "FILE")]
+    /// File with the code secret [default: that of the settings, or of the data directory]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data_dir", "config"])]
     pub space_key_file: Option<PathBuf>,
-}
-
-impl KeyPlace {
-    /// Returns the file with the code secret, given its name within a data directory.
-    pub fn file(&self, name_in_data_dir: &str) -> PathBuf {
-        match (&self.space_key_file, &self.data_dir) {
-            (Some(file), _) => file.clone(),
-            (None, folder) => folder.as_deref().unwrap_or(Path::new(".")).join(name_in_data_dir),
-        }
-    }
+    /// The data directory.
+    #[command(flatten)]
+    pub place: AppPlace,
 }
 
 /// Parses the name of an app.

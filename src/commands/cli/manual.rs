@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::{Cli, CompletionShell};
+use crate::commands::output::{self, print};
 use carom_settings::exit::{Exit, Reason};
 
 /// Prints the completions for a shell.
@@ -20,8 +21,7 @@ pub fn completions(shell: CompletionShell) {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "carom", &mut script);
-    // The reader of a pipe may have closed it.
-    let _ = io::stdout().write_all(&script);
+    output::keep(io::stdout().write_all(&script).and_then(|()| io::stdout().flush()));
 }
 
 /// Writes a man page of section 1 for each command that the help shows.
@@ -45,7 +45,7 @@ pub fn man(dir: &Path) -> Result<(), Exit> {
         fs::write(dir.join(format!("{name}.1")), text).map_err(refused)?;
         count += 1;
     }
-    let _ = writeln!(io::stdout(), "{count} man pages in {}", dir.display());
+    print(&format!("{count} man pages in {}\n", dir.display()));
     Ok(())
 }
 

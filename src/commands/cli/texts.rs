@@ -62,7 +62,8 @@ Run the command as the user that runs the node. A running node sends its data th
   sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom
 
 Once the new backup is complete, --keep removes old ones: only complete backups that it wrote itself, with the same
-code secret. If the store is damaged, it removes nothing:
+code secret. It names backups that are not whole, which do not count, and keeps them. If the store is damaged, it removes
+nothing:
   sudo -u carom carom backup --keep 7 /backups --data-dir /var/lib/carom";
 
 /// Help on restores.
@@ -89,7 +90,7 @@ The address and the key are stored in ~/.config/carom/profile.json (or below XDG
 Without --key-file, carom asks for the key if the node requires one. A key is never an argument: other users of the \
 machine can read those.
 
-CAROM_URL and CAROM_KEY_FILE, or --url and --key-file, take precedence over the profile:
+CAROM_URL and CAROM_KEY_FILE, or --url and --key-file, take precedence over the profile. The key of CAROM_KEY_FILE is sent to the node of CAROM_URL only (without it, to that of the login), and not to another one of --url:
   CAROM_URL=https://go.example CAROM_KEY_FILE=/run/secrets/carom carom login";
 
 /// The format of imports and exports.

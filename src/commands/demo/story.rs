@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 /// Days of visits.
 pub(super) const DAYS: u32 = 90;
 
-const HOUR_MS: u64 = 3_600_000;
+/// Milliseconds of an hour.
+pub(super) const HOUR_MS: u64 = 3_600_000;
 
 /// A link: code, destination, title, tags, age in days, and visits on a usual day.
 type ToldLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
@@ -42,7 +43,7 @@ const LINKS: [ToldLink; 24] = [
 ];
 
 /// Referring hosts, each with its share of the visits of people. The rest come without one.
-const REFERRERS: [(&str, f64); 8] = [
+pub(super) const REFERRERS: [(&str, f64); 8] = [
     ("www.google.com", 0.22),
     ("www.linkedin.com", 0.09),
     ("news.ycombinator.com", 0.07),
@@ -65,17 +66,19 @@ const HOURS: [f64; 24] = [
 /// A link of the demonstration, with its visits.
 pub(super) struct Visited {
     pub(super) code: &'static str,
+    pub(super) long_url: &'static str,
+    pub(super) tags: &'static [&'static str],
     /// The link as a line of an import.
     pub(super) line: Value,
     pub(super) history: History,
 }
 
 /// Random numbers that are the same on every run.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     /// Returns a number from 0 up to 1.
-    fn roll(&mut self) -> f64 {
+    pub(super) fn roll(&mut self) -> f64 {
         // The multiplier and increment of Knuth's MMIX.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as f64 / (1_u64 << 31) as f64
@@ -91,7 +94,7 @@ impl Dice {
 /// Returns the links and their visits up to the last full hour.
 pub(super) fn tell(now_ms: u64) -> Vec<Visited> {
     let mut dice = Dice(9);
-    let tell_one = |(code, long_url, title, tags, age, usual): (&'static str, &str, &str, &[&str], u32, f64)| {
+    let tell_one = |(code, long_url, title, tags, age, usual): ToldLink| {
         let created_ms = now_ms - u64::from(age) * 24 * HOUR_MS;
         let line = json!({"shortCode": code, "longUrl": long_url, "title": title, "tags": tags,
             "dateCreated": dates::format(dates::whole_second(created_ms))});
@@ -104,7 +107,7 @@ pub(super) fn tell(now_ms: u64) -> Vec<Visited> {
         }
         history.all.hosts = hosts(history.all.counts, &mut dice);
         history.all.sort_hosts();
-        Visited { code, line, history }
+        Visited { code, long_url, tags, line, history }
     };
     LINKS.into_iter().map(tell_one).collect()
 }

@@ -8,7 +8,7 @@ use super::name::LinkName;
 use super::text::visits;
 use crate::commands::cli::LinkStatsArgs;
 use crate::commands::node_api::{NodeApi, escaped};
-use crate::commands::offline::print;
+use crate::commands::output::print;
 use crate::commands::terminal::{fitted, json_text, plain, width};
 use carom_model::dates;
 use carom_settings::exit::Exit;

@@ -434,3 +434,65 @@ fn keep_removes_the_oldest_backups_only() {
     assert_eq!(backup_and_keep(&setup, &all, "0").0, 2);
     assert_eq!(names(&all), left);
 }
+
+#[test]
+fn truncated_backup_takes_no_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    node.wire().shorten_as("kept", TARGET);
+    let node = node.terminate();
+    let all = dir.path().join("all");
+    for _ in 0..2 {
+        assert_eq!(backup_and_keep(&node, &all, "9").0, 0);
+    }
+    let [whole, broken]: [String; 2] = names(&all).try_into().unwrap();
+    let store = all.join(&broken).join("store.carom");
+    let bytes = fs::read(&store).unwrap();
+    fs::write(&store, &bytes[..bytes.len() / 2]).unwrap();
+    let (code, said) = backup_and_keep(&node, &all, "2");
+    assert_eq!(code, 0, "{said}");
+    let broken_path = all.join(&broken);
+    assert!(said.contains(&format!("{} is broken and does not count", broken_path.display())), "{said}");
+    assert!(said.contains("store.carom: has ") && !said.contains("removed the old backup"), "{said}");
+    let left = names(&all);
+    assert!(left.len() == 3 && left.contains(&whole) && left.contains(&broken), "{left:?}");
+    done(&["verify", text(&all.join(&whole))]);
+}
+
+#[test]
+fn one_of_several_backups_at_once_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    many(&node, 3_000);
+    for round in 0..5 {
+        let copy = dir.path().join(format!("backup{round}"));
+        let ran: Vec<(i32, String)> = std::thread::scope(|scope| {
+            let one = || scope.spawn(|| carom(&["backup", text(&copy), "--data-dir", text(setup.data_dir())]));
+            let threads: Vec<_> = (0..4).map(|_| one()).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(ran.iter().filter(|(code, _)| *code == 0).count(), 1, "{ran:?}");
+        for (code, said) in ran.iter().filter(|(code, _)| *code != 0) {
+            let is_clear = said.contains("another `carom backup` is writing to") || said.contains("is not empty");
+            assert!(*code == 2 && is_clear, "{code} {said}");
+        }
+        done(&["verify", text(&copy)]);
+    }
+    node.terminate();
+}
+
+#[test]
+fn place_of_a_running_backup_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    setup.start().terminate();
+    let copy = dir.path().join("backup");
+    fs::create_dir(&copy).unwrap();
+    let store = fs::File::create_new(copy.join("store.carom")).unwrap();
+    store.lock().unwrap();
+    let (code, said) = carom(&["backup", text(&copy), "--data-dir", text(setup.data_dir())]);
+    assert!(code == 2 && said.contains("another `carom backup` is writing to"), "{code} {said}");
+    assert_eq!(names(&copy), ["store.carom"]);
+}

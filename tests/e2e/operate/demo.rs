@@ -1,36 +1,74 @@
 //! `carom demo`: a node with links and visits that ends without a trace.
 
-use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::support::cli_user::CliUser;
 use crate::support::http::Wire;
 use crate::support::node::{CAROM, free_address, wait_until};
 
+/// A running demonstration.
+struct Demonstration {
+    folder: TempDir,
+    child: Child,
+    public: SocketAddr,
+}
+
+impl Demonstration {
+    /// Starts a demonstration that writes to `errors`, and waits until it is ready.
+    fn start(errors: Stdio) -> Demonstration {
+        let folder = tempfile::tempdir().unwrap();
+        let (public, admin) = (free_address(), free_address());
+        let mut command = Command::new(CAROM);
+        command.args(["demo", "--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
+        // A demonstration does not follow the environment, apart from the place of its directory.
+        command.env("TMPDIR", folder.path()).env("CAROM_DATA_DIR", "/proc/none").stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::null()).stderr(errors).spawn().unwrap();
+        wait_until("a demonstration that is ready", || {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+            TcpStream::connect(admin).is_ok() && Wire::open(admin).get("/readyz").status == 200
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        Demonstration { folder, child, public }
+    }
+
+    /// Ends the demonstration, which must leave nothing.
+    fn end(mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        assert_eq!(std::fs::read_dir(self.folder.path()).unwrap().count(), 0, "the directory is left");
+    }
+}
+
 #[test]
 fn demonstration_has_visits_and_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let (public, admin) = (free_address(), free_address());
-    let mut command = Command::new(CAROM);
-    command.args(["demo", "--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
-    // A demonstration does not follow the environment, apart from the place of its directory.
-    command.env("TMPDIR", folder.path()).env("CAROM_DATA_DIR", "/proc/none").stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("a demonstration that is ready", || {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        TcpStream::connect(admin).is_ok() && Wire::open(admin).get("/readyz").status == 200
-    });
+    let demonstration = Demonstration::start(Stdio::null());
+    let public = demonstration.public;
     let user = CliUser::new().env("CAROM_URL", &format!("http://{public}"));
     let list = user.json(&["link", "list", "--order", "visits", "--limit", "100", "--json"]);
     let links = list["shortUrls"]["data"].as_array().unwrap();
     assert!(links.len() > 20 && links[0]["visitsSummary"]["nonBots"].as_u64() > Some(5_000), "{list:#}");
     let stats = user.done(&["link", "stats", "docs"]);
     assert!(stats.matches('█').count() > 300 && stats.contains("www.google.com"), "{stats}");
+    for part in ["Countries", "Germany", "Cities", "Devices", "mobile", "Browsers", "Safari", "Operating systems"] {
+        assert!(stats.contains(part), "{part} is not in {stats}");
+    }
+    let details = user.json(&["link", "stats", "docs", "--json"]);
+    assert_eq!(details["visitStats"]["complete"], true, "{details:#}");
+    let campaigns = user.done(&["link", "stats", "summer"]);
+    assert!(campaigns.contains("newsletter"), "{campaigns}");
     assert_eq!(Wire::open(public).get("/docs").location(), "https://docs.example/start");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the directory is left");
+    demonstration.end(Signal::INT);
+}
+
+#[test]
+fn closed_terminal_ends_a_demonstration() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let demonstration = Demonstration::start(Stdio::from(writer));
+    // From now on, every line of its log fails, as on a terminal that is gone.
+    drop(reader);
+    demonstration.end(Signal::HUP);
 }

@@ -1,12 +1,19 @@
 //! `carom login` and `carom logout`.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, new_key};
 use crate::support::cli_user::CliUser;
-use crate::support::node::{Setup, free_address};
+use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::openapi::is_described;
 
 const API_KEY: &str = "/rest/v3/api-key";
@@ -85,4 +92,69 @@ fn login_keeps_keys_off_plain_http() {
     user.refused(&["login", "ftp://go.example"], 2, &["expected http or https"]);
     let nobody = format!("http://{}", free_address());
     user.refused(&["login", &nobody], 1, &[&nobody]);
+}
+
+#[test]
+fn killed_prompt_leaves_the_terminal_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::new(folder.path()).over_kernel();
+    new_key(&setup, "shop", "read");
+    let (node, user) = (setup.start(), CliUser::new());
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let screen = openpt(flags).unwrap();
+        unlockpt(&screen).unwrap();
+        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let mut command = user.command(&["login", &node.url("")]);
+        command.stdin(terminal.try_clone().unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let echoes = || tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ECHO);
+        wait_until("a prompt", || {
+            assert!(child.try_wait().unwrap().is_none(), "the command has ended");
+            !echoes()
+        });
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        // The parent sees the signal, as without a prompt.
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        assert!(echoes(), "the terminal is left without echo after {signal:?}");
+    }
+    node.terminate();
+}
+
+/// Answers one request without a status of a node, and returns its head.
+fn heard_by(listener: &TcpListener) -> String {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+        head.push(byte[0]);
+    }
+    stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn key_of_one_node_is_not_sent_to_another() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let heard = |user: &CliUser, arguments: &[&str]| {
+        std::thread::scope(|scope| {
+            let head = scope.spawn(|| heard_by(&listener));
+            let ran = user.run(arguments);
+            (head.join().unwrap(), ran.err)
+        })
+    };
+    let user = CliUser::new();
+    let key = user.file("key", "geheim");
+    let key = key.to_str().unwrap();
+    let user = user.env("CAROM_KEY_FILE", key).env("CAROM_URL", "https://go.example");
+    let (head, said) = heard(&user, &["link", "list", "--url", &url]);
+    assert!(!head.contains("geheim"), "{head}");
+    assert!(said.contains("is for https://go.example and is not sent to http://127.0.0.1"), "{said}");
+    // With an option, or for the node of the environment, it is on purpose.
+    let (head, said) = heard(&user, &["link", "list", "--url", &url, "--key-file", key]);
+    assert!(head.contains("geheim") && !said.contains("is not sent"), "{head} {said}");
+    let user = user.env("CAROM_URL", &url);
+    let (head, said) = heard(&user, &["link", "list", "--url", &format!("{url}/")]);
+    assert!(head.contains("geheim") && !said.contains("is not sent"), "{head} {said}");
 }

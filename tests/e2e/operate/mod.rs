@@ -13,6 +13,7 @@ mod doctor;
 mod link;
 mod login;
 mod metrics;
+mod output;
 mod package;
 mod release;
 mod startup;

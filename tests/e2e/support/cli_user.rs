@@ -53,11 +53,7 @@ impl CliUser {
 
     /// Runs `carom` with that standard input.
     pub(crate) fn run_with_input(&self, arguments: &[&str], input: &str) -> CliRan {
-        let mut command = Command::new(CAROM);
-        let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("CAROM_"));
-        ours.for_each(|name| _ = command.env_remove(name));
-        command.env_remove("XDG_CONFIG_HOME").env_remove("NO_COLOR").env("HOME", self.home()).current_dir(self.home());
-        command.envs(self.variables.iter().map(|(name, value)| (name, value))).args(arguments);
+        let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // A command that reads nothing may have ended already.
@@ -65,6 +61,16 @@ impl CliUser {
         let ended = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         CliRan { code: ended.status.code().unwrap(), out: text(ended.stdout), err: text(ended.stderr) }
+    }
+
+    /// Returns the command, without settings from the environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(CAROM);
+        let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("CAROM_"));
+        ours.for_each(|name| _ = command.env_remove(name));
+        command.env_remove("XDG_CONFIG_HOME").env_remove("NO_COLOR").env("HOME", self.home()).current_dir(self.home());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value))).args(arguments);
+        command
     }
 
     /// Runs `carom`, which must succeed. Returns its output.
