@@ -67,6 +67,10 @@ pub(crate) struct Arguments {
     /// Requests in flight on each connection.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) pipeline: String,
+    /// Speak HTTP/2: over TLS if the server agrees (ALPN), else with prior knowledge. --pipeline is the number of streams,
+    /// at most 100.
+    #[arg(long)]
+    pub(crate) http2: bool,
     /// Replace a connection after this many requests; 1 opens a new connection for each request.
     #[arg(long, value_name = "N")]
     pub(crate) renew: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::http2::Http2;
 use crate::tls::Session;
 use crate::traffic::Call;
 
@@ -44,6 +45,8 @@ pub(crate) struct Client {
     pub(crate) inbox: Vec<u8>,
     /// State of TLS; `None` for plain HTTP.
     pub(crate) tls: Option<Session>,
+    /// State of HTTP/2 on an open connection; `None` for HTTP/1.1.
+    pub(crate) http2: Option<Http2>,
     /// Requests sent since the connection was opened.
     pub(crate) requests: u64,
     /// Responses on this connection.
@@ -68,12 +71,24 @@ impl Client {
             in_flight: VecDeque::new(),
             inbox: Vec::new(),
             tls: None,
+            http2: None,
             requests: 0,
             answered: 0,
             is_last_sent: false,
             is_free: false,
             freed_ns: 0,
             opening_ns: 0,
+        }
+    }
+
+    /// Passes bytes of HTTP to the socket, through TLS if the connection has it.
+    pub(crate) fn say(&mut self, plain: &[u8]) {
+        match &mut self.tls {
+            None => self.out.extend_from_slice(plain),
+            Some(session) => {
+                session.say(plain);
+                session.take(&mut self.out);
+            }
         }
     }
 

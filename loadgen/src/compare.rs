@@ -42,8 +42,20 @@ const MEASURES: [(&str, Unit); 10] = [
 ];
 
 /// Settings that should be those of the other run, by their names in the JSON.
-const SETTINGS: [&str; 11] =
-    ["mode", "arrival", "rate", "connections", "threads", "pipeline", "renew", "mix", "zipf", "headers", "links"];
+const SETTINGS: [&str; 12] = [
+    "mode",
+    "arrival",
+    "rate",
+    "connections",
+    "threads",
+    "http2",
+    "pipeline",
+    "renew",
+    "mix",
+    "zipf",
+    "headers",
+    "links",
+];
 
 /// Compares two files. Returns the exit code.
 ///

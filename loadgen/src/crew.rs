@@ -1,5 +1,8 @@
 //! The connections of one thread: plans requests, checks responses and records results. It uses neither the ring nor
 //! the clock: the worker passes bytes and instants in, and afterwards applies the changes to each touched connection.
+//! `streams` has what differs with HTTP/2.
+
+mod streams;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,7 +17,7 @@ use crate::pulse::Pulse;
 use crate::random;
 use crate::record::{Interval, Record};
 use crate::request::{self, Requests};
-use crate::response;
+use crate::response::{self, Response};
 use crate::schedule::Schedule;
 use crate::traffic::{Call, RequestKind, Traffic};
 
@@ -167,7 +170,7 @@ impl Crew {
         let tls = &self.plan.targets[self.target(slot)].tls;
         let session = tls.as_ref().map(crate::tls::Tls::connect).transpose()?;
         let client = &mut self.clients[slot as usize];
-        client.tls = session;
+        (client.tls, client.http2) = (session, None);
         (client.stage, client.requests, client.answered, client.is_last_sent) = (Stage::Opening, 0, 0, false);
         client.opening_ns = now_ns;
         client.out.clear();
@@ -190,6 +193,11 @@ impl Crew {
     }
 
     fn open(&mut self, slot: u32, now_ns: u64) {
+        if self.plan.http2
+            && let Err(reason) = self.begin_http2(slot)
+        {
+            return self.connect_failed(slot, &reason, now_ns);
+        }
         self.clients[slot as usize].stage = Stage::Open;
         self.set_free(slot, now_ns);
     }
@@ -279,6 +287,9 @@ impl Crew {
         client.is_last_sent = self.plan.renew.is_some_and(|renew| client.requests >= renew);
         client.in_flight.push_back(Sent { call, intended_ns, sent_ns: now_ns });
         self.in_flight += 1;
+        if client.http2.is_some() {
+            return self.send_stream(slot, call, freed_ns, now_ns);
+        }
         let requests = &self.requests[target];
         match &mut client.tls {
             None => requests.write(call, &self.links, client.is_last_sent, &mut client.out),
@@ -369,6 +380,10 @@ impl Crew {
     /// Processes complete responses at the front. Returns their length in bytes, or that of all bytes after a
     /// fault.
     fn take_responses(&mut self, slot: u32, bytes: &[u8], now_ns: u64, ended: bool) -> usize {
+        if self.clients[slot as usize].http2.is_some() {
+            self.take_streams(slot, bytes, now_ns);
+            return bytes.len();
+        }
         let mut at = 0;
         while at < bytes.len() {
             let Some(sent) = self.clients[slot as usize].in_flight.front().copied() else {
@@ -386,11 +401,8 @@ impl Crew {
                 }
                 Ok(Some(response)) => {
                     at += response.len;
-                    let mut verdict = self.plan.expectation.check(sent.call, &response, rest, &self.links);
-                    if sent.call.kind == RequestKind::Create && verdict.is_ok() {
-                        verdict = self.take_created(sent.call, &response.content(rest));
-                    }
-                    self.answered(slot, sent, verdict, now_ns);
+                    let verdict = self.judge(sent.call, &response, rest);
+                    self.answered(slot, 0, sent, verdict, now_ns);
                     if response.close || self.clients[slot as usize].is_finished() {
                         self.end_after_last(slot, response.close, now_ns);
                         return bytes.len();
@@ -399,6 +411,15 @@ impl Crew {
             }
         }
         at
+    }
+
+    /// Checks a response, whose ranges belong to `bytes`.
+    fn judge(&mut self, call: Call, response: &Response, bytes: &[u8]) -> Result<(), Fault> {
+        self.plan.expectation.check(call, response, bytes, &self.links)?;
+        match call.kind {
+            RequestKind::Create => self.take_created(call, &response.content(bytes)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks the response to a create: it must name the URL that was sent, and a code that no other create got.
@@ -413,9 +434,10 @@ impl Crew {
         Ok(())
     }
 
-    fn answered(&mut self, slot: u32, sent: Sent, verdict: Result<(), Fault>, now_ns: u64) {
+    /// Records the response to the request at `place` among those in flight.
+    fn answered(&mut self, slot: u32, place: usize, sent: Sent, verdict: Result<(), Fault>, now_ns: u64) {
         let client = &mut self.clients[slot as usize];
-        client.in_flight.pop_front();
+        client.in_flight.remove(place);
         client.answered += 1;
         self.in_flight -= 1;
         self.heard_ns = now_ns;

@@ -2,7 +2,7 @@
 //!
 //! `cli` reads the command line and `options` checks it, with `target` for URLs, `values` for other values and `output`
 //! for files. The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
-//! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
+//! `response` (bytes of HTTP/1.1), `http2`, `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
 //! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `pulse`.
@@ -16,6 +16,7 @@ mod console;
 mod crew;
 mod failure;
 mod find_rate;
+mod http2;
 mod links;
 mod live;
 mod measurement;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::check::Expectation;
 use crate::cli::Arguments;
+use crate::http2::STREAMS_MAX;
 use crate::output::{OutputFile, OutputFormat};
 use crate::plan::{ApiKey, Loop, Plan, Target};
 use crate::target::TargetOptions;
@@ -89,7 +90,7 @@ impl Arguments {
         let timeout = wrong.take("timeout", units::duration(&self.timeout).and_then(some_time));
         let connections = units::count(&self.connections).and_then(|count| at_most(count, CONNECTIONS_MAX));
         let connections = wrong.take("connections", connections.and_then(open_files));
-        let pipeline = units::count(&self.pipeline).and_then(|count| at_most(count, PIPELINE_MAX));
+        let pipeline = units::count(&self.pipeline).and_then(|count| at_most(count, self.pipeline_max()));
         let pipeline = wrong.take("pipeline", pipeline);
         if let (Some(rate), Some(duration), false) = (rate, duration, self.closed)
             && rate * duration.as_secs_f64() < 1.0
@@ -126,6 +127,7 @@ impl Arguments {
             connections: connections.expect(checked) as usize,
             cpus: cpus.expect(checked),
             clients: self.bind,
+            http2: self.http2,
             pipeline: pipeline.expect(checked) as usize,
             renew: renew.map(|renew| renew.expect(checked)),
             mix: mix.expect(checked),
@@ -154,6 +156,11 @@ impl Arguments {
         self.codes.is_none() && self.create.is_none() && self.mix.is_none()
     }
 
+    /// Returns the maximum number of requests in flight on one connection.
+    fn pipeline_max(&self) -> u64 {
+        if self.http2 { STREAMS_MAX } else { PIPELINE_MAX }
+    }
+
     /// Returns the targets that can be parsed and resolved.
     fn targets(&self, wrong: &mut Mistakes) -> Vec<Target> {
         if self.url.is_empty() && self.target.is_empty() {
@@ -170,6 +177,7 @@ impl Arguments {
             sni: self.sni.as_deref(),
             host: self.host.as_deref(),
             takes_path: self.takes_urls(),
+            http2: self.http2,
         };
         let urls = self.url.iter().map(|text| ("URL", text));
         let all = urls.chain(self.target.iter().map(|text| ("--target", text)));
@@ -357,6 +365,7 @@ mod tests {
             ("--connections 1e15", "--connections"),
             ("--requests 0", "--requests"),
             ("--closed --pipeline 1e12", "--pipeline"),
+            ("--http2 --pipeline 101", "--pipeline"),
             ("--expect-status 9999", "--expect-status"),
             ("--expect-status 200", "--expect-status"),
             ("--cpus 0,0", "twice"),

@@ -57,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) clients: Vec<IpAddr>,
     /// CPU of each thread.
     pub(crate) cpus: Vec<usize>,
+    /// True for HTTP/2, false for HTTP/1.1.
+    pub(crate) http2: bool,
     /// Requests in flight on each connection.
     pub(crate) pipeline: usize,
     /// Requests after which a connection is replaced.

@@ -34,6 +34,11 @@ pub(crate) struct Response {
 pub(crate) struct Malformed;
 
 impl Response {
+    /// Returns a response whose frame is known: its location and its body are at these places of the input.
+    pub(crate) fn framed(status: u16, location: Option<Range<usize>>, body: Range<usize>) -> Response {
+        Response { len: body.end, status, location, body, is_chunked: false, close: false }
+    }
+
     /// Returns the content: the body without its framing. `input` is the input in which the response was found.
     pub(crate) fn content<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
         let mut rest = &input[self.body.clone()];

@@ -19,6 +19,8 @@ pub(crate) struct TargetOptions<'a> {
     pub(crate) host: Option<&'a str>,
     /// True if the path of the URL is requested; false if links are.
     pub(crate) takes_path: bool,
+    /// True for HTTP/2.
+    pub(crate) http2: bool,
 }
 
 /// Parts of a URL.
@@ -60,7 +62,7 @@ impl TargetOptions<'_> {
         visible(&host)?;
         let tls = if is_tls {
             let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
-            Some(Tls::new(self.sni.unwrap_or(name), self.trust)?)
+            Some(Tls::new(self.sni.unwrap_or(name), self.trust, self.http2)?)
         } else {
             None
         };
@@ -125,7 +127,8 @@ mod tests {
 
     #[test]
     fn path_is_a_mistake_where_links_are_requested() {
-        let options = TargetOptions { trust: &Trust::Anybody, is_tls: false, sni: None, host: None, takes_path: false };
+        let (trust, http2) = (&Trust::Anybody, false);
+        let options = TargetOptions { trust, is_tls: false, sni: None, host: None, takes_path: false, http2 };
         assert!(options.target("http://127.0.0.1:80/a").unwrap_err().contains("path"));
         assert_eq!(options.target("http://127.0.0.1:80/").unwrap().host, "127.0.0.1:80");
         let target = TargetOptions { takes_path: true, ..options }.target("http://127.0.0.1/a?b").unwrap();

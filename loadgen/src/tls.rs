@@ -10,6 +10,9 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+/// Name of HTTP/2 in ALPN.
+const HTTP2: &[u8] = b"h2";
+
 /// Certificates to trust.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
@@ -29,11 +32,11 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Returns the settings for a server with that name.
+    /// Returns the settings for a server with that name, and for HTTP/2 or HTTP/1.1.
     ///
     /// # Errors
     /// The fault of the name or the file.
-    pub(crate) fn new(name: &str, trust: &Trust) -> Result<Tls, String> {
+    pub(crate) fn new(name: &str, trust: &Trust, http2: bool) -> Result<Tls, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -46,7 +49,7 @@ impl Tls {
                 .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
                 .with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![if http2 { HTTP2.to_vec() } else { b"http/1.1".to_vec() }];
         let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is not a name for --sni"))?;
         Ok(Tls { config: Arc::new(config), name })
     }
@@ -92,6 +95,11 @@ impl Session {
     /// True while the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    /// True if the server has agreed to HTTP/2.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.connection.alpn_protocol() == Some(HTTP2)
     }
 
     /// Processes bytes of the socket and appends the decrypted ones to `plain`.

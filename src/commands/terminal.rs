@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::cli::ColourMode;
 use crate::startup::logging::{self, Verbosity};
-use crate::startup::signals;
+use crate::startup::signals::{self, ProcessSignal};
 
 /// Narrowest width that texts are fitted to, in columns: below it, the terminal breaks lines.
 const WIDTH_MIN: usize = 40;

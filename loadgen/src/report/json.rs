@@ -32,6 +32,8 @@ impl Report {
             "connections": plan.connections,
             "threads": plan.cpus.len(),
             "cpus": plan.cpus,
+            // Null for HTTP/1.1, as in the results of older versions.
+            "http2": plan.http2.then_some(true),
             "pipeline": plan.pipeline,
             "renew": plan.renew,
             "requestLimit": plan.requests,

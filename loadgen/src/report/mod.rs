@@ -163,6 +163,7 @@ impl Report {
             }
             Loop::Closed => "closed loop".to_owned(),
         };
+        let http2 = if plan.http2 { ", HTTP/2" } else { "" };
         let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
         let renew = plan
             .renew
@@ -179,7 +180,7 @@ impl Report {
             format!("{}, {popularity}, {}", units::show_noun(self.links as u64, "link"), plan.mix)
         };
         format!(
-            "{pace} to {}; {}{pipeline}{renew}; {content}; {} headers; {} {}; seed {}",
+            "{pace} to {}{http2}; {}{pipeline}{renew}; {content}; {} headers; {} {}; seed {}",
             self.targets(),
             units::show_noun(plan.connections as u64, "connection"),
             plan.headers.name(),

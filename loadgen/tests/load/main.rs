@@ -4,6 +4,7 @@
 
 mod bind;
 mod compare;
+mod http2;
 mod live;
 mod server;
 mod tls;

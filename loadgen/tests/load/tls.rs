@@ -14,26 +14,32 @@ struct Secure {
     generator: Generator,
 }
 
+/// Returns the settings of a server for `carom.test` that speaks a protocol, and its certificate in PEM.
+pub(crate) fn server_config(protocol: &[u8]) -> (Arc<rustls::ServerConfig>, String) {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["carom.test".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    (Arc::new(config), cert.pem())
+}
+
 impl Secure {
     fn new() -> Secure {
-        let rcgen::CertifiedKey { cert, signing_key } =
-            rcgen::generate_simple_self_signed(vec!["carom.test".to_owned()]).unwrap();
-        let key = rustls_pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.der().clone()], key)
-            .unwrap();
-        let config = Arc::new(config);
+        let (config, pem) = server_config(b"http/1.1");
         let server = Server::start_with(right, move |stream| {
             let connection =
                 rustls::ServerConnection::new(Arc::clone(&config)).expect("a configuration that was checked");
             Box::new(rustls::StreamOwned::new(connection, stream))
         });
         let generator = Generator::new();
-        std::fs::write(generator.file("ca.pem"), cert.pem()).unwrap();
+        std::fs::write(generator.file("ca.pem"), pem).unwrap();
         Secure { server, generator }
     }
 
