@@ -18,6 +18,7 @@ use std::rc::Rc;
 use hyper::Request;
 use hyper::body::Incoming;
 
+pub use self::console::session::Sessions;
 pub use self::context::{Interfaces, MercureHub, Site};
 use self::response::ApiResponse;
 pub use self::rest::events::{describe_link, describe_visit};

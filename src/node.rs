@@ -48,7 +48,7 @@ use self::recorders::Rings;
 pub use self::signals::Hangup;
 use self::signals::{Event, next_event, watch_signals};
 use self::supervisor::{Phase, Supervisor};
-use crate::api::{self, MercureHub, Site};
+use crate::api::{self, MercureHub, Sessions, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
@@ -315,6 +315,7 @@ fn site(
         mercure,
         trusts_admin: is_on_loopback && !settings.admin_requires_key,
         admin_hosts: listeners::names_of_admin(settings),
+        sessions: Sessions::default(),
         settings: serde_json::json!(settings.shown()),
     })
 }

@@ -123,13 +123,24 @@ pub struct Home {
     pub needs_key: bool,
     /// True if the options are unfolded.
     pub is_open: bool,
+    /// The signed-in user, who needs no API key here; `None` for everyone else.
+    pub user: Option<FormUser>,
+}
+
+/// A browser that is signed in at the console, as the form shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct FormUser {
+    /// The name of its API key, or else of the app.
+    pub name: String,
+    /// The token that the form carries, so that no other page can send it.
+    pub csrf: String,
 }
 
 impl Default for Home {
     /// Returns an empty form.
     fn default() -> Home {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
-        Home { values, errors: BTreeMap::new(), problem: None, needs_key: false, is_open: false }
+        Home { values, errors: BTreeMap::new(), problem: None, needs_key: false, is_open: false, user: None }
     }
 }
 

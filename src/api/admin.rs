@@ -23,6 +23,7 @@ use super::request::{accepts_html, is_read};
 use super::response::{ApiResponse, answer, json, with};
 use super::rest::{apps, routes};
 use crate::bridge::handle::ServiceHandle;
+use carom_model::access::Role;
 
 /// Returns the handler for the requests of the admin listener.
 pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
@@ -44,9 +45,9 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
             }
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["admin", ref rest @ ..] => context.console(&console, rest, request).await,
-                ["rest", ref rest @ ..] => context.api_of_console(&console, &path, rest, request).await,
-                ["apps", ref rest @ ..] => route_apps(&context, &console, rest, request).await,
-                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&console, &request) {
+                ["rest", ref rest @ ..] => context.api_of_console(&path, rest, request).await,
+                ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
+                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&request) {
                     Ok(()) => route(&context.services, &request).await,
                     Err(problem) => problem.into_answer(),
                 },
@@ -99,28 +100,25 @@ impl Context {
     }
 
     /// Allows the status and the management of apps to trusted requests, to admin keys, and to browsers that are
-    /// signed in at the console.
+    /// signed in at the console with one. Being signed in with another key is no way to be trusted.
     ///
     /// # Errors
-    /// The errors of [`Context::admit`].
-    fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
-        if self.is_trusted(request) { Ok(()) } else { self.admit(console, request).map(|_| ()) }
+    /// 403 for callers without the role admin for all domains. Otherwise the errors of [`Context::admit`].
+    fn may_manage<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        if self.is_trusted(request) && self.signed_in(request.headers()).is_none() {
+            return Ok(());
+        }
+        self.admit(request)?.context.caller.needs_all(Role::Admin)
     }
 
     /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be
     /// admitted to this one.
-    async fn api_of_console(
-        &self,
-        console: &Console,
-        path: &str,
-        segments: &[&str],
-        request: Request<Incoming>,
-    ) -> ApiResponse {
+    async fn api_of_console(&self, path: &str, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let (methods, method) = (routes::methods_at(path), request.method());
         if !methods.is_empty() && !methods.contains(&method.as_str()) {
             return Problem::method(method, methods.join(", ")).into_answer();
         }
-        match self.admit(console, &request) {
+        match self.admit(&request) {
             Ok(admitted) => admitted.context.route_api(segments, request).await,
             Err(problem) => problem.into_answer(),
         }
@@ -140,17 +138,12 @@ impl Site {
 }
 
 /// Serves the API of apps to callers that may manage apps.
-async fn route_apps(
-    context: &Context,
-    console: &Console,
-    segments: &[&str],
-    request: Request<Incoming>,
-) -> ApiResponse {
+async fn route_apps(context: &Context, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
     let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(console, &request) {
+    match context.may_manage(&request) {
         Ok(()) => apps::serve(context, segments, request).await,
         Err(problem) => problem.into_answer(),
     }

@@ -41,7 +41,7 @@ impl Caller {
     /// Returns the links that the caller may see.
     pub(super) fn scope(&self) -> Scope {
         let scope = match &self.app {
-            Some(app) if self.role < Role::WriteAll => Scope::of_app(app.name.clone()),
+            Some(app) if !self.role.includes(Role::ReadAll) => Scope::of_app(app.name.clone()),
             _ => Scope::ALL,
         };
         match &self.domains {
@@ -85,7 +85,7 @@ impl Caller {
     /// Requires a role, and rights on the links of all domains.
     ///
     /// # Errors
-    /// 403 if the role is too low, or the API key is limited to some domains.
+    /// 403 if the caller's role does not include it, or the API key is limited to some domains.
     pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
         self.needs(role)?;
         match &self.domains {
@@ -95,6 +95,11 @@ impl Caller {
                     .forbid("This API key is limited to some domains. This request requires a key for all domains."))
             }
         }
+    }
+
+    /// True if the caller manages the service: an admin whose key is not limited to some domains.
+    pub(super) fn manages(&self) -> bool {
+        self.role.includes(Role::Admin) && self.domains.is_none()
     }
 
     /// Returns the 403 for a missing right, and counts it for the app.
@@ -108,9 +113,9 @@ impl Caller {
     /// Requires a role.
     ///
     /// # Errors
-    /// 403 if the caller's role is lower.
+    /// 403 if the caller's role does not include it.
     pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
-        if self.role >= role {
+        if self.role.includes(role) {
             return Ok(());
         }
         Err(self.forbid(format!("This API key has the role {}. This request requires {role}.", self.role)))

@@ -1,4 +1,5 @@
-//! The console: pages on the admin listener with which operators run the service.
+//! The console: pages on the admin listener. Operators run the service with them, and the users of other keys manage
+//! links, as far as their roles allow.
 //!
 //! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
 //! signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their own. Those serve
@@ -7,7 +8,7 @@
 
 mod admission;
 mod assets;
-mod cookies;
+pub(super) mod cookies;
 mod deletes;
 mod events;
 mod facts;
@@ -32,6 +33,7 @@ use super::problem::Problem;
 use super::query::percent_decoded;
 use super::response::{ApiResponse, empty, json as json_answer};
 use carom_model::access::key::ApiKeyHash;
+use carom_model::access::{AppName, KeyDomains, KeyName, Role};
 use carom_model::dates;
 
 impl Context {
@@ -56,13 +58,13 @@ impl Context {
         }
         match segments {
             ["assets", name] => assets::asset(name, request.headers()),
-            ["sign-in"] if method == Method::POST => self.sign_in(console, request).await,
-            ["sign-in"] => self.show_sign_in(console, &request),
-            ["api", rest @ ..] => match self.admit(console, &request) {
+            ["sign-in"] if method == Method::POST => self.sign_in(request).await,
+            ["sign-in"] => self.show_sign_in(&request),
+            ["api", rest @ ..] => match self.admit(&request) {
                 Ok(admitted) => admitted.answer(console, rest, request).await,
                 Err(problem) => problem.into_answer(),
             },
-            _ => match self.admit(console, &request) {
+            _ => match self.admit(&request) {
                 Ok(_) => page(StatusCode::OK, assets::SHELL.to_owned()),
                 Err(_) => sign_in::lead_there(&request),
             },
@@ -70,20 +72,42 @@ impl Context {
     }
 }
 
+/// Returns the role on the links of all domains that an endpoint requires; `None` if it checks the caller itself.
+fn role_for(segments: &[&str]) -> Option<Role> {
+    match segments {
+        ["events" | "settings" | "check-url"] => Some(Role::Admin),
+        // The counts cover the links of all apps and domains.
+        ["usage"] => Some(Role::ReadAll),
+        _ => None,
+    }
+}
+
 impl Admitted {
+    /// Returns the key whose sessions the caller may list and end: its own; `None` for an admin, who may end all.
+    fn only_key(&self) -> Option<ApiKeyHash> {
+        self.context.caller.key().filter(|_| !self.context.caller.manages())
+    }
+
     /// Answers the endpoints that only pages of the console use.
     async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let query = request.uri().query();
         let context = &self.context;
+        if let Some(role) = role_for(segments)
+            && let Err(problem) = context.caller.needs_all(role)
+        {
+            return problem.into_answer();
+        }
+        let sessions = &context.site.sessions;
         match *segments {
-            ["session"] if *request.method() == Method::DELETE => self.sign_out(console, &request),
-            ["session"] => self.describe(console),
+            ["session"] if *request.method() == Method::DELETE => self.sign_out(&request),
+            ["session"] => self.describe(),
             ["sessions"] => {
-                console.sessions.end_others(self.session.as_ref().map_or("", |session| &session.id));
+                let own = self.session.as_ref().map_or("", |session| &session.id);
+                sessions.end_others(own, self.only_key());
                 empty(StatusCode::NO_CONTENT)
             }
             ["sessions", id] => {
-                if console.sessions.end(id) {
+                if sessions.end(id, self.only_key()) {
                     empty(StatusCode::NO_CONTENT)
                 } else {
                     Problem::no_route().because("This session does not exist, or has already ended.").into_answer()
@@ -100,16 +124,20 @@ impl Admitted {
     }
 
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
-    fn describe(&self, console: &Console) -> ApiResponse {
+    fn describe(&self) -> ApiResponse {
         let now_ms = self.context.services.unix_ms();
         let keys = self.context.services.keys();
-        let holds = |key: ApiKeyHash| keys.find_hash(key, now_ms).is_some();
+        let only = self.only_key();
+        let is_listed = |key: ApiKeyHash| only.is_none_or(|only| only.is(key)) && keys.find_hash(key, now_ms).is_some();
+        let name_of = |key: ApiKeyHash| keys.find_hash(key, now_ms).and_then(|(entry, _)| entry.name.clone());
+        let caller = &self.context.caller;
         let own = self.session.as_ref();
         let shown = |session: &Session| {
             json!({
                 "id": session.id,
                 "app": session.app,
                 "keyId": session.key.id(),
+                "keyName": name_of(session.key).as_ref().map(KeyName::as_str),
                 "address": session.client.address,
                 "userAgent": session.client.user_agent,
                 "since": dates::format(session.life.since_ms()),
@@ -117,12 +145,15 @@ impl Admitted {
                 "current": own.is_some_and(|own| own.id == session.id),
             })
         };
-        let sessions: Vec<_> = console.sessions.all(now_ms, holds).iter().map(shown).collect();
+        let sessions: Vec<_> = self.context.site.sessions.all(now_ms, is_listed).iter().map(shown).collect();
         json_answer(
             StatusCode::OK,
             &json!({
-                "app": self.context.caller.name().map(carom_model::access::AppName::as_str),
-                "keyId": self.context.caller.key().map(ApiKeyHash::id),
+                "app": caller.name().map(AppName::as_str),
+                "keyId": caller.key().map(ApiKeyHash::id),
+                "keyName": caller.key().and_then(name_of).as_ref().map(KeyName::as_str),
+                "role": caller.role.as_str(),
+                "domains": caller.domains().map(KeyDomains::names),
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caller::Caller;
+use super::console::session::Sessions;
 use super::public_pages::pictures::Pictures;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::origins::CorsOrigins;
@@ -45,6 +46,8 @@ pub struct Site {
     pub trusts_admin: bool,
     /// Host names of the admin listener, in lower case.
     pub admin_hosts: Vec<String>,
+    /// The browsers that are signed in, at the console or at the form.
+    pub sessions: Sessions,
     /// The effective settings, in the form in which the console and the API may show them.
     pub settings: serde_json::Value,
 }

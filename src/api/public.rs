@@ -409,6 +409,7 @@ mod tests {
             mercure: None,
             trusts_admin: false,
             admin_hosts: Vec::new(),
+            sessions: crate::api::Sessions::default(),
             settings: serde_json::Value::Null,
         };
         (Context::of(services, Arc::new(site)), visits)

@@ -16,8 +16,8 @@ use crate::services::api_keys::file;
 use crate::startup::data_dir::{api_keys, keys_exit};
 use crate::startup::domains::domains_of;
 use crate::startup::preflight;
-use carom_model::access::KeyDomains;
 use carom_model::access::registry::{Grant, KeyEntry, Registry};
+use carom_model::access::{KeyDomains, KeyName};
 use carom_model::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
@@ -30,11 +30,12 @@ use carom_telemetry::clock::unix_ms;
 /// change.
 pub fn run(command: AppCommand) -> Result<(), Exit> {
     match command {
-        AppCommand::Add { app, role, expires, creates_per_second, domains, place } => {
+        AppCommand::Add { app, key_name, role, expires, creates_per_second, domains, place } => {
             let settings = settings_of(place.data_dir, place.config.as_deref())?;
             let domains = key_domains(&domains, &settings)?;
             preflight::data_dir(&settings.data_dir)?;
-            let grant = Grant { app, role, expires_ms: expires, creates: creates_per_second, domains };
+            let (name, expires_ms, creates) = (key_name, expires, creates_per_second);
+            let grant = Grant { app, name, role, expires_ms, creates, domains };
             change(&settings.data_dir, AppsRequest::Add(grant))
         }
         AppCommand::List { json, place } => list(&existing(place)?, json),
@@ -120,7 +121,7 @@ fn as_value(entry: &KeyEntry, now_ms: u64) -> Value {
 }
 
 fn table(registry: &Registry, now_ms: u64) -> String {
-    let head = ["APP", "KEY", "ROLE", "DOMAINS", "CREATED", "STATE"].map(str::to_owned);
+    let head = ["APP", "KEY", "NAME", "ROLE", "DOMAINS", "CREATED", "STATE"].map(str::to_owned);
     let rows = registry.entries().into_iter().map(|entry| {
         let day = |ms: u64| dates::format(ms)[..10].to_owned();
         let state = match (entry.revoked_ms, entry.expires_ms) {
@@ -130,16 +131,18 @@ fn table(registry: &Registry, now_ms: u64) -> String {
             (None, None) => "valid".to_owned(),
         };
         let domains = entry.domains.as_ref().map_or("all".to_owned(), |domains| domains.names().join(","));
-        [entry.app.to_string(), entry.id(), entry.role.to_string(), domains, day(entry.created_ms), state]
+        let name = entry.name.as_ref().map_or("-", KeyName::as_str).to_owned();
+        [entry.app.to_string(), entry.id(), name, entry.role.to_string(), domains, day(entry.created_ms), state]
     });
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
-    let widths: Vec<usize> = (0..5).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let rows: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
+    let widths: Vec<usize> =
+        (0..6).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in &rows {
         for (cell, width) in row.iter().zip(&widths) {
             let _ = write!(text, "{cell:width$}  ");
         }
-        text.push_str(&row[5]);
+        text.push_str(&row[6]);
         text.push('\n');
     }
     text
@@ -154,7 +157,14 @@ mod tests {
     fn the_table_says_what_holds() {
         let mut registry = Registry::default();
         let app = AppName::parse("shop").unwrap();
-        let grant = |expires_ms| Grant { app: app.clone(), role: Role::Read, expires_ms, creates: None, domains: None };
+        let grant = |expires_ms| Grant {
+            app: app.clone(),
+            name: None,
+            role: Role::Read,
+            expires_ms,
+            creates: None,
+            domains: None,
+        };
         registry.add(grant(None), 0).unwrap();
         registry.add(grant(Some(86_400_000)), 1).unwrap();
         let text = table(&registry, 90_000_000);

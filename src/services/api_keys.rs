@@ -319,7 +319,7 @@ mod tests {
 
     fn add(dir: &std::path::Path) {
         let app = AppName::parse("shop").unwrap();
-        let grant = Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None };
+        let grant = Grant { app, name: None, role: Role::Read, expires_ms: None, creates: None, domains: None };
         file::update(dir, false, |registry| registry.add(grant, unix_ms()).unwrap()).unwrap();
     }
 
@@ -340,7 +340,7 @@ mod tests {
 
     fn grant(name: &str) -> Grant {
         let app = AppName::parse(name).unwrap();
-        Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None }
+        Grant { app, name: None, role: Role::Read, expires_ms: None, creates: None, domains: None }
     }
 
     /// Returns one key, of the app `gone`, that ended 401 days ago.

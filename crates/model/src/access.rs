@@ -8,6 +8,7 @@
 pub(crate) mod app_name;
 pub mod idempotency;
 pub mod key;
+pub(crate) mod key_name;
 pub mod miss_limiter;
 pub mod origins;
 pub mod rate;
@@ -21,17 +22,20 @@ use std::sync::Arc;
 use carom_shards::{Code, DomainId};
 
 pub use self::app_name::{APP_NAME_LEN_MAX, APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
+pub use self::key_name::{KEY_NAME_LEN_MAX, KeyName};
 use crate::domains::{DEFAULT_DOMAIN, DomainName, Domains};
 use crate::link::Link;
 
 /// Maximum number of domains that a key can be limited to.
 pub const KEY_DOMAINS_MAX: usize = 100;
 
-/// The permissions of a key. Each role includes those of the previous one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+/// The permissions of a key. [`Role::includes`] says which roles have those of which others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Read the app's own links.
     Read,
+    /// Read the links of all apps.
+    ReadAll,
     /// Create links, and change and delete the app's own.
     WriteOwn,
     /// Read, change and delete the links of all apps.
@@ -42,12 +46,24 @@ pub enum Role {
 
 impl Role {
     /// Every role, the weakest first.
-    pub const ALL: [Role; 4] = [Role::Read, Role::WriteOwn, Role::WriteAll, Role::Admin];
+    pub const ALL: [Role; 5] = [Role::Read, Role::ReadAll, Role::WriteOwn, Role::WriteAll, Role::Admin];
+
+    /// True if the role has every permission of another one. Of `read-all` and `write-own`, neither includes the other.
+    pub fn includes(self, other: Role) -> bool {
+        match other {
+            Role::Read => true,
+            Role::ReadAll => matches!(self, Role::ReadAll | Role::WriteAll | Role::Admin),
+            Role::WriteOwn => matches!(self, Role::WriteOwn | Role::WriteAll | Role::Admin),
+            Role::WriteAll => matches!(self, Role::WriteAll | Role::Admin),
+            Role::Admin => self == Role::Admin,
+        }
+    }
 
     /// Returns the name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Read => "read",
+            Role::ReadAll => "read-all",
             Role::WriteOwn => "write-own",
             Role::WriteAll => "write-all",
             Role::Admin => "admin",
@@ -227,11 +243,27 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_read_back_and_rise() {
+    fn roles_are_read_back() {
         for role in Role::ALL {
             assert_eq!(Role::parse(role.as_str()), Some(role));
         }
         assert_eq!(Role::parse("Admin"), None);
-        assert!(Role::ALL.is_sorted());
+        assert_eq!(Role::names(), "read, read-all, write-own, write-all, admin");
+    }
+
+    #[test]
+    fn each_role_includes_its_permissions() {
+        for role in Role::ALL {
+            let included: Vec<&str> =
+                Role::ALL.into_iter().filter(|other| role.includes(*other)).map(Role::as_str).collect();
+            let expected: &[&str] = match role {
+                Role::Read => &["read"],
+                Role::ReadAll => &["read", "read-all"],
+                Role::WriteOwn => &["read", "write-own"],
+                Role::WriteAll => &["read", "read-all", "write-own", "write-all"],
+                Role::Admin => &["read", "read-all", "write-own", "write-all", "admin"],
+            };
+            assert_eq!(included, expected, "{role}");
+        }
     }
 }

@@ -6,13 +6,12 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request};
 
 use super::cookies::tokens;
-use super::session::{Session, Sessions};
+use super::session::Session;
 use super::watchers::Watchers;
 use crate::api::auth::shows_key;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::request::is_read;
-use carom_model::access::Role;
 
 /// Request header that proves that a page of the console sent a change.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -20,7 +19,6 @@ const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
 /// State that the console keeps between requests.
 #[derive(Debug, Default)]
 pub(in crate::api) struct Console {
-    pub(super) sessions: Sessions,
     pub(super) watchers: Watchers,
 }
 
@@ -29,7 +27,7 @@ pub(in crate::api) struct Admitted {
     /// Context for the request.
     pub(in crate::api) context: Context,
     /// Session of the signed-in user; `None` for an API key, and for a request without either.
-    pub(super) session: Option<Session>,
+    pub(in crate::api) session: Option<Session>,
 }
 
 impl Context {
@@ -37,11 +35,11 @@ impl Context {
     /// exist and only this machine reaches the listener, it admits every request.
     ///
     /// # Errors
-    /// 401 for an unknown caller. 403 for a caller without the right, or for a change that no page of the console
-    /// sent. Otherwise those of [`Context::authenticate`].
-    pub(in crate::api) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
+    /// 401 for an unknown caller, 403 for a change that no page of the console sent. Otherwise those of
+    /// [`Context::authenticate`]. The rights of the caller are checked by what it asks for.
+    pub(in crate::api) fn admit<B>(&self, request: &Request<B>) -> Result<Admitted, Problem> {
         if !shows_key(request.headers())
-            && let Some(admitted) = self.signed_in(console, request.headers())
+            && let Some(admitted) = self.signed_in(request.headers())
         {
             let session = admitted.session.as_ref().expect("a signed-in caller has a session");
             let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -55,16 +53,15 @@ impl Context {
             return Err(Problem::no_key());
         }
         let context = self.authenticate(request)?;
-        context.caller.needs_all(Role::Admin)?;
         Ok(Admitted { context, session: None })
     }
 
     /// Returns the request's session and caller, if its cookie holds a valid session.
-    fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
+    pub(in crate::api) fn signed_in(&self, headers: &HeaderMap) -> Option<Admitted> {
         let now_ms = self.services.unix_ms();
-        let mut sessions = tokens(headers).filter_map(|(_, token)| console.sessions.find(token, now_ms));
+        let mut sessions = tokens(headers).filter_map(|(_, token)| self.site.sessions.find(token, now_ms));
         sessions.find_map(|session| {
-            let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
+            let context = self.of_key(session.key)?;
             let caller = Rc::new(context.caller.within(session.life.clone()));
             Some(Admitted { context: Context { caller, ..context }, session: Some(session) })
         })

@@ -16,7 +16,7 @@ const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Returns the session tokens of a request, each with the name of its cookie. One host may have set several, for
 /// other ports.
-pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(in crate::api) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
     cookies.filter_map(|cookie| {
         let cookie = cookie.trim_ascii();

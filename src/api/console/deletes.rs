@@ -12,6 +12,7 @@ use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::changed;
 use crate::bridge::StoreRequest;
 use carom_limits::DELETION_WAIT_MAX;
+use carom_model::access::Role;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
 use carom_model::visits::tally::VisitCounts;
@@ -28,6 +29,7 @@ impl Context {
     }
 
     async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
+        self.caller.needs(Role::WriteOwn)?;
         let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
         let parsed = self.code_in(code, query).await?;
         let delete_at_ms = Some(self.services.unix_ms() + after.as_millis() as u64);

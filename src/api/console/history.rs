@@ -30,6 +30,10 @@ impl Context {
 
     async fn try_history(&self, code: &str, query: Option<&str>) -> Result<Vec<Value>, Problem> {
         let parsed = self.code_in(code, query).await?;
+        if !self.caller.scope().is_all() {
+            // Links of others are invisible, and so is what became of a slug before.
+            self.find(parsed).await?;
+        }
         let edits = self.services.read_edits(parsed).await.map_err(refused)?;
         // A reused slug also has the changes of its previous link.
         let since_ms = match self.services.read_link(parsed).await {

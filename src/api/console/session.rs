@@ -1,12 +1,13 @@
 //! Sessions of the console: signed-in browsers, each bound to the API key that it signed in with.
 //!
-//! Sessions live in the memory of the admin listener only, so a restart ends all of them. The browser keeps a
-//! random token in a cookie that scripts cannot read; the node keeps its hash. Requests that change something must
-//! carry a second token, which only pages of the console can know.
+//! Sessions live in memory only, so a restart ends all of them. The admin listener starts and lists them; the form of
+//! the public listeners only looks them up. The browser keeps a random token in a cookie that scripts cannot read; the
+//! node keeps its hash. Requests that change something must carry a second token, which only pages of the console and
+//! the form can know.
 
-use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
 use carom_model::access::key::ApiKeyHash;
@@ -23,38 +24,39 @@ const USER_AGENT_CHARS: usize = 256;
 
 /// A signed-in browser.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(in crate::api) struct Session {
     /// Id of the session in lists.
     pub(super) id: String,
     /// Hash of the key that was used to sign in. The session ends when the key becomes invalid.
-    pub(super) key: ApiKeyHash,
+    pub(in crate::api) key: ApiKeyHash,
     /// App of the key.
-    pub(super) app: String,
+    pub(in crate::api) app: String,
     /// Browser and address of the session, by which people recognise it in a list.
     pub(super) client: Client,
     /// Token that requests with changes must carry.
-    pub(super) csrf: String,
+    pub(in crate::api) csrf: String,
     /// Lifetime of the session.
-    pub(super) life: SessionLife,
+    pub(in crate::api) life: SessionLife,
     token: ApiKeyHash,
 }
 
 /// Lifetime of a session. Clones share their state, so that long requests see the session end. Instants are in
 /// milliseconds since 1970 UTC.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct SessionLife(Rc<Life>);
+pub(in crate::api) struct SessionLife(Arc<Life>);
 
 #[derive(Debug)]
 struct Life {
     since_ms: u64,
-    seen_ms: Cell<u64>,
+    seen_ms: AtomicU64,
     /// True once the session was ended by its user, by another admin, or by a new session of the same browser.
-    is_ended: Cell<bool>,
+    is_ended: AtomicBool,
 }
 
 impl SessionLife {
     fn begin(now_ms: u64) -> SessionLife {
-        SessionLife(Rc::new(Life { since_ms: now_ms, seen_ms: Cell::new(now_ms), is_ended: Cell::new(false) }))
+        let (seen_ms, is_ended) = (AtomicU64::new(now_ms), AtomicBool::new(false));
+        SessionLife(Arc::new(Life { since_ms: now_ms, seen_ms, is_ended }))
     }
 
     /// Returns the start of the session.
@@ -64,7 +66,7 @@ impl SessionLife {
 
     /// Returns the last use of the session.
     pub(super) fn seen_ms(&self) -> u64 {
-        self.0.seen_ms.get()
+        self.0.seen_ms.load(Ordering::Relaxed)
     }
 
     /// Returns the end of the session if it stays unused.
@@ -74,14 +76,14 @@ impl SessionLife {
     }
 
     fn is_over(&self, now_ms: u64) -> bool {
-        self.0.is_ended.get() || self.ends_ms() <= now_ms
+        self.0.is_ended.load(Ordering::Relaxed) || self.ends_ms() <= now_ms
     }
 
     /// Records a use of the session. False if the session is over.
     pub(in crate::api) fn renew(&self, now_ms: u64) -> bool {
         let goes_on = !self.is_over(now_ms);
         if goes_on {
-            self.0.seen_ms.set(self.seen_ms().max(now_ms));
+            self.0.seen_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
         goes_on
     }
@@ -106,16 +108,21 @@ impl Client {
 
 impl Session {
     /// True if `csrf` is the session's token for changes. Compares in constant time.
-    pub(super) fn is_shown(&self, csrf: &[u8]) -> bool {
+    pub(in crate::api) fn is_shown(&self, csrf: &[u8]) -> bool {
         ApiKeyHash::of(csrf).is(ApiKeyHash::of(self.csrf.as_bytes()))
     }
 }
 
-/// All sessions of a node.
-#[derive(Debug, Default)]
-pub(super) struct Sessions(RefCell<Vec<Session>>);
+/// All sessions of a node, which its listeners share. No redirect looks at them.
+#[derive(Clone, Debug, Default)]
+pub struct Sessions(Arc<Mutex<Vec<Session>>>);
 
 impl Sessions {
+    /// Locks the list. No holder of the lock can panic halfway through a change.
+    fn locked(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts a session. Returns the token for the browser's cookie.
     ///
     /// # Errors
@@ -138,33 +145,35 @@ impl Sessions {
             token: ApiKeyHash::of(token.as_bytes()),
         };
         self.end_where(|session| session.life.is_over(now_ms));
-        if self.0.borrow().len() >= SESSIONS_MAX {
-            // Ends the session that was unused for longest.
-            let oldest =
-                self.0.borrow().iter().min_by_key(|session| session.life.seen_ms()).map(|session| session.id.clone());
-            oldest.map(|id| self.end(&id));
+        let oldest = {
+            let all = self.locked();
+            let oldest = all.iter().min_by_key(|session| session.life.seen_ms());
+            oldest.filter(|_| all.len() >= SESSIONS_MAX).map(|session| session.id.clone())
+        };
+        if let Some(unused_for_longest) = oldest {
+            self.end(&unused_for_longest, None);
         }
-        self.0.borrow_mut().push(session);
+        self.locked().push(session);
         Ok(token)
     }
 
     /// Returns the session of a token, and records a use of it.
-    pub(super) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
+    pub(in crate::api) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
         let token = ApiKeyHash::of(token);
-        let all = self.0.borrow();
+        let all = self.locked();
         all.iter().find(|session| session.token.is(token) && session.life.renew(now_ms)).cloned()
     }
 
     /// Returns the sessions that are not over and whose keys are valid, the newest first.
     pub(super) fn all(&self, now_ms: u64, holds: impl Fn(ApiKeyHash) -> bool) -> Vec<Session> {
-        let all = self.0.borrow();
+        let all = self.locked();
         let current = all.iter().rev().filter(|session| !session.life.is_over(now_ms) && holds(session.key));
         current.cloned().collect()
     }
 
-    /// Ends the session with that id. True if it existed.
-    pub(super) fn end(&self, id: &str) -> bool {
-        self.end_where(|session| session.id == id)
+    /// Ends the session with that id, if it is one of the key `of`; `None` for any key. True if it existed.
+    pub(super) fn end(&self, id: &str, of: Option<ApiKeyHash>) -> bool {
+        self.end_where(|session| session.id == id && of.is_none_or(|key| session.key.is(key)))
     }
 
     /// Ends the session with that token. True if it existed.
@@ -173,18 +182,18 @@ impl Sessions {
         self.end_where(|session| session.token.is(token))
     }
 
-    /// Ends all sessions but the one with that id.
-    pub(super) fn end_others(&self, id: &str) {
-        self.end_where(|session| session.id != id);
+    /// Ends all sessions of the key `of` but the one with that id; `None` for those of all keys.
+    pub(super) fn end_others(&self, id: &str, of: Option<ApiKeyHash>) {
+        self.end_where(|session| session.id != id && of.is_none_or(|key| session.key.is(key)));
     }
 
     /// Ends the sessions that `is_over` selects, and with them their running requests. True if any existed.
     fn end_where(&self, is_over: impl Fn(&Session) -> bool) -> bool {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.locked();
         let before = all.len();
         all.retain(|session| {
             let is_over = is_over(session);
-            session.life.0.is_ended.set(is_over);
+            session.life.0.is_ended.store(is_over, Ordering::Relaxed);
             !is_over
         });
         all.len() < before
@@ -242,11 +251,14 @@ mod tests {
         assert!(first.is_shown(first.csrf.as_bytes()) && !first.is_shown(find(1).unwrap().csrf.as_bytes()));
         assert!(!first.is_shown(b""));
         let other = find(2).unwrap();
-        assert!(sessions.end(&find(1).unwrap().id) && find(1).is_none() && !sessions.end("none"));
+        // The key of one session ends no session of another.
+        assert!(!sessions.end(&find(1).unwrap().id, Some(key("a"))));
+        sessions.end_others(&first.id, Some(key("a")));
+        assert!(sessions.end(&find(1).unwrap().id, None) && find(1).is_none() && !sessions.end("none", None));
         let holds = |of: ApiKeyHash| !of.is(key("c"));
         assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
         assert!(first.life.renew(7) && other.life.renew(7));
-        sessions.end_others(&first.id);
+        sessions.end_others(&first.id, None);
         assert!(find(0).is_some() && find(2).is_none());
         assert!(first.life.renew(8) && !other.life.renew(8));
     }

@@ -1,12 +1,10 @@
-//! Signing in with an admin key, and signing out: the form, the cookie, and the redirects before and after.
-
-use std::rc::Rc;
+//! Signing in with an API key, and signing out: the form, the cookie, and the redirects before and after.
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
-use super::admission::{Admitted, Console};
+use super::admission::Admitted;
 use super::assets::page;
 use super::cookies::{cookie, cookie_name, tokens};
 use super::session::Client;
@@ -17,7 +15,6 @@ use crate::api::problem::Problem;
 use crate::api::query::{Params, percent_encoded};
 use crate::api::response::{ApiResponse, empty, with};
 use crate::pages::SignIn;
-use carom_model::access::Role;
 
 /// Path of the first page of the console.
 const HOME: &str = "/admin/";
@@ -28,7 +25,6 @@ const NO_KEYS: &str =
 
 /// Message for an invalid key on the sign-in page, as in `strings-shell.js`.
 const INVALID: &str = "Invalid, expired or revoked key.";
-const NOT_ADMIN: &str = "This key can’t open the console. Use an admin key that isn’t limited to a domain.";
 const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
 /// Message while it is unknown whether API keys exist.
@@ -54,10 +50,10 @@ fn next_of(asked: &str) -> &str {
 
 impl Context {
     /// Handles `GET /admin/sign-in`: shows the sign-in form.
-    pub(super) fn show_sign_in(&self, console: &Console, request: &Request<Incoming>) -> ApiResponse {
+    pub(super) fn show_sign_in(&self, request: &Request<Incoming>) -> ApiResponse {
         let params = Params::of(request.uri().query());
         let next = next_of(params.text("next").unwrap_or_default());
-        match self.admit(console, request) {
+        match self.admit(request) {
             Ok(_) => go_to(next),
             Err(_) => self.draw_sign_in(StatusCode::OK, next, None),
         }
@@ -70,7 +66,7 @@ impl Context {
     }
 
     /// Handles `POST /admin/sign-in`: signs in with an API key.
-    pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> ApiResponse {
+    pub(super) async fn sign_in(&self, request: Request<Incoming>) -> ApiResponse {
         if is_foreign(&request) {
             return Problem::forbidden("This form was sent from another site.").into_answer();
         }
@@ -95,13 +91,11 @@ impl Context {
             };
         }
         let known = self.identify(Some(key.as_bytes()), source, None);
-        let known = known.and_then(|context| context.caller.needs_all(Role::Admin).map(|()| context));
         let context = match known {
             Ok(context) => context,
             Err(problem) => {
                 let wrong = match problem.status() {
                     StatusCode::UNAUTHORIZED => INVALID.to_owned(),
-                    StatusCode::FORBIDDEN => NOT_ADMIN.to_owned(),
                     StatusCode::TOO_MANY_REQUESTS => TOO_MANY.to_owned(),
                     _ => problem.detail(),
                 };
@@ -113,11 +107,11 @@ impl Context {
         let hash = context.caller.key().expect("a caller found among the keys has sent one");
         let user_agent = user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
         let client = Client::new(user_agent, source.map(|source| source.address));
-        match console.sessions.begin(hash, &app, client, self.services.unix_ms()) {
+        match self.site.sessions.begin(hash, &app, client, self.services.unix_ms()) {
             Ok(token) => {
                 // A browser has one session, even if it reaches this node both directly and through a proxy: with
                 // two cookies it would be unclear which one counts.
-                earlier.iter().for_each(|token| _ = console.sessions.end_of_token(token));
+                earlier.iter().for_each(|token| _ = self.site.sessions.end_of_token(token));
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
             }
@@ -131,10 +125,10 @@ impl Context {
 
 impl Admitted {
     /// Handles `DELETE /admin/api/session`: signs out.
-    pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> ApiResponse {
+    pub(super) fn sign_out<B>(&self, request: &Request<B>) -> ApiResponse {
         // The cookie may have another name, from a sign-in over another path to this node. Cookies of other nodes
         // stay.
-        let ended = tokens(request.headers()).filter(|(_, token)| console.sessions.end_of_token(token));
+        let ended = tokens(request.headers()).filter(|(_, token)| self.context.site.sessions.end_of_token(token));
         let mut names: Vec<String> = ended.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
         if names.is_empty() {
             names.push(cookie_name(request));

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hyper::body::Incoming;
-use hyper::header;
+use hyper::header::{self, HeaderMap};
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::api::compat::form::{Form, read_form};
+use crate::api::console::cookies::tokens;
 use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::problem::{Invalid, Problem};
@@ -18,8 +19,9 @@ use crate::api::response::{ApiResponse, answer, uncached_redirect, with};
 use crate::api::rest::create::Create;
 use crate::api::rest::short_urls::CreatedLink;
 use crate::bridge::LinkAnswer;
-use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
+use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, FormUser, Home};
 use carom_model::access::Role;
+use carom_model::access::key::ApiKeyHash;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
 use carom_model::domains::redirects::TargetKind;
@@ -35,6 +37,17 @@ const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
 
 /// Error for a form that another site sent.
 const FOREIGN: &str = "This form was sent from another site. Fill it in on this page instead.";
+
+/// Error for a form whose session has changed since the page was loaded.
+const STALE: &str = "This page is out of date. Reload it, then try again.";
+
+/// A browser that is signed in at the console, and may create links.
+struct Visitor {
+    /// Context of the API key that it signed in with.
+    context: Context,
+    /// The user, as the form shows it.
+    user: FormUser,
+}
 
 /// Reason to show the form again.
 enum Refusal {
@@ -69,7 +82,8 @@ impl Context {
             return uncached_redirect(target);
         }
         if accepts_html(request) {
-            return self.show_form(StatusCode::OK, Home::default());
+            let user = self.form_visitor(request.headers()).map(|visitor| visitor.user);
+            return self.show_form(StatusCode::OK, Home { user, ..Home::default() });
         }
         let text = format!(
             "{}: a short link service. Open a short link, or create one through the API.\n",
@@ -78,12 +92,29 @@ impl Context {
         answer(StatusCode::OK, "text/plain; charset=utf-8", text)
     }
 
+    /// Returns the browser of a request, if it is signed in at the console of this node under the host name of this
+    /// request, and its key may create links.
+    fn form_visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
+        let now_ms = self.services.unix_ms();
+        let mut sessions = tokens(headers).filter_map(|(_, token)| self.site.sessions.find(token, now_ms));
+        sessions.find_map(|session| {
+            let context = self.of_key(session.key).filter(|it| it.caller.role.includes(Role::WriteOwn))?;
+            let caller = Rc::new(context.caller.within(session.life.clone()));
+            let name = self.services.keys().find_hash(session.key, now_ms).and_then(|(entry, _)| entry.name.clone());
+            let name = name.map_or_else(|| session.app.clone(), |name| name.to_string());
+            Some(Visitor { context: Context { caller, ..context }, user: FormUser { name, csrf: session.csrf } })
+        })
+    }
+
     fn show_form(&self, status: StatusCode, home: Home) -> ApiResponse {
+        let is_signed_in = home.user.is_some();
         let needs_key = self.services.keys().had_keys() || self.services.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
         // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
         // header that reveals a foreign form (`is_foreign`).
-        with(page, header::REFERRER_POLICY, "same-origin")
+        let page = with(page, header::REFERRER_POLICY, "same-origin");
+        // The token in the form is for one browser.
+        if is_signed_in { with(page, header::CACHE_CONTROL, "no-store") } else { page }
     }
 
     /// Handles `POST /`: creates a link from the form.
@@ -98,16 +129,18 @@ impl Context {
             return self.show_form(StatusCode::FORBIDDEN, Home { problem: Some(problem), ..Home::default() });
         }
         let is_browser = accepts_html(&request);
+        let visitor = self.form_visitor(request.headers());
+        let user = visitor.as_ref().map(|visitor| visitor.user.clone());
         let (form, source) = match read_form(request).await {
             Ok(read) => read,
-            Err(problem) if is_browser => return self.show_again(&Form::default(), problem.into()),
+            Err(problem) if is_browser => return self.show_again(&Form::default(), problem.into(), user),
             Err(problem) => return problem.into_answer(),
         };
         let caller = self.caller.meaning(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
-        match context.try_from_form(&form, source).await {
+        match context.try_from_form(&form, source, visitor).await {
             Ok(CreatedLink { link, .. }) => self.redirect_to_created(&link, place),
-            Err(refusal) => self.show_again(&form, refusal),
+            Err(refusal) => self.show_again(&form, refusal, user),
         }
     }
 
@@ -172,10 +205,34 @@ impl Context {
         with(answer, header::CACHE_CONTROL, "no-store")
     }
 
-    async fn try_from_form(&self, form: &Form, source: Option<RequestOrigin>) -> Result<CreatedLink, Refusal> {
+    /// Identifies the sender of a form: by the API key in it, or else by the session of the browser.
+    ///
+    /// # Errors
+    /// The errors of [`Context::identify`], and 403 for a form that another session loaded.
+    fn sender_of(
+        &self,
+        form: &Form,
+        source: Option<RequestOrigin>,
+        visitor: Option<Visitor>,
+    ) -> Result<Context, Problem> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
+        match visitor {
+            Some(Visitor { context, user }) if key.is_none() => {
+                let is_own = ApiKeyHash::of(user.csrf.as_bytes()).is(ApiKeyHash::of(form.get("csrf").as_bytes()));
+                if is_own { Ok(context) } else { Err(Problem::forbidden(STALE)) }
+            }
+            _ => self.identify(key.map(str::as_bytes), source, None),
+        }
+    }
+
+    async fn try_from_form(
+        &self,
+        form: &Form,
+        source: Option<RequestOrigin>,
+        visitor: Option<Visitor>,
+    ) -> Result<CreatedLink, Refusal> {
         let meant = self.caller.domain_meant().cloned();
-        let context = self.identify(key.map(str::as_bytes), source, None)?;
+        let context = self.sender_of(form, source, visitor)?;
         let context = Context { caller: Rc::new(context.caller.meaning(meant)), ..context };
         context.caller.needs(Role::WriteOwn)?;
         let (fields, mut invalid) = fields_of(form);
@@ -197,7 +254,7 @@ impl Context {
     }
 
     /// Shows the form again with the values that were sent, each error beside its field.
-    fn show_again(&self, form: &Form, refusal: Refusal) -> ApiResponse {
+    fn show_again(&self, form: &Form, refusal: Refusal, user: Option<FormUser>) -> ApiResponse {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
         let (mut errors, mut problem) = (BTreeMap::new(), None);
         let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
@@ -210,7 +267,8 @@ impl Context {
                         problem = Some(sentence(&format!("{field} {reason}")));
                     }
                 }
-                self.show_form(StatusCode::BAD_REQUEST, Home { values, errors, problem, is_open, needs_key: false })
+                let home = Home { values, errors, problem, is_open, needs_key: false, user };
+                self.show_form(StatusCode::BAD_REQUEST, home)
             }
             Refusal::Problem(of) => {
                 let about = match of.status() {
@@ -222,7 +280,7 @@ impl Context {
                     Some((field, text)) => _ = errors.insert(field.to_owned(), text),
                     None => problem = Some(of.detail()),
                 }
-                let home = Home { values, errors, problem, is_open, needs_key: false };
+                let home = Home { values, errors, problem, is_open, needs_key: false, user };
                 let form = self.show_form(of.status(), home);
                 of.add_headers(form)
             }

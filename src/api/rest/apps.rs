@@ -21,7 +21,7 @@ use crate::bridge::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};
 use carom_model::access::usage::App;
-use carom_model::access::{AppName, KeyDomains, Role};
+use carom_model::access::{AppName, KEY_NAME_LEN_MAX, KeyDomains, KeyName, Role};
 use carom_model::dates;
 use carom_model::domains::Domains;
 
@@ -140,13 +140,14 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Res
     let mut invalid = Vec::new();
     let mut take = |name: &str, reason: String| {
         invalid.push(
-            match fields.get(name).filter(|_| ["app", "role", "expires", "createsPerSecond"].contains(&name)) {
+            match fields.get(name).filter(|_| ["app", "name", "role", "expires", "createsPerSecond"].contains(&name)) {
                 Some(value) => Invalid::value(name, &reason, value),
                 None => Invalid::new(name, reason),
             },
         );
     };
-    let (mut app, mut role, mut expires_ms, mut creates, mut domains) = (None, Role::WriteOwn, None, None, None);
+    let (mut app, mut key_name, mut role) = (None, None, Role::WriteOwn);
+    let (mut expires_ms, mut creates, mut domains) = (None, None, None);
     for (name, value) in fields {
         match name.as_str() {
             "app" => match value.as_str().map(AppName::parse) {
@@ -154,7 +155,12 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Res
                 Some(Err(error)) => take(name, error.to_string()),
                 None => take(name, "must be a string".to_owned()),
             },
-            _ if value.is_null() && matches!(&**name, "role" | "expires" | "createsPerSecond" | "domains") => {}
+            _ if value.is_null() && matches!(&**name, "name" | "role" | "expires" | "createsPerSecond" | "domains") => {
+            }
+            "name" => match value.as_str().and_then(KeyName::parse) {
+                Some(said) => key_name = Some(said),
+                None => take(name, format!("must be 1 to {KEY_NAME_LEN_MAX} characters, with none that are hidden")),
+            },
             "role" => match value.as_str().and_then(Role::parse) {
                 Some(said) => role = said,
                 None => take(name, format!("must be one of {}", Role::names())),
@@ -186,7 +192,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Res
         take("app", "is missing; expected the name of the app".to_owned());
     }
     match app {
-        Some(app) if invalid.is_empty() => Ok(Grant { app, role, expires_ms, creates, domains }),
+        Some(app) if invalid.is_empty() => Ok(Grant { app, name: key_name, role, expires_ms, creates, domains }),
         _ => Err(invalid),
     }
 }
@@ -235,17 +241,24 @@ mod tests {
     #[test]
     fn grants_are_read_strictly() {
         let app = AppName::parse("shop").unwrap();
-        let plain = Grant { app: app.clone(), role: Role::WriteOwn, expires_ms: None, creates: None, domains: None };
+        let plain = Grant {
+            app: app.clone(),
+            name: None,
+            role: Role::WriteOwn,
+            expires_ms: None,
+            creates: None,
+            domains: None,
+        };
         assert_eq!(grant(&json!({"app": "shop", "role": null})), Ok(plain));
-        let full = json!({"app": "shop", "role": "admin", "expires": "9000-01-01T00:00:00Z", "createsPerSecond": 5, "domains": ["go.test"]});
+        let full = json!({"app": "shop", "name": "Anna", "role": "admin", "expires": "9000-01-01T00:00:00Z", "createsPerSecond": 5, "domains": ["go.test"]});
         let domains = KeyDomains::from_names(["go.test"]);
-        let creates = NonZeroU32::new(5);
+        let (name, creates) = (KeyName::parse("Anna"), NonZeroU32::new(5));
         let expires_ms = Some(221_845_392_000_000);
-        assert_eq!(grant(&full), Ok(Grant { app, role: Role::Admin, expires_ms, creates, domains }));
-        let wrong = json!({"app": "A B", "role": "root", "expires": "2020-01-01T00:00:00Z", "createsPerSecond": 0, "domains": ["other.test"], "x": 1});
+        assert_eq!(grant(&full), Ok(Grant { app, name, role: Role::Admin, expires_ms, creates, domains }));
+        let wrong = json!({"app": "A B", "name": "a\n", "role": "root", "expires": "2020-01-01T00:00:00Z", "createsPerSecond": 0, "domains": ["other.test"], "x": 1});
         let mut fields = grant(&wrong).unwrap_err();
         fields.sort();
-        assert_eq!(fields, ["app", "createsPerSecond", "domains", "expires", "role", "x"]);
+        assert_eq!(fields, ["app", "createsPerSecond", "domains", "expires", "name", "role", "x"]);
         for domains in [json!("go.test"), json!([]), json!([1]), json!(["a b"])] {
             assert_eq!(
                 grant(&json!({"app": "shop", "domains": domains})),

@@ -157,10 +157,11 @@ impl Context {
 
     async fn try_orphan_visits(&self, method: &Method, query: Option<&str>) -> Result<ApiResponse, Problem> {
         // Orphan visits belong to no app and no domain.
-        self.caller.needs_all(Role::WriteAll)?;
         if *method == Method::DELETE {
+            self.caller.needs_all(Role::WriteAll)?;
             return self.delete_logged(VisitDeletion::Orphans).await;
         }
+        self.caller.needs_all(Role::ReadAll)?;
         let span = VisitSpan::read(query)?;
         let selection = VisitSelection::Orphans { kind: span.kind, host: self.host_in(query) };
         self.list_visits(span, selection, Map::new()).await

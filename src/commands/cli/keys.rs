@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
-use carom_model::access::{APP_NAME_LEN_MAX, AppName, Role};
+use carom_model::access::{APP_NAME_LEN_MAX, AppName, KEY_NAME_LEN_MAX, KeyName, Role};
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
@@ -19,7 +19,10 @@ pub enum AppCommand {
         /// Name of the app: a-z, 0-9, and . _ - after the first character
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
-        /// Role of the key: read, write-own, write-all or admin
+        /// Name by which people recognise the key, such as a person or a device [default: none]
+        #[arg(long = "name", value_name = "TEXT", value_parser = key_name)]
+        key_name: Option<KeyName>,
+        /// Role of the key: read, read-all, write-own, write-all or admin
         #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = role)]
         role: Role,
         /// Expiry date of the key, such as 2030-01-31 [default: never]
@@ -111,6 +114,15 @@ fn app_name(text: &str) -> Result<AppName, String> {
         .map_err(|_| format!("expected 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"))
 }
 
+/// Parses the name of a key.
+fn key_name(text: &str) -> Result<KeyName, String> {
+    KeyName::parse(text).ok_or_else(|| {
+        format!(
+            "expected 1 to {KEY_NAME_LEN_MAX} characters, with no white space at either end and none that are hidden"
+        )
+    })
+}
+
 /// Parses a role.
 fn role(text: &str) -> Result<Role, String> {
     Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
@@ -165,6 +177,7 @@ mod tests {
         }
         assert_eq!(end("9000-01-01"), end("9000-01-01T00:00:00Z"));
         assert!(end("2020-01-01").is_err() && end("soon").is_err());
+        assert!(key_name("Anna’s phone").is_ok() && key_name(" ").is_err());
         assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));
     }
 }

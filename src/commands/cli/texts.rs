@@ -47,11 +47,12 @@ A running node applies each change within a second, and so do the other nodes of
 requires one:
   curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
 
-Roles, each including the rights of those above it:
+Roles:
   read       read the app's own links
-  write-own  create links; change and delete the app's own links
-  write-all  read, change and delete the links of all apps
-  admin      manage apps and keys on the admin listener; import links with their dates and visits";
+  read-all   read the links of all apps
+  write-own  read; create links; change and delete the app's own links
+  write-all  read-all; create links; change and delete the links of all apps
+  admin      write-all; manage apps and keys on the admin listener; import links with their dates and visits";
 
 /// Help on backups.
 pub(super) const BACKUP: &str = "\

@@ -124,7 +124,9 @@ mod tests {
 
     fn add(registry: &mut Registry) {
         let app = AppName::parse("shop").unwrap();
-        registry.add(Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None }, 1).unwrap();
+        registry
+            .add(Grant { app, name: None, role: Role::Read, expires_ms: None, creates: None, domains: None }, 1)
+            .unwrap();
     }
 
     #[test]

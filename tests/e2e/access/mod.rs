@@ -8,3 +8,4 @@ mod domain_redirects;
 mod domains;
 mod key_file;
 mod keys;
+mod roles;

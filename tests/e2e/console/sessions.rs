@@ -158,22 +158,15 @@ fn ended_session_stops_its_requests() {
 }
 
 #[test]
-fn sign_in_needs_a_valid_admin_key() {
+fn sign_in_needs_a_valid_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
-    let writer = api_client::new_key(&setup, "shop", "write-all");
     let (node, key) = with_key(&setup);
     let wrong = sign_in(&node, "carom_ak_none", "");
     assert_eq!((wrong.status, wrong.field("set-cookie")), (401, None));
     assert!(wrong.text().contains("id=\"key-error\""));
-    let little = sign_in(&node, &writer, "");
-    assert_eq!((little.status, little.field("set-cookie")), (403, None));
-    assert!(little.text().contains("id=\"key-error\""), "{}", little.text());
-    assert!(!little.text().contains(&writer), "{}", little.text());
-    // The API here is for those alone who may use the listener.
     let with = |key: &str| format!("X-Api-Key: {key}\r\n");
     let mut wire = Wire::open(node.admin);
-    assert_eq!(wire.ask("GET", SHORT_URLS, &with(&writer), b"").status, 403);
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&key), b"").status, 200);
     assert_eq!(wire.get(SHORT_URLS).status, 401);
     // The console skips the cookie of a revoked key, and finds a valid cookie behind it.

@@ -19,7 +19,7 @@ use entry::earliest;
 pub use entry::{KeyEntry, Malformed};
 
 use super::key::{ApiKey, ApiKeyHash};
-use super::{AppName, KeyDomains, Role};
+use super::{AppName, KeyDomains, KeyName, Role};
 use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// The properties of a new key.
@@ -27,6 +27,8 @@ use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 pub struct Grant {
     /// The app that will own the key.
     pub app: AppName,
+    /// The name by which people recognise the key; `None` for none.
+    pub name: Option<KeyName>,
     /// The role of the key.
     pub role: Role,
     /// The expiry, in milliseconds since 1970 UTC; `None` for none.
@@ -171,9 +173,9 @@ impl Registry {
             return Err(Refusal::Full);
         }
         let key = ApiKey::generate().map_err(|_| Refusal::NoRandom)?;
-        let Grant { app, role, expires_ms, creates, domains } = grant;
+        let Grant { app, name, role, expires_ms, creates, domains } = grant;
         let (hash, revoked_ms) = (key.hash(), None);
-        let entry = KeyEntry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
+        let entry = KeyEntry { app, name, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
         self.entries.insert(hash.to_hex(), entry);
         self.had_keys = true;
         Ok(key)
@@ -239,8 +241,8 @@ impl Registry {
         let (old, hash) = (meant.id(), meant.hash.to_hex());
         // If the old key had an expiry, the new one gets the same lifetime.
         let expires_ms = meant.expires_ms.map(|end_ms| now_ms.saturating_add(end_ms.saturating_sub(meant.created_ms)));
-        let (role, creates, domains) = (meant.role, meant.creates, meant.domains.clone());
-        let grant = Grant { app: app.clone(), role, expires_ms, creates, domains };
+        let (name, role, creates, domains) = (meant.name.clone(), meant.role, meant.creates, meant.domains.clone());
+        let grant = Grant { app: app.clone(), name, role, expires_ms, creates, domains };
         let key = self.add_beside(grant, now_ms, usize::from(until_ms <= now_ms))?;
         if let Some(entry) = self.entries.get_mut(&hash) {
             if until_ms <= now_ms {
@@ -388,6 +390,7 @@ mod tests {
     fn grant(name: &str) -> Grant {
         Grant {
             app: app(name),
+            name: KeyName::parse("Till 1"),
             role: Role::WriteOwn,
             expires_ms: None,
             creates: NonZeroU32::new(7),
@@ -427,6 +430,7 @@ mod tests {
         let old = registry.add(grant("shop"), 0).unwrap();
         let (new, id) = registry.rotate(&app("shop"), None, 10, 20).unwrap();
         assert_eq!(id, old.hash().id());
+        assert!(registry.entries().iter().all(|entry| entry.name == KeyName::parse("Till 1")));
         assert!(holds(&registry, &old, 19) && !holds(&registry, &old, 20) && holds(&registry, &new, DAY));
         // The old key is still valid, but only the newer one qualifies.
         let (newer, id) = registry.rotate(&app("shop"), None, 11, 11).unwrap();
@@ -454,14 +458,22 @@ mod tests {
         registry.revoke(&app("b"), None, 3_000).unwrap();
         let text = registry.to_text();
         assert_eq!(Registry::from_text(text.as_bytes()).unwrap().to_text(), text);
+        assert!(text.contains("\"name\": \"Till 1\""), "{text}");
+        // Earlier versions write no names.
+        let nameless = text.replace("\"name\"", "\"other\"");
+        assert!(Registry::from_text(nameless.as_bytes()).unwrap().entries().iter().all(|entry| entry.name.is_none()));
         for wrong in
             ["", "[]", "{}", r#"{"version": 2, "keys": []}"#, r#"{"version": 1}"#, r#"{"version": 1, "keys": [1]}"#]
         {
             assert!(Registry::from_text(wrong.as_bytes()).is_err(), "{wrong}");
         }
-        for (from, to) in
-            [("write-own", "root"), ("\"app\": \"a\"", "\"app\": \"A\""), ("1500", "\"x\""), (": 7", ": 0")]
-        {
+        for (from, to) in [
+            ("write-own", "root"),
+            ("Till 1", "Till\\n"),
+            ("\"app\": \"a\"", "\"app\": \"A\""),
+            ("1500", "\"x\""),
+            (": 7", ": 0"),
+        ] {
             let broken = text.replacen(from, to, 1);
             assert!(broken != text && Registry::from_text(broken.as_bytes()).is_err(), "{from}");
         }
@@ -472,6 +484,7 @@ mod tests {
     fn ended(count: usize) -> Registry {
         let ended = |at: u64| KeyEntry {
             app: app("old"),
+            name: None,
             role: Role::Read,
             hash: ApiKeyHash::of(&at.to_le_bytes()),
             created_ms: 0,

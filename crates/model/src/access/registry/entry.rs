@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde_json::{Value, json};
 
 use crate::access::key::ApiKeyHash;
-use crate::access::{AppName, KeyDomains, Role};
+use crate::access::{AppName, KeyDomains, KeyName, Role};
 use crate::dates;
 
 /// An API key in the registry, valid or ended.
@@ -13,6 +13,8 @@ use crate::dates;
 pub struct KeyEntry {
     /// The app that owns the key.
     pub app: AppName,
+    /// The name by which people recognise the key; `None` for none.
+    pub name: Option<KeyName>,
     /// The role of the key.
     pub role: Role,
     /// The hash of the key.
@@ -67,6 +69,7 @@ impl KeyEntry {
     pub fn describe(&self, now_ms: u64) -> Value {
         json!({
             "id": self.id(),
+            "name": self.name.as_ref().map(KeyName::as_str),
             "role": self.role.as_str(),
             "valid": self.is_valid(now_ms),
             "created": dates::format(self.created_ms),
@@ -81,6 +84,7 @@ impl KeyEntry {
     pub fn to_json(&self) -> Value {
         json!({
             "app": self.app.as_str(),
+            "name": self.name.as_ref().map(KeyName::as_str),
             "role": self.role.as_str(),
             "hash": self.hash.to_hex(),
             "createdMs": self.created_ms,
@@ -105,7 +109,12 @@ impl KeyEntry {
         let creates = number("createsPerSecond")?.map(|number| u32::try_from(number).ok().and_then(NonZeroU32::new));
         Ok(KeyEntry {
             app: AppName::parse(text("app")?).map_err(|_| wrong("app"))?,
-            role: Role::parse(text("role")?).ok_or_else(|| wrong("role"))?,
+            // Earlier versions do not write this field.
+            name: match value.get("name") {
+                None | Some(Value::Null) => None,
+                Some(name) => Some(name.as_str().and_then(KeyName::parse).ok_or_else(|| wrong("name"))?),
+            },
+            role: Role::parse(text("role")?).ok_or_else(|| unknown_role(text("role").unwrap_or_default()))?,
             hash: ApiKeyHash::from_hex(text("hash")?).ok_or_else(|| wrong("hash"))?,
             created_ms: number("createdMs")?.ok_or_else(|| wrong("createdMs"))?,
             expires_ms: number("expiresMs")?,
@@ -117,6 +126,15 @@ impl KeyEntry {
             },
         })
     }
+}
+
+/// Describes a role that this version does not know, for the operator who has gone back to it.
+fn unknown_role(role: &str) -> Malformed {
+    let shown: String = role.chars().take(64).collect();
+    Malformed(format!(
+        "the field \"role\" of a key is {shown:?}; expected one of {}. A newer carom may have written it",
+        Role::names()
+    ))
 }
 
 fn domains_of(names: &Value) -> Option<KeyDomains> {
