@@ -21,17 +21,18 @@ export function showSession(session) {
     return;
   }
   // The letter is drawn by the style sheet: it is no part of the button's name.
-  const face = h("span", { class: "avatar", "data-letter": [...session.app][0]?.toUpperCase(), "aria-hidden": "true" });
-  const opener = button([face, outside(session.app), icon("down")], () => showMenu(opener, session),
-    { kind: "quiet", "data-action": "account", "aria-haspopup": "menu", "aria-expanded": "false", "aria-label": text.account(session.app), title: text.signedIn(session.keyId) });
+  const name = session.keyName ?? session.app;
+  const face = h("span", { class: "avatar", "data-letter": [...name][0]?.toUpperCase(), "aria-hidden": "true" });
+  const opener = button([face, outside(name), icon("down")], () => showMenu(opener, session),
+    { kind: "quiet", "data-action": "account", "aria-haspopup": "menu", "aria-expanded": "false", "aria-label": text.account(name), title: text.signedIn(session.keyId) });
   fill(host, opener);
 }
 
-function showMenu(opener, { app, keyId }) {
+function showMenu(opener, { app, keyId, keyName }) {
   openMenu(opener, [
     [[icon("person"), text.sessions], showSessions, { name: "sessions" }],
     [[icon("out"), text.signOut], signOut, { name: "sign-out" }],
-  ], { head: [outside(app), h("span", { class: "mono soft" }, keyId)] });
+  ], { head: [outside(keyName ?? app), h("span", { class: "mono soft" }, keyId)] });
 }
 
 function openNotice() {
@@ -70,7 +71,7 @@ function sessionList(sessions, ends, reload) {
     }
   };
   const rows = sessions.map((one) => row(
-    nowrap([outside(one.app), " ", h("code", null, one.keyId)]),
+    nowrap([outside(one.app), " ", one.keyName ? outside(one.keyName, { class: "soft", title: one.keyId }) : h("code", null, one.keyId)]),
     nowrap([one.address ?? text.unknown, " ", outside(agentName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
     one.current ? badge(text.current, "good") : actionButton(text.end, end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, text.ended), { "data-action": "end", "aria-label": text.endOf(one.app, one.since) })));
   const columns = text.columns.map((title, at) => ({ title, hidden: at === text.columns.length - 1 }));

@@ -37,11 +37,15 @@ export async function newKey(page, app = "") {
 
 /** With any other role, an end or a limit nobody could sign in any more. */
 function firstKeyFields(app) {
-  return { all: [appField(app)], read: ({ app: name }) => ({ app: name.trim(), role: "admin" }) };
+  return { all: [appField(app), nameField()], read: ({ app: owner, name }) => ({ app: owner.trim(), name, role: "admin" }) };
 }
 
 function appField(app) {
   return field({ name: "app", label: text.app, value: app, required: true, maxlength: 64, autocapitalize: "none", autocomplete: "off", spellcheck: "false", hint: text.appHint });
+}
+
+function nameField() {
+  return field({ name: "name", label: text.name, maxlength: 64, autocomplete: "off", hint: text.nameHint, read: (typed) => typed.trim() || null });
 }
 
 function keyFields(page, app) {
@@ -57,6 +61,7 @@ function keyFields(page, app) {
   const domains = names.length > 1 && choicesField({ name: "domains", label: text.domains, options: names, hint: text.domainsHint });
   const all = [
     appField(app),
+    nameField(),
     radioField({ name: "role", label: text.role, options: roles, value: "write-own" }),
     ends, until, rate, domains,
   ].filter(Boolean);
@@ -70,13 +75,14 @@ function ofOwnEnd(error) {
 }
 
 /** What the API takes, of what was typed. */
-function grantOf({ app, role, expires, until, createsPerSecond, domains }) {
+function grantOf({ app, name, role, expires, until, createsPerSecond, domains }) {
   if (expires === "own" && until === "") {
     throw Object.assign(new Error(text.untilMissing), { reasons: [["until", text.untilMissing]] });
   }
   const inDays = () => new Date(Date.now() + Number(expires) * DAY_MS).toISOString();
   return {
     app: app.trim(),
+    name,
     role,
     expires: expires === "own" ? fromLocalInput(until) : expires === "" ? null : inDays(),
     createsPerSecond: createsPerSecond === "" ? null : Number(createsPerSecond),

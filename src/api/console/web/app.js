@@ -8,6 +8,7 @@ import { offerUndoAgain } from "./deletes.js";
 import { drawNavigation, showAlarms } from "./navigation.js";
 import { startPalette } from "./palette.js";
 import { navigation, startRouter } from "./router.js";
+import { mayManage, firstPage } from "./rights.js";
 import { renewSession, signIn } from "./sign-in.js";
 import { shell } from "./strings-shell.js";
 import { zoneName } from "./format.js";
@@ -18,8 +19,11 @@ async function start() {
   try {
     const session = await get("/admin/api/session");
     drawShell(session);
-    startLive();
-    onLive(showLive());
+    // Only an admin may see the status.
+    if (mayManage()) {
+      startLive();
+      onLive(showLive());
+    }
     offerUndoAgain();
     await startRouter();
   } catch (error) {
@@ -29,6 +33,8 @@ async function start() {
 
 function drawShell(session) {
   setText(document.getElementById("service"), session.title);
+  document.getElementById("service").closest("a").href = firstPage();
+  document.getElementById("live").hidden = !mayManage();
   showSession(session);
   drawNavigation(navigation());
   startPalette();

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { button, fill, h, outside, uniqueId } from "./dom.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
+import { mayManage, seesAllApps } from "./rights.js";
 import { bar as text } from "./strings-links.js";
 
 const WAIT_MS = 200;
@@ -62,6 +63,8 @@ export function linksBar(onChange) {
       search.focus();
     });
   };
+  // All visible links have one app.
+  controls.app.element.hidden = !seesAllApps();
   loadChoices(controls);
   return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), chips, panel), search, set, stop };
 }
@@ -103,7 +106,7 @@ async function loadChoices({ domain, app }) {
     input.append(...values.filter(([value]) => !known.has(value)).map(([value, said]) => h("option", { value }, outside(said))));
     input.value = chosen;
   };
-  const [domains, apps] = await Promise.allSettled([get("/rest/v3/domains"), get("/apps")]);
+  const [domains, apps] = await Promise.allSettled([get("/rest/v3/domains"), mayManage() ? get("/apps") : { apps: [] }]);
   if (domains.status === "fulfilled") {
     add(domain.input, domains.value.domains.data.map((one) => [one.isDefault ? "DEFAULT" : one.domain, one.domain]));
   }

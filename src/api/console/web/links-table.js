@@ -5,6 +5,7 @@ import { keyOf } from "./api.js";
 import { date, number } from "./format.js";
 import { shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { openMenu } from "./menu.js";
+import { mayWrite } from "./rights.js";
 import { list as text } from "./strings-links.js";
 
 const SORTED = ["shortCode", "visits", "dateCreated"];
@@ -25,6 +26,7 @@ export class LinksTable {
     this.columns = columnsOf(this.all, this.sorts);
     const { element, table, body } = regionTable(text.label, this.columns);
     table.classList.add("links");
+    table.classList.toggle("read-only", !mayWrite());
     Object.assign(this, { element, table, body });
   }
 
@@ -142,7 +144,7 @@ export class LinksTable {
 
   toggleCurrent() {
     const { current } = this;
-    if (current >= 0) {
+    if (current >= 0 && mayWrite()) {
       this.select(current, !this.rows[current].check.checked, false);
     }
   }

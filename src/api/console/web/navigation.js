@@ -4,7 +4,7 @@ import { button, fill, h, setText } from "./dom.js";
 import { icon } from "./icons.js";
 import { shell } from "./strings-shell.js";
 
-/** The groups: how many pages each has, in their order, and its heading. */
+/** The groups: how many pages each has for an admin, in their order, and its heading. */
 const GROUPS = [[1, null], [3, shell.groups.links], [3, shell.groups.access], [2, shell.groups.server]];
 
 /** How many pages have a place of their own in the bar. */
@@ -13,12 +13,17 @@ const IN_BAR = 3;
 let pages = [];
 let more;
 
-/** Draws the navigation with these pages: `{ path, title, icon }`. */
+/** Draws the navigation with these pages: `{ path, title, icon, at }`, where `at` is the place among all pages. */
 export function drawNavigation(all) {
   pages = all;
-  const rest = all.values();
+  let end = 0;
   const groups = GROUPS.map(([count, title], at) => {
-    const links = Array.from({ length: count }, () => h("li", null, pageEntry(rest.next().value)));
+    const first = end;
+    end += count;
+    const links = all.filter((page) => page.at >= first && page.at < first + count).map((page) => h("li", null, pageEntry(page)));
+    if (links.length === 0) {
+      return null;
+    }
     const list = h("ul", { "aria-labelledby": title ? `nav-group-${at}` : null }, links);
     return [title && h("p", { class: "nav-title", id: `nav-group-${at}` }, title), list];
   });

@@ -9,6 +9,7 @@ import { createDialog } from "./link-form.js";
 import { detailPath } from "./link-parts.js";
 import { exportCsv } from "./links-export.js";
 import { filterOf } from "./links-query.js";
+import { mayManage, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
 import { palette as text } from "./strings-shell.js";
 
@@ -35,12 +36,12 @@ export function startPalette() {
 function actions() {
   const isSignedIn = !currentSession()?.open;
   return [
-    ["plus", text.newLink, newLink],
-    ["apps", text.newKey, async () => {
+    mayWrite() && ["plus", text.newLink, newLink],
+    mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
       document.querySelector("main [data-action=new-key]:enabled")?.click();
     }],
-    ["imports", text.importFile, () => go("/admin/import")],
+    mayWrite() && ["imports", text.importFile, () => go("/admin/import")],
     ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
     isSignedIn && ["person", text.sessions, showSessions],
     isSignedIn && ["out", text.signOut, signOut],

@@ -4,6 +4,7 @@ import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
 import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
 import { showCurrentPage } from "./navigation.js";
+import { firstPage, mayOpen } from "./rights.js";
 import { pages, shell } from "./strings-shell.js";
 
 /**
@@ -27,9 +28,9 @@ const ROUTES = [
 let service = "carom";
 let shown = null;
 
-/** The pages of the navigation, in its order: `{ path, title, icon }`. */
+/** The pages of the navigation that the key of the session may open, in their order: `{ path, title, icon, at }`. */
 export function navigation() {
-  return ROUTES.filter((route) => route.nav).map(({ nav, title, icon }) => ({ path: nav, title, icon }));
+  return ROUTES.filter((route) => route.nav).map(({ nav, title, icon }, at) => ({ path: nav, title, icon, at })).filter(({ path }) => mayOpen(path));
 }
 
 /** Begins to route: shows what the address says, and follows links and the history. */
@@ -93,6 +94,9 @@ async function goBack() {
 }
 
 async function route({ isFirst = false }) {
+  if (/^\/admin\/?$/.test(location.pathname) && firstPage() !== "/admin/") {
+    history.replaceState(null, "", firstPage());
+  }
   const path = location.pathname;
   shown?.left.abort();
   shown?.leave?.();
@@ -105,6 +109,10 @@ async function route({ isFirst = false }) {
   window.scrollTo(0, 0);
   if (!found) {
     fill(main, pageHead(shell.notFound), h("p", null, shell.notFoundText));
+    return;
+  }
+  if (!mayOpen(found.nav ?? found.parent)) {
+    fill(main, pageHead(found.title), h("p", null, shell.notAllowed));
     return;
   }
   await showView(found, page, main, isFirst);

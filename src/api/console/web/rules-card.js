@@ -4,6 +4,7 @@ import { button, card, emptyState, h, targetLink } from "./dom.js";
 import { conditionText } from "./rule-conditions.js";
 import { editRules } from "./rules-editor.js";
 import { rulesTry } from "./rules-try.js";
+import { mayWrite } from "./rights.js";
 import { rules as text } from "./strings-rules.js";
 
 /** The rules of a link, or `null` where they could not be read; `onChange()` is called after a change. */
@@ -12,9 +13,9 @@ export function rulesCard(link, told, onChange) {
     return card(text.title, { id: "rules" }, emptyState(text.unavailable, text.unavailableText));
   }
   const rules = told.redirectRules;
-  const edit = (label, props) => button(label, () => editRules(link, rules, onChange), { "data-action": "edit-rules", ...props });
+  const edit = (label, props) => mayWrite() && button(label, () => editRules(link, rules, onChange), { "data-action": "edit-rules", ...props });
   if (rules.length === 0) {
-    return card(text.title, { id: "rules" }, emptyState(text.none, text.noneText, edit(text.addFirst)));
+    return card(text.title, { id: "rules" }, emptyState(text.none, text.noneText, ...[edit(text.addFirst)].filter(Boolean)));
   }
   const items = rules.map(({ conditions, longUrl }) => h("li", null,
     h("p", { class: "rule-says" }, conditions.map((condition, at) => [at > 0 && h("span", { class: "soft" }, text.and), h("span", { class: "wrap" }, conditionText(condition))])),

@@ -6,7 +6,7 @@ export const apps = {
   new: "New key",
   newFor: (app) => `New key for ${app}`,
   filter: "Filter apps and keys",
-  filterPlaceholder: "Filter by app, key or role",
+  filterPlaceholder: "Filter by app, key, name or role",
   showEnded: "Show expired and revoked keys",
   open: "No API keys yet: access is open",
   openText: "Anyone who can reach this address can create, edit and delete links. Create an admin key for yourself, then one key for each program.",
@@ -23,8 +23,9 @@ export const apps = {
   keysOf: (app) => `Keys of ${app}`,
   hidden: (keys) => `${count(keys, "expired or revoked key")} hidden.`,
   facts: { requests: "Requests", creates: "Links created", limited: "Creates rate-limited", forbidden: "Requests denied", last: "Last request", never: "None since restart", version: "Version" },
-  columns: { key: "Key", role: "Role", domains: "Domains", rate: "Rate limit", created: "Created", expires: "Expires", state: "State", actions: "Actions" },
+  columns: { key: "Key", name: "Name", role: "Role", domains: "Domains", rate: "Rate limit", created: "Created", expires: "Expires", state: "State", actions: "Actions" },
   yours: "Yours",
+  unnamed: "None",
   allDomains: "All",
   default: "Default",
   never: "Never",
@@ -39,9 +40,10 @@ export const apps = {
 /** Every role, the one that allows least first: `[name, what it allows]`. */
 export const roles = [
   ["read", "Read the app’s own links, visits and exports."],
+  ["read-all", "Read the links of every app, their visits and exports; change nothing. The usual choice for reports."],
   ["write-own", "Create links; edit and delete the app’s own links. The usual choice for a program."],
   ["write-all", "Read, edit and delete the links of every app, and read all visits."],
-  ["admin", "Everything, including API keys and this console."],
+  ["admin", "Everything, including API keys and settings."],
 ];
 
 export const keys = {
@@ -49,6 +51,8 @@ export const keys = {
   app: "App",
   appHint: "The program or person that uses this key. Lowercase letters and digits; after the first character also . _ and -.",
   firstIntro: "The first key turns off open access. It is an admin key that never expires, so you can sign in with it and create others.",
+  name: "Name",
+  nameHint: "A person or a device, such as “Anna’s phone”. Shown in lists and at sign-in.",
   role: "Role",
   expires: "Expires",
   expiresChoices: [["", "Never"], ["30", "In 30 days"], ["90", "In 90 days"], ["365", "In a year"], ["own", "On a date…"]],

@@ -108,6 +108,7 @@ export const bar = {
 };
 
 export const list = {
+  emptyReadOnly: "Your key may read links, but not create any. Links appear here once someone creates one.",
   export: "Export",
   import: "Import",
   create: "New link",

@@ -2,7 +2,7 @@
 
 import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
-import { badge, button, card, emptyState, facts, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
+import { badge, button, card, clipped, emptyState, facts, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { domainName, filterField, reloader, settingLink } from "./parts.js";
 import { roleText, stateOf } from "./roles.js";
@@ -78,7 +78,7 @@ function noKeys(page) {
 
 function appCards(page, { text: typed, withEnded }) {
   const wanted = typed.trim().toLowerCase();
-  const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || key.role === wanted);
+  const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || key.role === wanted || (key.name ?? "").toLowerCase().includes(wanted));
   const found = page.apps.filter((app) => isFound(app) && (withEnded || app.keys.some((key) => key.valid)));
   if (found.length === 0) {
     return emptyState(text.nothing, withEnded ? text.nothingText : text.nothingHidden);
@@ -125,6 +125,7 @@ function keyRow(page, app, key) {
     button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(key.id, app.app) }));
   const made = row(
     { content: [h("code", null, key.id), isOwn && [" ", badge(text.yours, "good")]], class: "nowrap" },
+    key.name ? clipped(key.name) : h("span", { class: "soft" }, text.unnamed),
     h("span", { title: roleText(key.role) }, key.role),
     { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
     { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "num" },

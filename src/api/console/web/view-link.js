@@ -10,6 +10,7 @@ import { qrCode, stateBadge } from "./link-parts.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { sourcesNote } from "./parts.js";
+import { mayManage, mayWrite } from "./rights.js";
 import { rulesCard } from "./rules-card.js";
 import { breakdowns } from "./breakdowns.js";
 import { visitsList } from "./visits-list.js";
@@ -88,10 +89,10 @@ function draw(page, { link, visits, told, rules }) {
   const again = () => !page.signal.aborted && load(page);
   const edit = () => editDialog(link, again);
   page.isDeleted = isBeingDeleted(link);
-  keepFocus(page.buttons, () => fill(page.buttons,
+  keepFocus(page.buttons, () => fill(page.buttons, mayWrite() && [
     button(actions.edit, edit, { kind: "primary", "data-action": "edit" }),
     button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
-    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })));
+    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })]));
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
@@ -117,8 +118,8 @@ function headOf(link, edit) {
       h("a", { class: "button quiet", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), text.open),
       stateBadge(link), link.private && badge(states.private)),
     h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
-      button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
-    link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules)));
+      mayWrite() && button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
+    link.blocked && h("p", { class: "notice warn" }, text.blocked, mayManage() && pageLink("/admin/lists", text.toRules)));
 }
 
 /** What the visit log has about a link: breakdowns and single visits. It loads by itself. */

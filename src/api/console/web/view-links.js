@@ -8,6 +8,7 @@ import { onDeleted } from "./deletes.js";
 import { detailPath } from "./link-parts.js";
 import { addTags, archive, remove } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
+import { mayWrite } from "./rights.js";
 import { exportCsv, exportLines } from "./links-export.js";
 import { listKeys } from "./links-keys.js";
 import { pager } from "./links-pager.js";
@@ -64,7 +65,7 @@ class LinkList {
       ["CSV", () => exportCsv(this.filter), { name: "export-csv" }], ["NDJSON", () => exportLines(this.filter), { name: "export-ndjson" }],
     ]), { "data-action": "export", "aria-haspopup": "menu", "aria-expanded": "false" });
     return pageHead(pages.links, button(text.shortcuts, () => openDialog(text.shortcutsTitle, keyList()), { kind: "quiet", "data-action": "shortcuts", "aria-keyshortcuts": "?" }),
-      exports, pageLink("/admin/import", text.import, { class: "button" }), button(text.create, () => this.create(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
+      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, () => this.create(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
   }
 
   /** Shows what the address says, as after a reload or a step back. */
@@ -211,6 +212,9 @@ class LinkList {
     if (this.filter.q !== "" || filterCount(this.filter) > 0) {
       return emptyState(text.nothing, text.nothingText, button(text.clearAll, () => this.change(null, {}), { "data-action": "clear-all" }));
     }
+    if (!mayWrite()) {
+      return emptyState(text.empty, text.emptyReadOnly);
+    }
     return emptyState(text.empty, text.emptyText, button(text.create, () => this.create(), { kind: "primary", "data-action": "first-link" }), " ", pageLink("/admin/import", text.import, { class: "button" }));
   }
 
@@ -252,8 +256,12 @@ class LinkList {
 
   menuOf(link) {
     const changed = (done) => this.changed(done);
+    const open = [actions.open, () => this.context.go(detailPath(link)), { name: "open" }];
+    if (!mayWrite()) {
+      return [open];
+    }
     return [
-      [actions.open, () => this.context.go(detailPath(link)), { name: "open" }],
+      open,
       [actions.edit, () => editDialog(link, (now) => this.changed([now])), { name: "edit" }],
       [link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, changed), { name: link.archived ? "restore" : "archive" }],
       [actions.addTags, () => addTags([link], changed), { name: "add-tags" }],
@@ -276,7 +284,7 @@ class LinkList {
 
   /** Its choices are loaded first: a second press meanwhile means the same dialog. */
   async create() {
-    if (this.isCreating) {
+    if (this.isCreating || !mayWrite()) {
       return;
     }
     this.isCreating = true;

@@ -5,6 +5,7 @@ import { breakdowns } from "./breakdowns.js";
 import { actionButton, button, h, outside, pageHead } from "./dom.js";
 import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodBefore, periodOf, periodPicker } from "./period.js";
+import { seesService } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, visitsCard } from "./usage-cards.js";
@@ -26,12 +27,18 @@ export async function show(main, context) {
     signal: context.signal,
     lines: 14,
     async fetch(signal) {
+      if (!seesService()) {
+        return { usage: null, before: null };
+      }
       const ask = (one) => get("/admin/api/usage", { query: apiQuery(one), signal });
       const [usage, before] = await Promise.all([ask(period), ask(periodBefore(period)).catch(() => null)]);
       return { usage, before };
     },
     render({ usage, before }) {
       clear();
+      if (usage === null) {
+        return [h("p", { class: "soft" }, text.ownOnly), visitors.element, single.element];
+      }
       shown = { usage, period };
       save.disabled = false;
       return content(usage, before, period, { visitors: visitors.element, single: single.element, keep: (plot) => plots.push(plot) });
@@ -49,7 +56,7 @@ export async function show(main, context) {
     update();
   });
   const save = button(text.export, () => saveUsage(shown), { "data-action": "export-csv", disabled: true });
-  main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
+  main.append(pageHead(pages.usage, seesService() && save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
   update();
   return { leave: clear, update };
 }

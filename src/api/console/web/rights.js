@@ -1,0 +1,35 @@
+// What the key of the session allows. The node checks each request as well: this only decides what is offered.
+
+import { currentSession } from "./api.js";
+
+const READS_ALL = ["read-all", "write-all", "admin"];
+const WRITES = ["write-own", "write-all", "admin"];
+
+const role = () => currentSession()?.role ?? "read";
+
+/** Whether the key is for all domains. */
+const isUnlimited = () => (currentSession()?.domains ?? null) === null;
+
+/** Whether links may be created and changed. */
+export const mayWrite = () => WRITES.includes(role());
+
+/** Whether the links of every app are visible. */
+export const seesAllApps = () => READS_ALL.includes(role());
+
+/** Whether the numbers of the whole service are visible: those of every app and domain. */
+export const seesService = () => seesAllApps() && isUnlimited();
+
+/** Whether the node may be watched and run: the status, apps and keys, settings. */
+export const mayManage = () => role() === "admin" && isUnlimited();
+
+/** The pages for every key, and those for keys that may write; all others are for admins. */
+const FOR_ALL = ["/admin/links", "/admin/usage"];
+const FOR_WRITERS = ["/admin/import"];
+
+/** Whether a page of the navigation is for the key of the session. */
+export function mayOpen(path) {
+  return mayManage() || FOR_ALL.includes(path) || (FOR_WRITERS.includes(path) && mayWrite());
+}
+
+/** The page to begin with. */
+export const firstPage = () => (mayManage() ? "/admin/" : "/admin/links");
