@@ -11,10 +11,11 @@ const WAIT_MS = 200;
 const FILTERS = ["state", "domain", "app", "tags", "from", "to"];
 
 /**
- * The bar: `{ element, search, set(filter, { isMeant }), stop() }`; `onChange(part, { isTyped })` gets what was changed. Text that
+ * The bar: `{ element, search, set(filter, { isMeant }), stop() }`; `onChange(part, { isTyped })` gets what was changed; `more` stands beside the
+ * button of the filters. Text that
  * is being typed is left alone by `set`, unless it is meant to be replaced.
  */
-export function linksBar(onChange) {
+export function linksBar(onChange, ...more) {
   const search = h("input", { type: "search", placeholder: text.placeholder, "aria-label": text.search, "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false", maxlength: 512 });
   const controls = {
     state: select(text.state, [["", text.anyState], ...STATE_CHOICES]),
@@ -66,7 +67,7 @@ export function linksBar(onChange) {
   // All visible links have one app.
   controls.app.element.hidden = !seesAllApps();
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), chips, panel), search, set, stop };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, more, clear), chips, panel), search, set, stop };
 }
 
 /** What each filter says, with a button that takes it away. */

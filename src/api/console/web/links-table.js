@@ -4,6 +4,8 @@ import { button, clipped, fill, h, outside, regionTable, row, targetLink } from 
 import { keyOf } from "./api.js";
 import { date, number } from "./format.js";
 import { shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { showColumns } from "./links-columns.js";
+import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
 import { mayWrite } from "./rights.js";
 import { list as text } from "./strings-links.js";
@@ -27,6 +29,7 @@ export class LinksTable {
     const { element, table, body } = regionTable(text.label, this.columns);
     table.classList.add("links");
     table.classList.toggle("read-only", !mayWrite());
+    showColumns(table);
     Object.assign(this, { element, table, body });
   }
 
@@ -167,7 +170,7 @@ function columnsOf(all, sorts) {
   return [
     { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: text.columns.destination },
     { title: text.columns.tags, class: "col-tags" }, { title: text.columns.app, class: "col-app" }, { title: text.columns.state, class: "col-state" },
-    { title: sorts.visits, class: "num col-visits" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
+    { title: sorts.visits, class: "num col-visits" }, { title: text.columns.trend, class: "col-trend" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
   ];
 }
 
@@ -183,6 +186,7 @@ function linkRow(link, check, menuOf) {
     { content: link.app === null ? "–" : clipped(link.app), class: "cell-app" },
     { content: stateBadge(link), class: "cell-state" },
     { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
+    { content: trendOf(link), class: "cell-trend" },
     { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, text.expires, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }

@@ -9,6 +9,7 @@ import { createDialog } from "./link-form.js";
 import { detailPath } from "./link-parts.js";
 import { exportCsv } from "./links-export.js";
 import { filterOf } from "./links-query.js";
+import { savedFilters } from "./links-saved.js";
 import { mayManage, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
 import { palette as text } from "./strings-shell.js";
@@ -60,7 +61,8 @@ function newLink() {
 
 function everything() {
   const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, run: () => go(path) }));
-  return [...pages, ...actions()];
+  const saved = savedFilters().map(({ name, query }) => ({ kind: text.filters, icon: "search", title: name, run: () => go(`/admin/links?${query}`) }));
+  return [...pages, ...saved, ...actions()];
 }
 
 /** The entries whose words begin with those that were typed. */

@@ -3,11 +3,12 @@
 import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
+import { mayManage } from "./rights.js";
 import { common, errors, sources as sourcesText } from "./strings-shell.js";
 
-/** The name of a setting, which leads to it. */
+/** The name of a setting, which leads to it where the settings may be seen. */
 export function settingLink(name) {
-  return pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, h("code", null, name));
+  return !mayManage() ? h("code", null, name) : pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, h("code", null, name));
 }
 
 /** Lines for a file, with a button that copies them. */

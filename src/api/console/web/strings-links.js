@@ -107,6 +107,22 @@ export const bar = {
   to: "Created to",
 };
 
+/** Filters that this browser keeps. */
+export const saved = {
+  title: "Saved",
+  save: "Save this filter",
+  intro: "Saved filters stay in this browser. The palette (Ctrl K or ⌘K) finds them, too.",
+  name: "Name",
+  nameMissing: "Enter a name.",
+  chosen: (name) => `✓ ${name}`,
+  remove: (name) => `Remove ${name}`,
+  none: "No saved filters. Set a filter first.",
+  done: (name) => `Filter ${name} saved.`,
+  removed: (name) => `Filter ${name} removed.`,
+  notKept: "This browser refuses to store the filter. Allow storage for this site, then try again.",
+  tooMany: (most) => `This browser keeps at most ${most} filters. Remove one first.`,
+};
+
 export const list = {
   emptyReadOnly: "Your key may read links, but not create any. Links appear here once someone creates one.",
   export: "Export",
@@ -129,7 +145,9 @@ export const list = {
   select: (code) => `Select ${code}`,
   menu: (code) => `Actions for ${code}`,
   label: "Links",
-  columns: { shortCode: "Short URL", visits: "Visits", dateCreated: "Created", destination: "Title and destination", tags: "Tags", app: "App", state: "State", actions: "Actions" },
+  columns: { shortCode: "Short URL", visits: "Visits", dateCreated: "Created", destination: "Title and destination", tags: "Tags", app: "App", state: "State", trend: "30 days", actions: "Actions" },
+  chooseColumns: "Columns",
+  trendOf: (visits) => `${visits} in the last 30 days`,
   visitsLower: "visits",
   expires: "Expires ",
   tooMany: "Too many links to sort by visits",

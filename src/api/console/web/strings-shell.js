@@ -39,6 +39,7 @@ export const palette = {
   pages: "Page",
   links: "Link",
   actions: "Action",
+  filters: "Filter",
   none: "Nothing found",
   noneText: "Try a part of a slug, a title, a destination or a tag.",
   failed: "Links could not be searched.",

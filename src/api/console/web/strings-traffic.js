@@ -114,6 +114,8 @@ export const periods = {
 };
 
 export const usage = {
+  showAll: (links) => `Show all ${links}`,
+  share: "Share",
   ownOnly: "Visits of the links that your key may see. The totals of the service need a key for the links of all apps and domains.",
   refresh: "Refresh",
   note: "Days are in UTC. Totals include visits to deleted links.",

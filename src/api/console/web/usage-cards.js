@@ -1,7 +1,7 @@
 // The cards of the usage view, each from one part of the answer of the node. How many links there are is null while they are counted.
 
 import { withQuery } from "./api.js";
-import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { button, card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
 import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
@@ -12,6 +12,9 @@ import { usage as text } from "./strings-traffic.js";
 
 // Up to here single hours say more than days.
 const DAYS_BY_HOUR_MAX = 3;
+
+/** The most visited links that are shown at first. */
+const TOP_SHOWN = 10;
 
 const num = (content) => ({ content, class: "num" });
 
@@ -89,7 +92,13 @@ export function topLinksCard(topLinks) {
     { content: linkCell(link), class: "fluid" },
     num([numberOr(visits.total, text.counting), bar(visits.total, largest)]), num(numberOr(visits.bots, text.counting))));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num" }];
-  return card(title, {}, regionTable(common.asTable(title), columns, rows).element);
+  const { element, body } = regionTable(common.asTable(title), columns, rows.slice(0, TOP_SHOWN));
+  const all = rows.length > TOP_SHOWN && h("p", null, button(text.showAll(rows.length), () => {
+    body.append(...rows.slice(TOP_SHOWN));
+    element.focus();
+    all.remove();
+  }, { kind: "quiet", "data-action": "all-links" }));
+  return card(title, {}, element, all);
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
@@ -102,14 +111,15 @@ function linkCell(link) {
 }
 
 /** The hosts from which visitors came. */
-export function referrersCard({ referrers }) {
+export function referrersCard({ referrers, summary: { total: all } }) {
   const title = text.topReferrers;
   if (referrers.length === 0) {
     return card(title, {}, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map((one) => one.total));
-  const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, num(format.number(total))));
-  return card(title, {}, regionTable(common.asTable(title), [{ title: text.host }, { title: text.visits, class: "num" }], rows).element);
+  const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
+  const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
+  return card(title, {}, regionTable(common.asTable(title), columns, rows).element);
 }
 
 /** Links in all, made and followed in the period, of each of some parts. */

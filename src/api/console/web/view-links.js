@@ -10,10 +10,12 @@ import { addTags, archive, remove } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
 import { mayWrite } from "./rights.js";
 import { exportCsv, exportLines } from "./links-export.js";
+import { chooseColumns } from "./links-columns.js";
 import { listKeys } from "./links-keys.js";
 import { pager } from "./links-pager.js";
 import { readPage } from "./links-pages.js";
 import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
+import { savedMenu } from "./links-saved.js";
 import { LinksTable, keyList } from "./links-table.js";
 import { openMenu } from "./menu.js";
 import { actions, list as text } from "./strings-links.js";
@@ -46,7 +48,9 @@ class LinkList {
     this.cursors = [null];
     this.next = null;
     this.request = null;
-    this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }));
+    const saved = savedMenu({ query: () => paramsOf(this.filter).toString(), apply: (query) => this.apply(filterOf(new URLSearchParams(query))) });
+    const columns = button(text.chooseColumns, () => chooseColumns(this.table.table), { "data-action": "columns", "aria-haspopup": "dialog" });
+    this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }), saved, columns);
     this.table = new LinksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
     this.pager = pager({
       previous: () => this.turn(this.cursors.slice(0, -1)),
@@ -85,6 +89,16 @@ class LinkList {
     if (part === null) {
       this.bar.set(this.filter, { isMeant: true });
     }
+    this.table.clear();
+    this.load();
+  }
+
+  /** Sets a whole filter, as a saved one. */
+  apply(filter) {
+    this.filter = filter;
+    this.cursors = [null];
+    this.context.setQuery(paramsOf(filter));
+    this.bar.set(filter, { isMeant: true });
     this.table.clear();
     this.load();
   }
