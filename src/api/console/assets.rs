@@ -78,6 +78,8 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "now-cores.js",
     SCRIPT "now-health.js",
     SCRIPT "now-latency.js",
+    SCRIPT "now-samples.js",
+    SCRIPT "now-traffic.js",
     STYLE "pages.css",
     SCRIPT "palette.js",
     STYLE "parts.css",

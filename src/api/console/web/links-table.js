@@ -69,6 +69,8 @@ export class LinksTable {
 
   setLinks(links) {
     const giveFocusBack = this.holdFocus();
+    // A column without anything in it takes the room of the destination.
+    this.table.toggleAttribute("data-no-apps", links.every((link) => link.app === null));
     this.rows = links.map((link, index) => this.rowOf(link, index));
     this.anchor = -1;
     fill(this.body, this.rows.map((one) => one.element));

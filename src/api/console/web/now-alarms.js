@@ -20,7 +20,8 @@ export function alarmList() {
     }
     said = now;
     const [up, cleared] = [alarms.filter((alarm) => alarm.cleared === null), alarms.filter((alarm) => alarm.cleared !== null)];
-    fill(standing, up.length > 0 ? up.map(standingAlarm) : h("li", { class: "calm" }, badge(text.none, "good")));
+    standing.hidden = up.length === 0;
+    fill(standing, up.map(standingAlarm));
     fill(over, cleared.map(clearedAlarm));
     fill(summary, text.resolvedMany(cleared.length));
     folded.hidden = cleared.length === 0;
@@ -30,7 +31,7 @@ export function alarmList() {
 
 function standingAlarm({ name, text: said, since }) {
   return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, h("p", { class: "wrap" }, outside(said)),
-    h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since))));
+    h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.remedy)));
 }
 
 function clearedAlarm({ name, text: said, since, cleared }) {

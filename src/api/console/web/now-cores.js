@@ -15,6 +15,11 @@ export function coreTable(seconds) {
   let most = 1;
   const drop = () => lines.forEach((line) => line.plot.destroy());
   const update = ({ cores, pulse }) => {
+    // One core is the node itself.
+    element.hidden = cores.length < 2;
+    if (element.hidden) {
+      return;
+    }
     if (lines.length !== cores.length) {
       drop();
       lines = cores.map((core) => coreLine(core, seconds, () => most));

@@ -12,14 +12,26 @@ export const overview = {
   uptime: (time) => `up ${time}`,
   redirects: "Redirects/s",
   misses: "Not found/s",
-  changes: "Link writes/s",
-  connections: "New connections/s",
+  errorRate: "Error rate (2 min)",
+  noRequests: "0%",
   p99: "p99 latency",
   links: "Links",
-  ratesTitle: "Redirects/s",
+  isWell: "All is well: redirects are served, and links can be created and changed.",
+  isDraining: "Draining: the node finishes its requests, then stops.",
+  isStarting: "Starting: the node loads its links and does not serve redirects yet.",
+  hasAlarms: (alarms_) => `${count(alarms_, "alarm")} ${alarms_ === 1 ? "needs" : "need"} attention.`,
+  refusesWrites: "Redirects are served, but links cannot be created or changed.",
+  traffic: "Traffic",
+  span: "Time span",
+  spans: { minutes: "2 min", hour: "1 h", day: "24 h" },
+  spanNotes: {
+    minutes: "Requests per second, second by second.",
+    hour: "Requests per second in steps of 10 seconds, since this console was opened.",
+    day: "Visits per hour, of people and bots, to all links.",
+  },
+  spanLabels: { minutes: "Redirects/s and not found/s, last two minutes", hour: "Redirects/s and not found/s, last hour", day: "Visits per hour, last 24 hours" },
   writesTitle: "Link writes and connections/s",
   latencyTitle: "Server-side latency",
-  ratesLabel: "Redirects/s and not found/s, last two minutes",
   writesLabel: "Link writes/s and new connections/s, last two minutes",
   latencyLabel: "Server-side latency by percentile, last two minutes",
   series: { redirects: "Redirects", misses: "Not found", changes: "Link writes", connections: "New connections" },
@@ -27,12 +39,12 @@ export const overview = {
 
 export const alarms = {
   title: "Alarms",
-  none: "No alarms",
   alarm: "Alarm",
   resolved: "Resolved",
   resolvedMany: (alarms_) => count(alarms_, "resolved alarm"),
   since: " since ",
   resolvedAt: ", resolved ",
+  remedy: " · What to do: see this name in the runbook.",
 };
 
 export const cores = {
@@ -52,6 +64,7 @@ export const bypass = {
 };
 
 export const health = {
+  zero: (names) => `Zero: ${names.join(", ")}.`,
   codes: "Generated slugs",
   length: "Slug length",
   characters: (length) => count(length, "character"),

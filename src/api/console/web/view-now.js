@@ -1,13 +1,15 @@
 // What the node does right now: once a second, in place, so that neither the focus nor a selection is lost.
 
 import { badge, card, fill, h, loadingState, pageHead, setText } from "./dom.js";
-import { duration, micros, number } from "./format.js";
+import { duration, micros, number, percent } from "./format.js";
 import { onLive } from "./live.js";
 import { alarmList } from "./now-alarms.js";
 import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
 import { latencies } from "./now-latency.js";
+import { failures } from "./now-samples.js";
+import { trafficCard } from "./now-traffic.js";
 import { tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
 import { pages } from "./strings-shell.js";
@@ -39,9 +41,22 @@ export async function show(main) {
 }
 
 function build(body) {
-  const parts = [alarmList(), rates(), ratePlots(), coreTable(SECONDS), bypassCard(), healthCards()];
+  const parts = [wellness(), alarmList(), rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
+}
+
+/** Whether the node is well, in one sentence. */
+function wellness() {
+  const element = h("p", { class: "well", role: "status" });
+  const update = ({ draining, ready, alarms, store }) => {
+    const standing = alarms.filter((alarm) => alarm.cleared === null).length;
+    const [kind, said] = draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : standing > 0 ? ["bad", text.hasAlarms(standing)]
+      : !store.writable ? ["bad", text.refusesWrites] : ["good", text.isWell];
+    element.dataset.kind = kind;
+    setText(element, said);
+  };
+  return { element, update };
 }
 
 function showReady(host, status) {
@@ -57,10 +72,9 @@ function showReady(host, status) {
 function rates() {
   const wanted = [
     [text.redirects, ({ now }) => number(now.redirects)],
-    [text.misses, ({ now }) => number(now.misses)],
-    [text.changes, ({ now }) => number(now.changes)],
-    [text.connections, ({ now }) => number(now.accepted)],
     [text.p99, ({ now }) => micros(now.latencyMicros.p99)],
+    [text.errorRate, () => errorRate()],
+    [text.misses, ({ now }) => number(now.misses)],
     [text.links, ({ links }) => number(links)],
   ];
   const values = wanted.map(() => h("span", null, number(null)));
@@ -68,25 +82,22 @@ function rates() {
   return { element, update: (status) => wanted.forEach(([, read], index) => setText(values[index], read(status))) };
 }
 
-/** Adds up lists of the same length, second by second. */
-function sums(lists) {
-  return (lists[0] ?? []).map((_, index) => lists.reduce((sum, list) => sum + list[index], 0));
+/** The share of requests that the node could not answer, in the last two minutes. */
+function errorRate() {
+  const { failed, asked } = failures();
+  return asked > 0 ? percent(failed, asked) : text.noRequests;
 }
 
-function ratePlots() {
-  const [served, changed, slow] = [h("div"), h("div"), h("div")];
-  const element = h("div", { class: "cards thirds" },
-    card(text.ratesTitle, {}, served), card(text.writesTitle, {}, changed), card(text.latencyTitle, {}, slow));
+function plots() {
+  const [changed, slow] = [h("div"), h("div")];
+  const element = h("div", { class: "cards" }, card(text.latencyTitle, {}, slow), card(text.writesTitle, {}, changed));
   const shared = { seconds: SECONDS, height: 170 };
-  const redirects = linePlot(served, { ...shared, label: text.ratesLabel, series: [{ label: text.series.redirects, fill: true }, { label: text.series.misses }] });
   const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
   const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
   const update = ({ pulse }) => {
-    const xs = secondsBack(pulse.changes.length);
-    redirects.set(xs, [sums(pulse.redirects), sums(pulse.misses)].map((list) => (list.length > 0 ? list : xs.map(() => 0))));
-    changes.set(xs, [pulse.changes, pulse.accepted]);
+    changes.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
     const heard = latencies(SECONDS);
     latency.set(heard.xs, heard.lists);
   };
-  return { element, update, destroy: () => [redirects, changes, latency].forEach((plot) => plot.destroy()) };
+  return { element, update, destroy: () => [changes, latency].forEach((plot) => plot.destroy()) };
 }
