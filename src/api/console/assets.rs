@@ -47,6 +47,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "dialog.js",
     SCRIPT "dom.js",
     SCRIPT "field.js",
+    SCRIPT "fleet-map.js",
     STYLE "fonts.css",
     SCRIPT "format.js",
     PICTURE "icon.svg",

@@ -144,11 +144,11 @@ fn stopped_import_resumes() {
     press(&browser, "main", "stop");
     shows(&browser, ".import-left");
     assert_eq!(browser.value("document.querySelector('.import-left').dataset.unsure"), json!("0"));
-    // Who leaves while it runs is asked.
+    // It goes on while another page is shown, and is found again.
     press(&browser, "main", "resume");
     browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
-    shows(&browser, "dialog [data-action=confirm]");
-    press(&browser, "dialog", "cancel");
+    shows(&browser, "main .period");
+    browser.value("document.querySelector('#nav a[href=\"/admin/import\"]').click()");
     shows(&browser, ".import-done[data-made='54000'][data-rejected='6000']");
     wait_until("all links", || node.status()["links"] == 54_000);
     shows(&browser, ".rejected > .soft");

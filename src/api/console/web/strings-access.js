@@ -150,6 +150,9 @@ export const check = {
 
 export const fleet = {
   single: "Single node",
+  map: "Nodes and Redis",
+  perSecond: (redirects) => `${redirects} redirects/s`,
+  behind: (time) => `lag ${time}`,
   singleText: ["To run several nodes, give each the same ", ", the same ", " and the same code secret (", "), a ", " of its own, and restart them. New links then redirect on every node within moments. Redirects keep working while Redis is down."],
   example: "Example of a fleet in carom.toml",
   redis: "Redis",

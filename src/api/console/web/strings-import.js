@@ -38,9 +38,10 @@ export const text = {
   unread: "Invalid lines",
   left: (left, line) => `${count(left, "line")} left, from line ${number(line)} on.`,
   unsure: (lines) => `Up to ${number(lines)} of these lines may already have been imported. If you resume, those with a custom slug are rejected as duplicates, and those without one create a second link.`,
-  leave: "Leave while the import runs?",
-  leaveText: "The import stops. Imported links stay, but the report of rejected lines is lost.",
-  leaveAction: "Leave page",
+  show: "Show",
+  goesOn: "The import continues while this tab is open. Find it under Imports.",
+  doneElsewhere: (made) => `Import finished: ${count(made, "link")} imported.`,
+  stoppedElsewhere: "The import stopped before its end.",
 };
 
 export const report = {

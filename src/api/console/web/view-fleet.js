@@ -3,6 +3,7 @@
 import { badge, card, facts, fill, h, outside, pageHead, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
 import { alarmNotes, followStatus, settingLink, snippet, sourcesNote, sourcesShape, tiles } from "./parts.js";
+import { fleetMap } from "./fleet-map.js";
 import { fleet as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
 
@@ -37,9 +38,9 @@ function alone() {
 }
 
 function fleet(status) {
-  const parts = [summary(), nodes(status), changes(status), codes()];
+  const parts = [summary(), nodes(status), changes(status), codes(), fleetMap(status, stateOf)];
   return {
-    content: [alarmNotes(status, ALARMS), parts[0].content, sourcesNote(status.fleet.totals), parts[1].content, h("div", { class: "cards" }, parts[2].content, parts[3].content)],
+    content: [alarmNotes(status, ALARMS), parts[0].content, parts[4].content, sourcesNote(status.fleet.totals), parts[1].content, h("div", { class: "cards" }, parts[2].content, parts[3].content)],
     update: (now) => parts.forEach((part) => part.update(now)),
   };
 }

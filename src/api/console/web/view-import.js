@@ -1,6 +1,5 @@
 // Import: many links from a file, with a dry run and a report of rejected lines.
 
-import { confirmDialog } from "./dialog.js";
 import { badge, button, card, clipped, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
 import { refusedCard } from "./import-report.js";
@@ -9,24 +8,50 @@ import { ImportRun } from "./import-run.js";
 import { tiles } from "./parts.js";
 import { text } from "./strings-import.js";
 import { pages } from "./strings-shell.js";
+import { toast } from "./toast.js";
 
 const SHOWN = 10;
 /** A browser holds the whole file, and some times over. */
 const FILE_MAX_BYTES = 100 * 1024 * 1024;
 const EXAMPLE = "longUrl,customSlug,title,tags,validUntil\nhttps://example.org/summer,summer,Summer sale,sale|2026,2026-12-31T23:00:00Z\n";
 
-export async function show(main, { signal }) {
-  const page = { signal, file: null, running: null, host: h("div", { class: "stack" }) };
-  page.chooser = chooser(page);
+/** The import of this browser tab, which goes on while other pages are shown; `null` before the first visit. */
+let kept = null;
+
+export async function show(main, { go }) {
+  kept ??= newPage();
+  const page = kept;
+  page.go = go;
   main.append(pageHead(pages.import, pageLink("/admin/links", text.toList, { class: "button" })), page.chooser.element, page.host);
-  showHelp(page);
-  const onUnload = (event) => page.running && event.preventDefault();
-  window.addEventListener("beforeunload", onUnload, { signal });
-  return { leave: () => page.running?.abort(), mayLeave: () => !page.running || mayBreakOff() };
+  return () => {
+    if (page.running) {
+      tellElsewhere(page, text.goesOn);
+    }
+  };
 }
 
-function mayBreakOff() {
-  return confirmDialog(text.leave, text.leaveText, { action: text.leaveAction });
+function newPage() {
+  const page = { file: null, running: null, host: h("div", { class: "stack" }) };
+  page.chooser = chooser(page);
+  showHelp(page);
+  // Only closing the tab ends an import.
+  window.addEventListener("beforeunload", (event) => page.running && event.preventDefault());
+  return page;
+}
+
+/** Says on another page what the import does, with the way to it. */
+function tellElsewhere(page, said) {
+  toast(said, { seconds: 10, action: { name: "show-import", label: text.show, run: () => page.go("/admin/import") } });
+}
+
+/** Marks the document while an import runs: a new sign-in then happens on the page. */
+function markWork(page, controller) {
+  page.running = controller;
+  if (controller) {
+    document.body.dataset.work = "import";
+  } else {
+    delete document.body.dataset.work;
+  }
 }
 
 /** A field for a file, which can be dropped there, too. */
@@ -56,7 +81,6 @@ function chooser(page) {
 
 function showHelp(page) {
   const url = URL.createObjectURL(new Blob([EXAMPLE], { type: "text/csv" }));
-  page.signal.addEventListener("abort", () => URL.revokeObjectURL(url));
   const [before, command, after] = text.helpMigrate;
   fill(page.host, card(text.help, {}, h("div", { class: "stack" },
     h("p", null, text.helpText),
@@ -72,12 +96,12 @@ async function take(page, file) {
       throw new Error(text.tooLarge(file.size, FILE_MAX_BYTES));
     }
     const content = decode(await file.arrayBuffer());
-    if (page.taken === file && !page.signal.aborted) {
+    if (page.taken === file) {
       page.file = { name: file.name, ...readFile(file.name, content) };
       showFile(page);
     }
   } catch (error) {
-    if (page.taken === file && !page.signal.aborted) {
+    if (page.taken === file) {
       const [before, after] = text.unreadable;
       const state = emptyState([before, outside(file.name), after], outside(error.message));
       state.dataset.problem = error.problem ?? "other";
@@ -130,7 +154,7 @@ const cell = (value) => (value === undefined || value === null ? "" : clipped(Ar
 /** Sends what is left of a run, and shows how far it is. */
 async function advance(page, run) {
   const running = new AbortController();
-  page.running = running;
+  markWork(page, running);
   let isStopping = false;
   page.dry.disabled = page.make.disabled = true;
   page.chooser.setOff(true);
@@ -147,17 +171,18 @@ async function advance(page, run) {
   fill(page.out, card(run.isDry ? text.dryRun : text.running, {}, bar, h("p", { class: "line" }, said, stop)));
   stop.focus();
   const error = await run.advance({
-    signal: AbortSignal.any([running.signal, page.signal]),
+    signal: running.signal,
     shouldStop: () => isStopping,
     told() {
       bar.value = run.at;
       setText(said, text.progress({ at: run.at, all: run.rows.length, made: run.made, refused: run.refused.length, rate: run.at / run.seconds, isDry: run.isDry }));
     },
   });
-  page.running = null;
-  if (!page.signal.aborted) {
-    page.chooser.setOff(false);
-    showResult(page, run, error);
+  markWork(page, null);
+  page.chooser.setOff(false);
+  showResult(page, run, error);
+  if (!page.host.isConnected) {
+    tellElsewhere(page, run.left > 0 ? text.stoppedElsewhere : run.isDry ? text.dryRunDone : text.doneElsewhere(run.made));
   }
 }
 
@@ -176,7 +201,9 @@ function showResult(page, run, error) {
     unread.length > 0 && refusedCard(text.unread, unread, page.file.name));
   page.dry.disabled = false;
   page.make.disabled = !isDry;
-  (head.querySelector("button, a") ?? (isDry ? page.make : page.dry)).focus();
+  if (page.host.isConnected) {
+    (head.querySelector("button, a") ?? (isDry ? page.make : page.dry)).focus();
+  }
 }
 
 /** Why lines are left, from which one on, and what is not known of them. */
