@@ -4,6 +4,7 @@ mod browser;
 mod imports;
 mod links;
 mod looks;
+mod pages;
 mod palette;
 mod phone;
 mod rules;

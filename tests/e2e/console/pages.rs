@@ -1,0 +1,110 @@
+//! Pages of the console: the overview, saved filters and columns of the list, and what each role is offered.
+
+use serde_json::json;
+
+use crate::support::api_client;
+use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
+use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::node::{Setup, wait_until};
+use crate::support::sessions::{sign_in, with_key};
+
+#[test]
+fn overview_says_that_all_is_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let code = node.wire().shorten(TARGET);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, ""));
+    shows(&browser, ".well[data-kind=good]");
+    // Visits of a day come from the node, the others from the stream.
+    node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
+    for span in ["day", "hour", "minutes"] {
+        browser.click(&format!(".traffic [data-span={span}]"));
+        shows(&browser, ".traffic .plot-picture canvas");
+        shows(&browser, &format!(".traffic [data-span={span}][aria-pressed=true]"));
+        browser.is_accessible();
+    }
+    // One core is the node itself, and counters that are zero take one line.
+    let hidden = "[...document.querySelectorAll('main .card h2')].find((one) => one.textContent === 'Cores').closest('.card').hidden";
+    assert_eq!(browser.value(hidden), json!(node.status()["cores"].as_array().unwrap().len() == 1));
+    says(&browser, ".zeros:not([hidden])", "Zero: ");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn filters_and_columns_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    for (code, tag) in [("one", "sale"), ("two", "news")] {
+        let fields = json!({"longUrl": TARGET, "customSlug": code, "tags": [tag]});
+        assert_eq!(node.wire().create(&fields).status, 200);
+    }
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links?tags=sale"));
+    says(&browser, ".list-status", "1 link");
+    press(&browser, ".links-bar", "saved");
+    press(&browser, ".menu", "save-filter");
+    wait_until("a field for the name", || browser.value("document.activeElement.name") == "name");
+    browser.press("Sales");
+    browser.press(ENTER);
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    press(&browser, ".links-bar", "columns");
+    browser.click("dialog [data-column=tags]");
+    browser.is_accessible();
+    press(&browser, "dialog", "close");
+    // After a reload, both are there.
+    browser.go(&at(&node, "links"));
+    says(&browser, ".list-status", "2 links");
+    assert_eq!(browser.value("document.querySelector('.links .cell-tags').offsetParent === null"), true);
+    shows(&browser, ".links .trend svg");
+    press(&browser, ".links-bar", "saved");
+    press(&browser, ".menu", "apply-saved");
+    says(&browser, ".list-status", "1 link");
+    assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
+    press(&browser, ".links-bar", "saved");
+    press(&browser, ".menu", "remove-saved");
+    says(&browser, "#toasts", "Sales removed");
+    browser.resize(PHONE);
+    browser.fits();
+    browser.fits_fingers();
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn each_role_sees_its_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, _) = with_key(&setup);
+    let shop = api_client::new_key(&setup, "shop", "write-own");
+    let audit = api_client::new_key(&setup, "audit", "read-all");
+    for key in [&shop, &audit] {
+        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
+    }
+    for (key, pages, may_write) in
+        [(&shop, json!(["Links", "Analytics", "Imports"]), true), (&audit, json!(["Links", "Analytics"]), false)]
+    {
+        let browser = Browser::open();
+        browser.resize(SCREEN);
+        // The first page is one that the key may open.
+        browser.go(&at(&node, ""));
+        browser.fill("#key", key);
+        browser.fill("#key", ENTER);
+        wait_until("the list", || browser.url() == at(&node, "links"));
+        says(&browser, ".list-status", "0 links");
+        let shown = "[...document.querySelectorAll('#nav a')].map((one) => one.textContent)";
+        assert_eq!(browser.value(shown), pages);
+        let new_link = "document.querySelector('main [data-action=new-link]') !== null";
+        assert_eq!(browser.value(new_link), json!(may_write));
+        browser.is_accessible();
+        browser.go(&at(&node, "usage"));
+        shows(&browser, "main .breakdowns");
+        browser.go(&at(&node, "settings"));
+        says(&browser, "main", "This page needs a key with the role admin");
+        browser.close();
+    }
+    node.terminate();
+}
