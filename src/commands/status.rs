@@ -5,7 +5,6 @@ mod fleet;
 pub(super) mod text;
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;

@@ -13,7 +13,6 @@ use self::facts::{flow, header, totals, wrapped};
 use super::columns::{self, row, width_of};
 use super::picture::{Look, Picture};
 use super::snapshot::{ActiveAlarm, Snapshot};
-use carom_telemetry::alarms::Severity;
 use carom_telemetry::readable;
 
 /// Rows from which on empty lines set the parts apart.

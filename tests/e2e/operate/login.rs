@@ -25,14 +25,14 @@ fn api_tells_what_a_key_may_do() {
     let node = setup.start();
     let open = node.wire().get(API_KEY);
     is_described(&node, "get", API_KEY, &open);
-    let all = json!({"apiKey": {"required": false, "app": null, "role": "admin", "domains": null}});
+    let all = json!({"apiKey": {"required": false, "app": null, "name": null, "role": "admin", "domains": null}});
     assert_eq!(open.json(), all);
     let setup = node.terminate();
     let key = new_key(&setup, "shop", "read");
     let node = setup.start();
     let reply = ApiClient::new(&node, &key).get(API_KEY);
     is_described(&node, "get", API_KEY, &reply);
-    let own = json!({"apiKey": {"required": true, "app": "shop", "role": "read", "domains": null}});
+    let own = json!({"apiKey": {"required": true, "app": "shop", "name": null, "role": "read", "domains": null}});
     assert_eq!(reply.json(), own);
     node.wire().get(API_KEY).problem(401, "/missing-authentication");
     node.terminate();

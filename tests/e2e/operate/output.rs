@@ -42,7 +42,8 @@ fn unwritable_output_tells_disks_from_pipes() {
         let said = String::from_utf8(closed.stderr).unwrap();
         // An export may log the opening of the store.
         let is_quiet = said.is_empty() || arguments[0] == "export" && !said.contains("cannot be written");
-        assert!(closed.status.code() == Some(0) && is_quiet, "{arguments:?}: {closed:?}");
+        assert_eq!(closed.status.code(), Some(0), "{arguments:?}: {said}");
+        assert!(is_quiet, "{arguments:?}: {said}");
     }
 }
 

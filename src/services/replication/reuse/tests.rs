@@ -23,7 +23,7 @@ type StateAnswer = Result<Option<ReceivedState>, RedisError>;
 /// The context of a node that reuses links for an hour, and whose Redis refuses connections.
 fn context(dir: &Path) -> FleetContext {
     let node = TestNode::new(dir, 1);
-    node.stats.fleet.same_key.store(true, Ordering::Release);
+    node.stats.fleet.same_code_secret.store(true, Ordering::Release);
     let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
     let settings = FleetSetup {
         redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
