@@ -169,7 +169,7 @@ mod tests {
         registry.add(grant(Some(86_400_000)), 1).unwrap();
         let text = table(&registry, 90_000_000);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("APP   KEY           ROLE  DOMAINS  CREATED     STATE"), "{text}");
+        assert!(lines[0].starts_with("APP   KEY           NAME  ROLE  DOMAINS  CREATED     STATE"), "{text}");
         assert!(lines[1].ends_with("1970-01-01  valid") && lines[2].ends_with("expired 1970-01-02"), "{text}");
     }
 }

@@ -14,7 +14,7 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 /// The choice of `-q` and `-v`, as its number.
 static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
 
-/// How much a command writes to standard error.
+/// The amount that a command writes to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Verbosity {

@@ -9,7 +9,7 @@ use crate::commands::status::text::{cores, number, rate};
 use crate::commands::terminal::plain;
 use carom_telemetry::alarms::{Alarm, Severity};
 
-/// Whether a node serves.
+/// The stage of a node between its start and its stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NodeState {
     Starting,

@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, picture: &Picture<'_>) {
         take(&mut rest, gap);
         position = table(frame, rest, snapshot, picture);
     }
-    frame.render_widget(&footer(picture, &position), foot);
+    frame.render_widget(footer(picture, &position), foot);
 }
 
 /// Takes rows from the top of the rest, as many as it has.

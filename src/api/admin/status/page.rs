@@ -372,12 +372,12 @@ mod tests {
             "<b>3.52 trillion<small>run out in 1 d at the current rate</small></b>",
             "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
             "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
-            "<td>0</td><td>3</td><td>5</td><td>0.0</td>",
+            r#"<td data-label="Core">0</td><td data-label="CPU">3</td><td data-label="Links">5</td>"#,
             "(this node)</td>",
-            "<td>Ready</td><td>1,234</td><td>5</td><td>1.5</td>",
+            r#">Ready</td><td data-label="Unsynced">1,234</td><td data-label="Lag (ms)">5</td>"#,
             "<b>7,654</b><span>Redirects&#x2f;s of all nodes</span>",
             " are missing since 23 Nov 2026, 14:05 UTC.</p>",
-            ", b</td><td>2 Jan 2027, 03:04</td>",
+            r#", b</td><td data-label="Expires">2 Jan 2027, 03:04</td>"#,
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }

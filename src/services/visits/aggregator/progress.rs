@@ -1,4 +1,4 @@
-//! How far the search for subjects with many rows has come.
+//! The progress of the search for subjects with many rows.
 
 use std::ops::Bound;
 
