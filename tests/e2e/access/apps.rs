@@ -121,7 +121,6 @@ fn no_route_shows_links_of_another_app() {
                     "get",
                     "/rest/v3/visits"
                     | "/rest/v3/visits/orphan"
-                    | "/rest/v3/visits/stats"
                     | "/rest/v3/events"
                     | "/rest/v3/events/dead-letters"
                     | SINGLE_STEP,

@@ -211,7 +211,7 @@ fn same_status_for_everybody(node: &Node) {
     assert_eq!(wire.get("/shorturl_status").json()["links"], wire.get("/status").json()["links"]);
     let page = wire.ask("GET", "/status", "Accept: text/html\r\n", b"");
     assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert!(page.text().contains("<td>0</td>"));
+    assert!(page.text().contains(r#"<td data-label="Core">0</td>"#));
     // No script stands in the page, and none of others is loaded.
     let text = page.text().replace(r#"<script src="/status.js" defer></script>"#, "");
     assert!(text.len() < page.text().len());
