@@ -109,7 +109,8 @@ pub const EXPORT_QUEUE_LEN: usize = 1_024;
 /// Unreadable records that an export names; the rest is counted.
 pub const EXPORT_REPORTS_MAX: usize = 100;
 
-/// Sessions of the console at once. A further sign-in ends the session that has been idle longest.
+/// Sessions of the console at once. A further sign-in ends a session of the key with the most: the one that has been idle
+/// longest.
 pub const SESSIONS_MAX: usize = 256;
 
 /// Idle timeout of a session at the console. An open page with live data counts as use.

@@ -5,6 +5,8 @@
 //! node keeps its hash. Requests that change something must carry a second token, which only pages of the console and
 //! the form can know.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,16 +146,14 @@ impl Sessions {
             life: SessionLife::begin(now_ms),
             token: ApiKeyHash::of(token.as_bytes()),
         };
-        self.end_where(|session| session.life.is_over(now_ms));
-        let oldest = {
-            let all = self.locked();
-            let oldest = all.iter().min_by_key(|session| session.life.seen_ms());
-            oldest.filter(|_| all.len() >= SESSIONS_MAX).map(|session| session.id.clone())
-        };
-        if let Some(unused_for_longest) = oldest {
-            self.end(&unused_for_longest, None);
+        let mut all = self.locked();
+        end_in(&mut all, |session| session.life.is_over(now_ms));
+        if all.len() >= SESSIONS_MAX
+            && let Some(id) = first_to_end(&all)
+        {
+            end_in(&mut all, |session| session.id == id);
         }
-        self.locked().push(session);
+        all.push(session);
         Ok(token)
     }
 
@@ -189,15 +189,30 @@ impl Sessions {
 
     /// Ends the sessions that `is_over` selects, and with them their running requests. True if any existed.
     fn end_where(&self, is_over: impl Fn(&Session) -> bool) -> bool {
-        let mut all = self.locked();
-        let before = all.len();
-        all.retain(|session| {
-            let is_over = is_over(session);
-            session.life.0.is_ended.store(is_over, Ordering::Relaxed);
-            !is_over
-        });
-        all.len() < before
+        end_in(&mut self.locked(), is_over)
     }
+}
+
+/// Ends the sessions of a list that `is_over` selects, and with them their running requests. True if any existed.
+fn end_in(all: &mut Vec<Session>, is_over: impl Fn(&Session) -> bool) -> bool {
+    let before = all.len();
+    all.retain(|session| {
+        let is_over = is_over(session);
+        session.life.0.is_ended.store(is_over, Ordering::Relaxed);
+        !is_over
+    });
+    all.len() < before
+}
+
+/// Returns the id of the session that makes room for another one: of the key with the most sessions, the one that was
+/// unused for longest. Otherwise, a key that signs in again and again would end the sessions of all other keys.
+fn first_to_end(all: &[Session]) -> Option<String> {
+    let mut of_keys: HashMap<String, usize> = HashMap::new();
+    for session in all {
+        *of_keys.entry(session.key.to_hex()).or_default() += 1;
+    }
+    let rank = |session: &&Session| (Reverse(of_keys.get(&session.key.to_hex()).copied()), session.life.seen_ms());
+    all.iter().min_by_key(rank).map(|session| session.id.clone())
 }
 
 /// Returns `BYTES` random bytes as hexadecimal digits.
@@ -274,5 +289,16 @@ mod tests {
         }
         assert!(sessions.find(first.as_bytes(), 11).is_some() && sessions.find(second.as_bytes(), 11).is_none());
         assert_eq!(sessions.all(11, |_| true).len(), SESSIONS_MAX);
+    }
+
+    #[test]
+    fn key_with_many_sessions_ends_no_others() {
+        let sessions = Sessions::default();
+        let other = sessions.begin(key("a"), "ops", Client::default(), 1).unwrap();
+        let tokens: Vec<String> =
+            (0..=SESSIONS_MAX).map(|_| sessions.begin(key("b"), "shop", Client::default(), 2).unwrap()).collect();
+        assert!(sessions.find(other.as_bytes(), 3).is_some());
+        assert!(sessions.find(tokens[SESSIONS_MAX].as_bytes(), 3).is_some());
+        assert_eq!(sessions.all(3, |_| true).len(), SESSIONS_MAX);
     }
 }
