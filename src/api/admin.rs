@@ -14,7 +14,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
 use super::ApiService;
-use super::browser::is_of_foreign_page;
+use super::browser::{is_foreign, is_of_foreign_page};
 use super::console::Console;
 use super::context::{Context, Site};
 use super::problem::Problem;
@@ -84,9 +84,11 @@ impl Context {
             let own = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
             own.is_some_and(|own| own.eq_ignore_ascii_case(host))
         };
+        // A link on another site may lead here, but not to the path that creates a link with `GET`.
+        let is_led_to_change = request.uri().path() == routes::SINGLE_STEP_PATH && is_foreign(request);
         match origin {
             Some(origin) if !is_own(origin) => Err(Problem::forbidden(FOREIGN)),
-            None if is_of_foreign_page(request) => Err(Problem::forbidden(FOREIGN)),
+            None if is_of_foreign_page(request) || is_led_to_change => Err(Problem::forbidden(FOREIGN)),
             _ => Ok(()),
         }
     }

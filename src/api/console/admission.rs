@@ -12,6 +12,7 @@ use crate::api::auth::shows_key;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::request::is_read;
+use crate::api::rest::routes::SINGLE_STEP_PATH;
 
 /// Request header that proves that a page of the console sent a change.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -43,7 +44,7 @@ impl Context {
         {
             let session = admitted.session.as_ref().expect("a signed-in caller has a session");
             let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
-            return if is_read(request.method()) || session.is_shown(shown) {
+            return if only_reads(request) || session.is_shown(shown) {
                 Ok(admitted)
             } else {
                 Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page."))
@@ -66,4 +67,10 @@ impl Context {
             Some(Admitted { context: Context { caller, ..context }, session: Some(session) })
         })
     }
+}
+
+/// True if a request changes nothing. One path creates a link with `GET`, and browsers send the cookie when a page of the
+/// same site, such as one on another port of this host, leads there.
+fn only_reads<B>(request: &Request<B>) -> bool {
+    is_read(request.method()) && request.uri().path() != SINGLE_STEP_PATH
 }

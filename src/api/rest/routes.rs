@@ -12,7 +12,7 @@ use crate::api::response::{ApiResponse, empty, with};
 use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 
 /// Path of the creation with one `GET`.
-pub(super) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
+pub(in crate::api) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
 
 /// Path of an edit of all links that match a filter.
 pub(super) const MATCHING_PATH: &str = "/rest/v3/short-urls/bulk/matching";

@@ -208,7 +208,11 @@ fn cross_site_requests_are_refused() {
         browser.send("POST", SHORT_URLS, JSON, &json!({"longUrl": TARGET}).to_string()).problem(403, "forbidden");
         browser.send("DELETE", "/admin/api/sessions", "", "").problem(403, "forbidden");
     }
+    // One path creates a link with `GET`. A page on another port of this host can make the browser open it, with the cookie.
+    let single_step = format!("{SHORT_URLS}/shorten?longUrl={TARGET}");
+    browser.get(&single_step).problem(403, "forbidden");
     browser.csrf = token;
+    assert_eq!(browser.send("GET", &single_step, "", "").status, 200);
     browser.send("DELETE", &path, "Origin: https://evil.example\r\n", "").problem(403, "forbidden");
     assert_eq!(browser.get(&path).status, 200);
     assert_eq!(browser.send("DELETE", &path, "Origin: https://carom.test\r\n", "").status, 204);
@@ -230,6 +234,12 @@ fn keyless_console_serves_loopback_only() {
     assert_eq!(wire.get("/").location(), "/admin/");
     assert_eq!(sign_in(&node, "", "").location(), "/admin/links");
     wire.shorten(TARGET);
+    // A link on another site may lead to a page, but not to the path that creates a link with `GET`.
+    let led_here = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n";
+    assert_eq!(wire.ask("GET", "/admin/", led_here, b"").status, 200);
+    let single_step = format!("{SHORT_URLS}/shorten?longUrl={TARGET}");
+    wire.ask("GET", &single_step, led_here, b"").problem(403, "forbidden");
+    assert_eq!(wire.get(&single_step).status, 200);
     // What comes through a proxy comes from anywhere.
     for field in [
         "X-Forwarded-For: 203.0.113.7\r\n",
