@@ -113,6 +113,10 @@ pub const EXPORT_REPORTS_MAX: usize = 100;
 /// longest.
 pub const SESSIONS_MAX: usize = 256;
 
+/// Session cookies that a request may show, one for each port of its host. Further ones are ignored: each needs a look at
+/// the sessions, and anyone can send cookies to the public listener.
+pub const SESSION_COOKIES_MAX: usize = 32;
+
 /// Idle timeout of a session at the console. An open page with live data counts as use.
 pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(2 * 3_600);
 

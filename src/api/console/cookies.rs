@@ -4,6 +4,7 @@ use hyper::Request;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::api::rest::domains::host_of;
+use carom_limits::SESSION_COOKIES_MAX;
 
 /// Name of the session cookie, before the port: browsers share cookies among all ports of a host.
 const COOKIE: &str = "carom-console";
@@ -14,16 +15,17 @@ const SECURE_COOKIE: &str = "__Host-carom-console";
 /// Request header in which a proxy reports that the client uses TLS.
 const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Returns the session tokens of a request, each with the name of its cookie. One host may have set several, for
-/// other ports.
+/// Returns the session tokens of a request, each with the name of its cookie, at most [`SESSION_COOKIES_MAX`]. One host may
+/// have set several, for other ports.
 pub(in crate::api) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
-    cookies.filter_map(|cookie| {
+    let tokens = cookies.filter_map(|cookie| {
         let cookie = cookie.trim_ascii();
         let at = cookie.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (&cookie[..at], &cookie[at + 1..]);
         (name.starts_with(COOKIE.as_bytes()) || name == SECURE_COOKIE.as_bytes()).then_some((name, value))
-    })
+    });
+    tokens.take(SESSION_COOKIES_MAX)
 }
 
 /// True if the browser uses TLS, which a proxy in front of this listener terminates.
@@ -65,6 +67,14 @@ mod tests {
             tokens(&headers).map(|(name, token)| [name, token].map(|it| it.escape_ascii().to_string())).collect();
         let expected = [["carom-console-8081", "one"], ["carom-console", "two"], ["__Host-carom-console", "three"]];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn only_some_cookies_are_looked_up() {
+        let mut headers = HeaderMap::new();
+        let many: Vec<String> = (0..1_000).map(|port| format!("a=b; carom-console-{port}=x")).collect();
+        headers.append(header::COOKIE, HeaderValue::from_str(&many.join("; ")).unwrap());
+        assert_eq!(tokens(&headers).count(), SESSION_COOKIES_MAX);
     }
 
     #[test]

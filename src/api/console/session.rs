@@ -159,6 +159,10 @@ impl Sessions {
 
     /// Returns the session of a token, and records a use of it.
     pub(in crate::api) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
+        // No session has a token of another length, so such a cookie is not worth the hash and the lock.
+        if token.len() != 2 * TOKEN_BYTES {
+            return None;
+        }
         let token = ApiKeyHash::of(token);
         let all = self.locked();
         all.iter().find(|session| session.token.is(token) && session.life.renew(now_ms)).cloned()
