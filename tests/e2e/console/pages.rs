@@ -100,6 +100,12 @@ fn each_role_sees_its_pages() {
         let new_link = "document.querySelector('main [data-action=new-link]') !== null";
         assert_eq!(browser.value(new_link), json!(may_write));
         browser.is_accessible();
+        // Only admins get the names of the apps, so there would be nothing to choose.
+        press(&browser, ".links-bar", "filters");
+        let labels = "[...document.querySelectorAll('.filters .field')].filter((one) => one.checkVisibility()).map((one) => one.querySelector('label').textContent)";
+        let labels = browser.value(labels);
+        let has = |name: &str| labels.as_array().unwrap().iter().any(|label| label == name);
+        assert!(has("Domain") && !has("App"), "{labels}");
         browser.go(&at(&node, "usage"));
         shows(&browser, "main .breakdowns");
         browser.go(&at(&node, "settings"));

@@ -13,11 +13,8 @@ const isUnlimited = () => (currentSession()?.domains ?? null) === null;
 /** Whether links may be created and changed. */
 export const mayWrite = () => WRITES.includes(role());
 
-/** Whether the links of every app are visible. */
-export const seesAllApps = () => READS_ALL.includes(role());
-
 /** Whether the numbers of the whole service are visible: those of every app and domain. */
-export const seesService = () => seesAllApps() && isUnlimited();
+export const seesService = () => READS_ALL.includes(role()) && isUnlimited();
 
 /** Whether the node may be watched and run: the status, apps and keys, settings. */
 export const mayManage = () => role() === "admin" && isUnlimited();
