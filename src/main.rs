@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
 use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, output, status, terminal, top};
-use carom::node::{self, Hangup};
+use carom::node::{self, Hangup, SignalInbox};
 use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
@@ -69,12 +69,15 @@ fn serve(arguments: ServeArgs) -> Result<(), Exit> {
     if std::env::var_os("CAROM_NEXT_FORMAT").is_some() {
         carom_model::replication::formats::next::enable();
     }
-    node::serve(&settings, Hangup::Reload)
+    node::serve(&settings)
 }
 
 fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
     // Its directory is removed once the node has ended.
     let demo = demo::prepare(arguments)?;
     logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
-    node::serve(&demo.settings, Hangup::Stop)
+    // From here on, signals are for the node, which gets them once it runs.
+    let signals = SignalInbox::open(Hangup::Stop)?;
+    demo.hand_over_signals();
+    node::serve_with(&demo.settings, signals)
 }

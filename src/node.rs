@@ -23,7 +23,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
@@ -45,8 +45,8 @@ use self::base::Base;
 use self::bypass::NodeBypass;
 use self::cores::{CoreEnds, CorePlan};
 use self::recorders::Rings;
-pub use self::signals::Hangup;
-use self::signals::{Event, next_event, watch_signals};
+use self::signals::{Event, next_event};
+pub use self::signals::{Hangup, SignalInbox};
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, MercureHub, Sessions, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
@@ -59,19 +59,31 @@ use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::own_authorities;
 use crate::startup::{files, preflight};
 
-/// Runs a node until a signal stops it: SIGTERM, SIGINT or, by `hangup`, SIGHUP. Blocks the calling thread.
+/// Runs a node until SIGTERM or SIGINT stops it; SIGHUP reloads certificates. It receives signals once it has locked its
+/// data directory. Blocks the calling thread.
 ///
 /// # Errors
 /// The reason why the node could not start, or had to stop.
-pub fn serve(settings: &Settings, hangup: Hangup) -> Result<(), Exit> {
+pub fn serve(settings: &Settings) -> Result<(), Exit> {
+    run(settings, || SignalInbox::open(Hangup::Reload))
+}
+
+/// Runs a node until a signal stops it, which may have arrived earlier. Blocks the calling thread.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_with(settings: &Settings, signals: SignalInbox) -> Result<(), Exit> {
+    run(settings, || Ok(signals))
+}
+
+fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>) -> Result<(), Exit> {
     api::start_clock();
     // First, so that a node that may not run has written nothing.
     let keys = keys(settings)?;
     let ready = preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
     // Held until the process ends.
     let _lock = lock(&settings.data_dir)?;
-    let (events, inbox) = channel();
-    watch_signals(events.clone(), hangup)?;
+    let SignalInbox { events, inbox } = receive()?;
     let certificates = files::certificates(settings)?;
     fleet::check_code_secret(settings)?;
     let limits = connection_limits(settings, ready.open_files);

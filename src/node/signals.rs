@@ -28,6 +28,27 @@ pub(super) enum Event {
     Core(CoreEvent),
 }
 
+/// The inbox of a node, which receives signals from its creation on.
+#[derive(Debug)]
+pub struct SignalInbox {
+    /// The end for the cores.
+    pub(super) events: Sender<Event>,
+    /// The end for the node.
+    pub(super) inbox: Receiver<Event>,
+}
+
+impl SignalInbox {
+    /// Starts to receive signals. They wait for the node.
+    ///
+    /// # Errors
+    /// [`carom_settings::exit::Reason::ThreadEnded`] if the kernel refuses the handlers or their thread.
+    pub fn open(hangup: Hangup) -> Result<SignalInbox, Exit> {
+        let (events, inbox) = channel();
+        watch_signals(events.clone(), hangup)?;
+        Ok(SignalInbox { events, inbox })
+    }
+}
+
 /// Returns the next event, or `None` at `until`.
 pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     const HELD: &str = "cores and signals hold the sending end";
@@ -54,7 +75,7 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
 }
 
 /// Starts a thread that waits for signals.
-pub(super) fn watch_signals(events: Sender<Event>, hangup: Hangup) -> Result<(), Exit> {
+fn watch_signals(events: Sender<Event>, hangup: Hangup) -> Result<(), Exit> {
     let forward = move |signal: ProcessSignal| {
         let event = match (signal, hangup) {
             (ProcessSignal::HangUp, Hangup::Reload) => Event::Reload,

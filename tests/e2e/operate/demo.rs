@@ -1,6 +1,9 @@
 //! `carom demo`: a node with links and visits that ends without a trace.
 
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,7 +11,16 @@ use tempfile::TempDir;
 
 use crate::support::cli_user::CliUser;
 use crate::support::http::Wire;
-use crate::support::node::{CAROM, free_address, wait_until};
+use crate::support::node::{CAROM, free_address, wait_for, wait_until};
+
+/// Returns the command for a demonstration whose directory is in `folder`.
+fn demo(folder: &Path, public: SocketAddr, admin: SocketAddr) -> Command {
+    let mut command = Command::new(CAROM);
+    command.args(["demo", "--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
+    // A demonstration does not follow the environment, apart from the place of its directory.
+    command.env("TMPDIR", folder).env("CAROM_DATA_DIR", "/proc/none").stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
 
 /// A running demonstration.
 struct Demonstration {
@@ -22,11 +34,7 @@ impl Demonstration {
     fn start(errors: Stdio) -> Demonstration {
         let folder = tempfile::tempdir().unwrap();
         let (public, admin) = (free_address(), free_address());
-        let mut command = Command::new(CAROM);
-        command.args(["demo", "--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
-        // A demonstration does not follow the environment, apart from the place of its directory.
-        command.env("TMPDIR", folder.path()).env("CAROM_DATA_DIR", "/proc/none").stdin(Stdio::null());
-        let mut child = command.stdout(Stdio::null()).stderr(errors).spawn().unwrap();
+        let mut child = demo(folder.path(), public, admin).stderr(errors).spawn().unwrap();
         wait_until("a demonstration that is ready", || {
             assert!(child.try_wait().unwrap().is_none(), "it has ended");
             TcpStream::connect(admin).is_ok() && Wire::open(admin).get("/readyz").status == 200
@@ -71,4 +79,21 @@ fn closed_terminal_ends_a_demonstration() {
     // From now on, every line of its log fails, as on a terminal that is gone.
     drop(reader);
     demonstration.end(Signal::HUP);
+}
+
+#[test]
+fn signals_between_demonstration_and_node_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), free_address(), free_address()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    // The last line of the demonstration. The node checks the machine next, before it can stop.
+    let mut line = String::new();
+    while !line.starts_with("Open http://") {
+        line.clear();
+        assert!(errors.read_line(&mut line).unwrap() > 0, "it has ended");
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let status = wait_for("the end of a demonstration", || child.try_wait().unwrap());
+    assert!(status.code() == Some(0) || status.signal() == Some(Signal::INT.as_raw()), "{status}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the directory is left");
 }
