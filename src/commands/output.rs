@@ -4,6 +4,8 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use carom_settings::exit::{Exit, Reason};
 
 /// The first failure of standard output. Later output is dropped.
@@ -27,6 +29,16 @@ pub(crate) fn keep(written: io::Result<()>) {
     if let Err(error) = written {
         // An earlier failure is the cause of this one.
         let _ = FAILURE.set(error);
+    }
+}
+
+/// Notices a reader that has closed the pipe of standard output, for an endless command that has nothing to print.
+pub(crate) fn notice_lost_reader() {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let is_polled = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok();
+    if is_polled && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+        keep(Err(io::ErrorKind::BrokenPipe.into()));
     }
 }
 

@@ -23,7 +23,7 @@ use self::screen::Screen;
 use self::snapshot::Snapshot;
 use self::state::ViewState;
 use super::cli::TopArgs;
-use super::output::{has_failed, print};
+use super::output::{has_failed, notice_lost_reader, print};
 use super::status::{EVERY, Node, Sample};
 use super::terminal::has_colours;
 use crate::startup::signals::{self, ProcessSignal};
@@ -104,7 +104,10 @@ fn print_lines(node: &mut Node) -> Result<(), Exit> {
             }
             Err(exit) if !has_answered => return Err(exit),
             // A node that restarts will answer again.
-            Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
+            Err(exit) => {
+                let _ = writeln!(io::stderr(), "{}", exit.what);
+                notice_lost_reader();
+            }
         }
         if has_failed() {
             return Ok(());

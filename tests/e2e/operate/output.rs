@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
 use crate::support::cli_user::CliUser;
-use crate::support::node::Setup;
+use crate::support::node::{Setup, wait_for};
 
 /// Runs a command with that standard output.
 fn run(user: &CliUser, arguments: &[&str], out: impl Into<Stdio>) -> Output {
@@ -61,6 +61,38 @@ fn endless_output_ends_with_its_reader() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!((ended.status.code(), ended.stderr.is_empty()), (Some(0), true), "{ended:?}");
     node.terminate();
+}
+
+/// A command that is killed at the end of its test.
+struct Endless(Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn endless_output_ends_although_no_node_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).over_kernel().start();
+    let user = CliUser::new();
+    let mut command = user.command(&["top", "--json", "--admin", &node.admin.to_string()]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut endless = Endless(child);
+    let mut results = BufReader::new(endless.0.stdout.take().unwrap());
+    let mut line = String::new();
+    results.read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    node.terminate();
+    let mut errors = BufReader::new(endless.0.stderr.take().unwrap());
+    line.clear();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("/status: "), "{line}");
+    drop(results);
+    let status = wait_for("the end of the command", || endless.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
 }
 
 #[test]
