@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -147,6 +147,19 @@ fn addresses_of_the_fleet_agree() {
     assert_eq!(hosts, names);
     assert_eq!(targets, &json!(names.iter().map(|name| format!("{name}:8081")).collect::<Vec<_>>()));
     assert_eq!(balancer.matches("  server ").count(), names.len());
+    // Other services get their addresses from the upper half, so that none takes one that is named.
+    assert_eq!(
+        compose["networks"]["carom"]["ipam"]["config"],
+        json!([{"subnet": "172.30.81.0/24", "gateway": "172.30.81.1", "ip_range": "172.30.81.128/25"}])
+    );
+    let services = compose["services"].as_object().unwrap().values();
+    let fixed = services.filter_map(|service| service.pointer("/networks/carom/ipv4_address"));
+    let fixed: BTreeSet<Ipv4Addr> = fixed.map(|address| address.as_str().unwrap().parse().unwrap()).collect();
+    assert_eq!(fixed.len(), 5);
+    for address in fixed {
+        let [network @ .., host] = address.octets();
+        assert!(network == [172, 30, 81] && (2..128).contains(&host), "{address}");
+    }
     // Each node has data of its own.
     let volumes: BTreeSet<String> = nodes(&compose).iter().map(|(_, node)| mounts(node)[0].0.to_owned()).collect();
     assert_eq!(volumes.len(), names.len());
@@ -220,6 +233,20 @@ fn redis_starts_as_in_its_container() {
     let answer = ask(&format!("AUTH {SECRET}\r\nPING")).unwrap_or_default();
     assert!(stranger.starts_with("-NOAUTH"), "{stranger}");
     assert!(answer.starts_with("+OK\r\n+PONG"), "{answer}");
+    // The health check fails after any error, such as that of a Redis that loads its data.
+    let test: Vec<&str> = compose["services"]["redis"]["healthcheck"]["test"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|word| word.as_str().unwrap())
+        .collect();
+    assert_eq!(test[..2], ["CMD", "redis-cli"]);
+    let health = |password: &str| {
+        let port = address.port().to_string();
+        run(Command::new("redis-cli").args(["-p", &port]).args(&test[2..]).env("REDISCLI_AUTH", password)).code
+    };
+    assert_eq!(health(SECRET), 0);
+    assert_ne!(health("wrong"), 0);
 }
 
 /// Runs a copy of `prepare.sh` with an engine that runs the binary under test in place of a container.
