@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential ca-certificates caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
+PACKAGES := build-essential ca-certificates caddy chromium chromium-driver curl dpkg-dev ethtool fonts-inter git haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light nmap openssl perl-base prometheus prometheus-alertmanager python3-scapy python3-yaml rabbitmq-server redis-server shellcheck slowhttptest systemd util-linux wrk zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -126,7 +126,7 @@ PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server 
 
 .PHONY: deb
 deb: build ## Make a Debian package of carom and carom-loadgen in target/debian
-	deploy/debian/package.sh --loadgen target/release/carom-loadgen
+	deploy/debian/package.sh --loadgen "$${CARGO_TARGET_DIR:-target}/release/carom-loadgen"
 
 .PHONY: release
 release: rust ## Build tarball, Debian package, container image, bill of materials and checksums in dist/
@@ -186,7 +186,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in caddy cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps epmd ethtool h2load haproxy ip keepalived logrotate mount nghttp nginx nmap openssl perl prlimit promtool python3 rabbitmq-server redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare wrk zbarimg; do \
+		for command in caddy cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps epmd ethtool git h2load haproxy ip keepalived logrotate mount nghttp nginx nmap openssl perl prlimit promtool python3 rabbitmq-server redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare wrk zbarimg; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

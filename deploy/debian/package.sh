@@ -19,7 +19,7 @@ Builds carom_VERSION_ARCH.deb from an existing binary.
 Usage: deploy/debian/package.sh [OPTIONS]
 
 Options:
-  --binary PATH    The carom binary to package [default: target/release/carom]
+  --binary PATH    The carom binary to package [default: release/carom in CARGO_TARGET_DIR, or in target]
   --loadgen PATH   A carom-loadgen binary to include [default: none]
   --notices PATH   A file with the licences of libraries to include [default: none]
   --out DIR        Output directory; created if it does not exist [default: target/debian]
@@ -50,7 +50,7 @@ refuse() {
 # ---- Options ----
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-binary=$root/target/release/carom
+binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 loadgen=''
 notices=''
 out=$root/target/debian
@@ -264,12 +264,13 @@ put_examples() {
     done
 }
 
-# Prints the files of a folder: in a git repository, only tracked ones, without leftovers of editors.
+# Prints the files of a folder: in a git repository, only tracked ones, without leftovers of editors. Elsewhere, all but the secrets that
+# deploy/compose/three-nodes/prepare.sh writes.
 files_of() { # FOLDER
     if is_repository; then
         git -C "$root" ls-files -- "$1"
     else
-        (cd -- "$root" && find "$1" -type f | sort)
+        (cd -- "$root" && find "$1" -type f ! -name '.env*' ! -path '*/secrets/*' | sort)
     fi
 }
 

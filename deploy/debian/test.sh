@@ -16,7 +16,7 @@ Installs the package in a clean Debian root, tests, upgrades, removes and purges
 Usage: deploy/debian/test.sh [OPTIONS]
 
 Options:
-  --binary PATH    The carom binary to package [default: target/release/carom]
+  --binary PATH    The carom binary to package [default: release/carom in CARGO_TARGET_DIR, or in target]
   --cache FILE     Archive of the clean root; created if missing [default: target/debian/root.tar]
   -h, --help       Print help
 
@@ -569,7 +569,7 @@ try_image() {
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/deploy/debian
-binary=$root/target/release/carom
+binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 cache=$root/target/debian/root.tar
 read_options "$@"
 ((EUID == 0)) || refuse 'must be root, to create a root file system'

@@ -122,6 +122,56 @@ fn documents_link_to_installed_files() {
 }
 
 #[test]
+fn secrets_beside_compose_files_are_not_packaged() {
+    let dir = tempfile::tempdir().unwrap();
+    // A source tree without git, such as that of an archive.
+    let (tree, root) = (dir.path().join("tree"), Path::new(env!("CARGO_MANIFEST_DIR")));
+    for folder in ["docs", "src/api/rest"] {
+        fs::create_dir_all(tree.join(folder)).unwrap();
+    }
+    for (source, target) in [
+        ("Cargo.toml", "."),
+        ("README.md", "."),
+        ("ARCHITECTURE.md", "."),
+        ("CHANGELOG.md", "."),
+        ("deploy", "."),
+        ("docs/src", "docs"),
+        ("src/api/rest/openapi.json", "src/api/rest"),
+    ] {
+        let copied = run(Command::new("cp").arg("-r").arg(root.join(source)).arg(tree.join(target)));
+        assert_eq!(copied.code, 0, "{}", copied.err);
+    }
+    let fleet = tree.join("deploy/compose/three-nodes");
+    fs::create_dir_all(fleet.join("secrets")).unwrap();
+    for secret in [".env", ".env.new", "secrets/prometheus.key"] {
+        fs::write(fleet.join(secret), "geheim").unwrap();
+    }
+    // Without options for programs, the binary is that of cargo.
+    fs::create_dir(dir.path().join("release")).unwrap();
+    std::os::unix::fs::symlink(CAROM, dir.path().join("release/carom")).unwrap();
+    let mut command = Command::new(tree.join("deploy/debian/package.sh"));
+    command.args(["--fast", "--out"]).arg(dir.path().join("out")).env("CARGO_TARGET_DIR", dir.path());
+    // The directory of temporary files may itself be in a repository.
+    command.env("GIT_CEILING_DIRECTORIES", dir.path()).env("SOURCE_DATE_EPOCH", "1700000000");
+    let made = run(&mut command);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let listed = dpkg_deb("--contents", Path::new(made.out.trim_end()), &[]);
+    assert!(listed.contains("./usr/share/carom/compose/three-nodes/compose.yaml\n"), "{listed}");
+    assert!(!listed.contains(".env") && !listed.contains("secrets"), "{listed}");
+}
+
+#[test]
+fn targets_of_make_follow_the_target_directory() {
+    let makefile = include_str!("../../../Makefile");
+    let programs = ["release/carom", "debug/carom"];
+    let lines: Vec<&str> = makefile.lines().filter(|line| programs.iter().any(|name| line.contains(name))).collect();
+    assert!(lines.len() >= 2, "{lines:?}");
+    for line in lines {
+        assert!(line.contains("CARGO_TARGET_DIR"), "{line}");
+    }
+}
+
+#[test]
 fn unusable_input_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str]| run(script("debian/package.sh").arg("--out").arg(dir.path()).args(arguments));
