@@ -264,7 +264,9 @@ impl Crew {
             }
             self.free.pop_front();
             self.clients[slot as usize].is_free = false;
-            if self.clients[slot as usize].stage == Stage::Open {
+            // With HTTP/2, the server may have announced meanwhile that it takes no more requests.
+            let client = &self.clients[slot as usize];
+            if client.stage == Stage::Open && !client.is_last_sent {
                 self.send(slot, intended_ns, now_ns);
             }
         }

@@ -220,6 +220,11 @@ impl Http2 {
         Ok(std::mem::take(&mut self.pipe.borrow_mut().out))
     }
 
+    /// True if the server takes no new requests on this connection (GOAWAY). It still answers those in flight.
+    pub(crate) fn is_leaving(&mut self) -> bool {
+        matches!(self.sender.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
+    }
+
     /// True once the connection has ended in order.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
@@ -338,6 +343,22 @@ mod tests {
         let answer = answer.unwrap();
         let (response, bytes) = answer.parts();
         assert_eq!((place, response.status, &bytes[response.location.unwrap()]), (0, 302, &b"https://a/"[..]));
+    }
+
+    #[test]
+    fn leaving_servers_still_answer() {
+        let (mut client, mut server, pipe) = pair();
+        client.send(REQUEST).unwrap();
+        let mut first = None;
+        exchange(&mut client, &mut server, &pipe, |_, respond| first = Some(respond));
+        assert!(!client.is_leaving());
+        server.graceful_shutdown();
+        exchange(&mut client, &mut server, &pipe, |_, _| {});
+        assert!(client.is_leaving() && !client.is_ended());
+        let redirect = http::Response::builder().status(StatusCode::FOUND).body(()).unwrap();
+        first.unwrap().send_response(redirect, true).unwrap();
+        exchange(&mut client, &mut server, &pipe, |_, _| {});
+        assert!(matches!(client.next_answer(), Some((0, Ok(_)))));
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl Crew {
         if http2.receive(bytes).is_err() {
             return self.fail(slot, Fault::Malformed, now_ns);
         }
+        if http2.is_leaving() {
+            // As after `--renew`: the requests in flight get their responses, and then a new connection replaces this one.
+            self.clients[slot as usize].is_last_sent = true;
+        }
         while let Some((place, answer)) = self.clients[slot as usize].http2.as_mut().and_then(Http2::next_answer) {
             let Some(sent) = self.clients[slot as usize].in_flight.get(place).copied() else { break };
             let verdict = answer.map_err(|_| Fault::Closed).and_then(|answer| {

@@ -50,8 +50,9 @@ impl<S: Read + Write + Unpin> AsyncWrite for Transport<S> {
     }
 }
 
-/// Redirects every request of a connection, and notes its method and path.
-fn serve(stream: impl Read + Write + Unpin, heads: &Mutex<Vec<String>>) {
+/// Redirects every request of a connection, and notes its method and path. Ends the connection in order (GOAWAY) after so
+/// many requests.
+fn serve(stream: impl Read + Write + Unpin, heads: &Mutex<Vec<String>>, requests_max: usize) {
     let mut context = Context::from_waker(Waker::noop());
     let mut handshake = pin!(h2::server::handshake(Transport(stream)));
     let mut connection = loop {
@@ -61,6 +62,7 @@ fn serve(stream: impl Read + Write + Unpin, heads: &Mutex<Vec<String>>) {
             Poll::Pending => {}
         }
     };
+    let mut requests = 0;
     loop {
         match connection.poll_accept(&mut context) {
             Poll::Ready(Some(Ok((request, mut respond)))) => {
@@ -70,6 +72,10 @@ fn serve(stream: impl Read + Write + Unpin, heads: &Mutex<Vec<String>>) {
                 let head = http::Response::builder().status(302).header("location", target).body(()).unwrap();
                 // The client may have gone.
                 let _ = respond.send_response(head, true);
+                requests += 1;
+                if requests == requests_max {
+                    connection.graceful_shutdown();
+                }
             }
             Poll::Ready(_) => return,
             // The read has waited for a while.
@@ -79,20 +85,30 @@ fn serve(stream: impl Read + Write + Unpin, heads: &Mutex<Vec<String>>) {
 }
 
 /// Serves a connection; with `tls`, over TLS.
-fn serve_one(stream: TcpStream, tls: Option<&Arc<rustls::ServerConfig>>, heads: &Mutex<Vec<String>>) {
+fn serve_one(
+    stream: TcpStream,
+    tls: Option<&Arc<rustls::ServerConfig>>,
+    heads: &Mutex<Vec<String>>,
+    requests_max: usize,
+) {
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(READ_TIME)).unwrap();
     match tls {
         Some(config) => {
             let session = rustls::ServerConnection::new(Arc::clone(config)).unwrap();
-            serve(rustls::StreamOwned::new(session, stream), heads);
+            serve(rustls::StreamOwned::new(session, stream), heads, requests_max);
         }
-        None => serve(stream, heads),
+        None => serve(stream, heads, requests_max),
     }
 }
 
 /// Starts a server; with `tls`, over TLS.
 fn start(tls: Option<Arc<rustls::ServerConfig>>) -> Server {
+    start_leaving(tls, usize::MAX)
+}
+
+/// Starts a server that ends each connection after so many requests.
+fn start_leaving(tls: Option<Arc<rustls::ServerConfig>>, requests_max: usize) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (heads, connections) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
@@ -101,7 +117,7 @@ fn start(tls: Option<Arc<rustls::ServerConfig>>) -> Server {
         for stream in listener.incoming().map_while(Result::ok) {
             count.fetch_add(1, Ordering::Relaxed);
             let (log, tls) = (Arc::clone(&log), tls.clone());
-            std::thread::spawn(move || serve_one(stream, tls.as_ref(), &log));
+            std::thread::spawn(move || serve_one(stream, tls.as_ref(), &log, requests_max));
         }
     });
     Server { address, heads, connections }
@@ -127,6 +143,14 @@ fn streams_share_and_renew_connections() {
     assert!(number(&json, "/requests/completed") == 400.0 && number(&json, "/errors/total") == 0.0, "{json}");
     let connections = server.connections.load(Ordering::Relaxed);
     assert!((8..=12).contains(&connections), "{connections}");
+}
+
+#[test]
+fn connections_that_the_server_ends_lose_nothing() {
+    let (server, generator) = (start_leaving(None, 50), Generator::new());
+    let json = generator.run(&server, "--http2 --closed --connections 2 --pipeline 20 --requests 400", 0);
+    assert!(number(&json, "/requests/completed") == 400.0 && number(&json, "/errors/total") == 0.0, "{json}");
+    assert!(server.connections.load(Ordering::Relaxed) > 4);
 }
 
 #[test]
