@@ -47,6 +47,9 @@ impl DemoNode {
     }
 }
 
+/// Names of directories that are tried.
+const FOLDERS_MAX: usize = 100;
+
 /// Attempts to remove the directory while it is being filled.
 const REMOVALS: usize = 10;
 
@@ -60,8 +63,7 @@ struct DemoFolder {
 impl DemoFolder {
     /// Creates an empty directory that only this user can read.
     fn create() -> io::Result<DemoFolder> {
-        let path = std::env::temp_dir().join(format!("carom-demo-{}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&path)?;
+        let path = new_folder()?;
         let is_handed_over = Arc::new(Mutex::new(false));
         let folder = DemoFolder { path: path.clone(), is_handed_over: Arc::clone(&is_handed_over) };
         signals::watch(&ProcessSignal::ENDING, move |signal| {
@@ -76,6 +78,22 @@ impl DemoFolder {
         })?;
         Ok(folder)
     }
+}
+
+/// Creates a directory with the first name that is free. A killed process with the same number may have left one: in a
+/// container, each has the number 1.
+fn new_folder() -> io::Result<PathBuf> {
+    let name = format!("carom-demo-{}", std::process::id());
+    let mut path = std::env::temp_dir().join(&name);
+    for number in 2..=FOLDERS_MAX {
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                path.set_file_name(format!("{name}-{number}"));
+            }
+            created => return created.map(|()| path),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 impl Drop for DemoFolder {
@@ -194,6 +212,15 @@ fn log_visits(data_dir: &Path, visited: &[Visited]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_left_behind_are_no_obstacle() {
+        let (first, second) = (new_folder().unwrap(), new_folder().unwrap());
+        assert_ne!(first, second);
+        for folder in [first, second] {
+            fs::remove_dir(folder).unwrap();
+        }
+    }
 
     #[test]
     fn folder_is_filled_and_removed() {
