@@ -96,17 +96,27 @@ fn is_inside(dir: &Path, other: &Path) -> bool {
 }
 
 /// Removes the oldest complete backups of `dir`, so that `keep` of them are left. The new backup is always one of these.
+/// Waits while another command removes backups there.
 ///
 /// # Errors
-/// If the directory cannot be read, or a backup cannot be removed.
+/// If the directory cannot be read, a backup cannot be removed, or another command has removed the new one.
 pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<OldBackups, Exit> {
     let failed = |path: &Path, error: &io::Error| {
         let what = format!("the backup is complete, but an old one could not be removed: {}: {error}", path.display());
         Exit::new(Reason::Incomplete, what).with_remedy("remove old backups by hand, before their disk is full")
     };
-    let manifest = manifest_of(new).map_err(|error| failed(new, &error))?;
+    let all = File::open(dir).map_err(|error| failed(dir, &error))?;
+    // Of commands that end together, each would remove the backup of the other. A file system without locks is no obstacle.
+    let _ = all.lock();
+    let manifest = match manifest_of(new) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = format!("another `carom backup --keep` ended first, and removed {}", new.display());
+            return Err(Exit::new(Reason::Incomplete, what).with_remedy("run one backup to this directory at a time"));
+        }
+        read => read.map_err(|error| failed(new, &error))?,
+    };
     // A power failure must not leave the removals on disk without the new backup.
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| failed(dir, &error))?;
+    all.sync_all().map_err(|error| failed(dir, &error))?;
     let (mut old, mut broken) = (Vec::new(), Vec::new());
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, &error))?;
     for entry in entries {
@@ -208,6 +218,7 @@ fn or_gone(removal: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Barrier;
 
     use super::*;
     use crate::services::api_keys::file as apps_file;
@@ -260,6 +271,28 @@ mod tests {
         // A clock that was wrong does not cost the new backup.
         assert_eq!(remove_oldest(dir.path(), &all[2], keep(1)).unwrap().removed, all[3..]);
         assert!(all[2].is_dir());
+    }
+
+    #[test]
+    fn backups_that_end_together_leave_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..20 {
+            let all: Vec<PathBuf> = (0..4).map(|day| write(dir.path(), day, "f")).collect();
+            let (dir, start) = (dir.path(), &Barrier::new(all.len()));
+            let ended = std::thread::scope(|scope| {
+                let commands: Vec<_> = all
+                    .iter()
+                    .map(|new| {
+                        scope.spawn(move || {
+                            start.wait();
+                            remove_oldest(dir, new, keep(1)).is_ok()
+                        })
+                    })
+                    .collect();
+                commands.into_iter().filter_map(|command| command.join().unwrap().then_some(())).count()
+            });
+            assert_eq!((names(dir).len(), ended), (1, 1));
+        }
     }
 
     #[test]
