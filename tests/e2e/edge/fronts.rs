@@ -115,7 +115,9 @@ fn ipv4_only(text: &str) -> String {
 /// Writes the configuration around `https.conf` in a directory. One process, so that its end ends all.
 fn nginx_conf(dir: &Path) -> PathBuf {
     let place = dir.display();
-    let temporary = ["client_body", "proxy"].map(|name| format!("{name}_temp_path {place}/{name}; ")).concat();
+    // nginx creates all of these, and only root can do so in the usual place.
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = kinds.map(|name| format!("{name}_temp_path {place}/{name}; ")).concat();
     let http = format!("http {{ access_log off; {temporary}include {place}/https.conf; }}\n");
     let process = format!("daemon off;\nmaster_process off;\nerror_log {place}/error.log;\npid {place}/pid;\n");
     let file = dir.join("nginx.conf");
