@@ -65,9 +65,9 @@ impl Announcement {
     /// Returns a page for a terminal, with what to do first.
     pub(super) fn page(&self) -> String {
         let Announcement { listening, base_urls, admin, cores, data_dir, has_keys } = self;
-        let first = listening.first().map_or("", String::as_str);
-        // The commands for links use that address by themselves.
-        let url = if first == "http://127.0.0.1:8080" { String::new() } else { format!(" --url {first}") };
+        // Clients cannot rely on connecting to the address of all interfaces.
+        let reachable = |url: &String| url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
+        let url = listening.first().map(reachable).unwrap_or_default();
         let key = if *has_keys {
             String::new()
         } else {
@@ -77,7 +77,7 @@ impl Announcement {
             "carom {} is ready, on {}.\n\n  \
              Listens on  {}\n  Short URLs  {base_urls}\n  Console     http://{admin}/admin/\n  \
              Status      http://{admin}/status\n  Data        {}\n\n\
-             First steps, in another terminal:\n{key}  carom link create https://example.org/{url}\n  \
+             First steps, in another terminal:\n{key}  carom login {url}\n  carom link create https://example.org/\n  \
              carom status --admin {admin}\n\nCtrl-C stops the node.",
             env!("CARGO_PKG_VERSION"),
             readable::count(*cores, "core"),
@@ -142,14 +142,20 @@ mod tests {
         for part in [
             " is ready, on 2 cores.\n\n  Listens on  http://127.0.0.1:8080\n  Short URLs  https://go.example\n",
             "  Console     http://127.0.0.1:8081/admin/\n",
-            "  carom app add NAME --role admin --data-dir /data\n  carom link create https://example.org/\n",
+            "  carom app add NAME --role admin --data-dir /data\n  carom login http://127.0.0.1:8080\n",
+            "  carom login http://127.0.0.1:8080\n  carom link create https://example.org/\n",
             "  carom status --admin 127.0.0.1:8081\n",
         ] {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
         }
         let other = announcement("https://10.0.0.1:443", true).page();
-        assert!(other.contains("link create https://example.org/ --url https://10.0.0.1:443\n"), "{other}");
-        assert!(!other.contains("app add"), "{other}");
+        assert!(other.contains("terminal:\n  carom login https://10.0.0.1:443\n  carom link create"), "{other}");
+        for (everywhere, url) in
+            [("http://0.0.0.0:80", "http://127.0.0.1:80"), ("https://[::]:443", "https://[::1]:443")]
+        {
+            let page = announcement(everywhere, true).page();
+            assert!(page.contains(&format!("  carom login {url}\n")), "{page}");
+        }
     }
 
     #[test]
