@@ -102,12 +102,23 @@ fn import_by(
     let written = committer.write().and_then(|()| Ok(setup.links.sync()?));
     result.and(written)?;
     if !setup.dry_run {
+        committer.progress.clear(messages);
         if generation.load(Ordering::Acquire) > 1 {
             let _ = writeln!(messages, "merging the tables of the store, so that the first redirects need not wait");
         }
-        setup.links.merge_tables()?;
+        if let Err(error) = setup.links.merge_tables() {
+            note_unmerged(&error, messages);
+        }
     }
     committer.finish(messages)
+}
+
+/// Reports a failed merge. The import has succeeded: all links are durable, and a node merges the same tables itself.
+fn note_unmerged(error: &StoreError, messages: &mut dyn Write) {
+    let _ = writeln!(
+        messages,
+        "note: the tables of the store are not merged ({error}); all links are stored, and the node merges the tables after its start"
+    );
 }
 
 /// The stage that decides and writes, on the caller's thread.

@@ -113,6 +113,14 @@ fn a_dry_run_decides_alike_and_changes_nothing() {
 }
 
 #[test]
+fn failed_merge_is_a_note() {
+    let mut messages = Vec::new();
+    note_unmerged(&StoreError::Failed("no space left".to_owned()), &mut messages);
+    let messages = String::from_utf8(messages).unwrap();
+    assert!(messages.contains("no space left") && messages.contains("all links are stored"), "{messages}");
+}
+
+#[test]
 fn visits_come_along_once() {
     let dir = tempfile::tempdir().unwrap();
     let setup = setup(dir.path());
