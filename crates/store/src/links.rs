@@ -459,7 +459,7 @@ impl Links {
             }
         };
         let (bad, good) = gallop(start, position(end), |from| first(from).is_ok());
-        let edge = bisect(bad, good, |from| first(from).is_ok()) + 1;
+        let edge = bisect(bad, good, |from| first(from).is_ok()).saturating_add(1);
         first(edge).ok().map(|key| (edge, key))
     }
 

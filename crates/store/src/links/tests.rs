@@ -199,3 +199,11 @@ fn a_damaged_journal_costs_its_own_records_only() {
     assert!(repairs[0].is_damage && repairs[0].kept.is_some());
     assert!(scan_all(&store).0.len() >= 49);
 }
+
+#[test]
+fn search_from_the_last_position_finds_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    // A block that was read only at the second attempt leaves no edge to find before the last position.
+    assert_eq!(Links::first_readable(&store.visits, u128::MAX, &[0xff; 16]), Some((u128::MAX, None)));
+}
