@@ -194,11 +194,12 @@ fn old_and_too_many_segments_are_removed_oldest_first() {
         };
         ages(&shared)
     };
-    let bytes: u64 = locked(&shared.state).sealed.iter().map(|segment| segment.bytes).sum();
+    // Compressed segments differ in size by some bytes.
+    let newest_four: u64 = locked(&shared.state).sealed.iter().rev().take(4).map(|segment| segment.bytes).sum();
     assert_eq!(upkeep(forever()).len(), 10);
     let keep = Some(Duration::from_millis(6 * DAY_MS + DAY_MS / 2));
     assert_eq!(upkeep(VisitLogTerms { keep, ..forever() }), [6, 5, 4, 3, 2, 1, 0]);
-    assert_eq!(upkeep(VisitLogTerms { keep_bytes: bytes * 4 / 10, ..forever() }), [3, 2, 1, 0]);
+    assert_eq!(upkeep(VisitLogTerms { keep_bytes: newest_four, ..forever() }), [3, 2, 1, 0]);
 }
 
 #[test]
