@@ -74,7 +74,7 @@ impl Drop for Endless {
 }
 
 #[test]
-fn endless_output_ends_although_no_node_answers() {
+fn endless_output_ends_without_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     let node = Setup::new(folder.path()).over_kernel().start();
     let user = CliUser::new();

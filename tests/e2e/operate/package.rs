@@ -122,7 +122,7 @@ fn documents_link_to_installed_files() {
 }
 
 #[test]
-fn secrets_beside_compose_files_are_not_packaged() {
+fn compose_secrets_are_not_packaged() {
     let dir = tempfile::tempdir().unwrap();
     // A source tree without git, such as that of an archive.
     let (tree, root) = (dir.path().join("tree"), Path::new(env!("CARGO_MANIFEST_DIR")));
@@ -161,7 +161,7 @@ fn secrets_beside_compose_files_are_not_packaged() {
 }
 
 #[test]
-fn targets_of_make_follow_the_target_directory() {
+fn make_follows_the_target_directory() {
     let makefile = include_str!("../../../Makefile");
     let programs = ["release/carom", "debug/carom"];
     let lines: Vec<&str> = makefile.lines().filter(|line| programs.iter().any(|name| line.contains(name))).collect();
