@@ -32,24 +32,11 @@ Exit codes: 0 success, 1 failure, 2 wrong options
 END
 }
 
-complain() {
-    printf 'package.sh: %s\n' "$*" >&2
-}
-
-fail() {
-    complain "$*"
-    exit 1
-}
-
-refuse() {
-    complain "$*"
-    complain 'see --help'
-    exit 2
-}
-
 # ---- Options ----
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=debian/common.sh
+source "$root/deploy/debian/common.sh"
 binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 loadgen=''
 notices=''
@@ -89,17 +76,6 @@ read_options() { # ARGUMENT...
 }
 
 # ---- Metadata ----
-
-# Fails if programs are missing, and names the Debian packages that have them.
-need_programs() { # PROGRAM:PACKAGE...
-    local pair missing=()
-    for pair in "$@"; do
-        command -v "${pair%:*}" >/dev/null || missing+=("$pair")
-    done
-    if ((${#missing[@]} > 0)); then
-        fail "missing: ${missing[*]%:*}; on Debian: apt-get install ${missing[*]#*:}"
-    fi
-}
 
 # Reads the version of the workspace, which all its crates share.
 read_version() {

@@ -9,6 +9,10 @@ set -euo pipefail
 # Timeout of every wait, in seconds. Generous, because the machine may be busy compiling.
 readonly PATIENCE=60
 
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=debian/common.sh
+source "$root/deploy/debian/common.sh"
+
 usage() {
     cat <<'END'
 Installs the package in a clean Debian root, tests, upgrades, removes and purges it, and runs it as a container.
@@ -30,21 +34,6 @@ say() {
     printf '%3d s  %s\n' "$SECONDS" "$*"
 }
 
-complain() {
-    printf 'test.sh: %s\n' "$*" >&2
-}
-
-fail() {
-    complain "$*"
-    exit 1
-}
-
-refuse() {
-    complain "$*"
-    complain 'see --help'
-    exit 2
-}
-
 read_options() { # ARGUMENT...
     while (($# > 0)); do
         case $1 in
@@ -58,17 +47,6 @@ read_options() { # ARGUMENT...
         if [[ $1 == --binary ]]; then binary=$2; else cache=$2; fi
         shift 2
     done
-}
-
-# Fails if programs are missing, and names the Debian packages that have them.
-need_programs() { # PROGRAM:PACKAGE...
-    local pair missing=()
-    for pair in "$@"; do
-        command -v "${pair%:*}" >/dev/null || missing+=("$pair")
-    done
-    if ((${#missing[@]} > 0)); then
-        fail "missing: ${missing[*]%:*}; on Debian: apt-get install ${missing[*]#*:}"
-    fi
 }
 
 wait_until() { # WHAT COMMAND...
@@ -567,7 +545,6 @@ try_image() {
 
 # ---- All of it ----
 
-root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/deploy/debian
 binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 cache=$root/target/debian/root.tar

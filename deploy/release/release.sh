@@ -31,24 +31,11 @@ Exit codes: 0 success, 1 failure, 2 wrong options
 END_OF_HELP
 }
 
-complain() {
-    printf 'release.sh: %s\n' "$*" >&2
-}
-
-fail() {
-    complain "$*"
-    exit 1
-}
-
-refuse() {
-    complain "$*"
-    complain 'see --help'
-    exit 2
-}
-
 # ---- Options ----
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=debian/common.sh
+source "$root/deploy/debian/common.sh"
 here=$root/deploy/release
 binary=''
 loadgen=''
@@ -87,17 +74,6 @@ read_options() { # ARGUMENT...
 }
 
 # ---- Metadata ----
-
-# Fails if programs are missing, and names the Debian packages that have them.
-need_programs() { # PROGRAM:PACKAGE...
-    local pair missing=()
-    for pair in "$@"; do
-        command -v "${pair%:*}" >/dev/null || missing+=("$pair")
-    done
-    if ((${#missing[@]} > 0)); then
-        fail "missing: ${missing[*]%:*}; on Debian: apt-get install ${missing[*]#*:}"
-    fi
-}
 
 read_machine() {
     arch=$(dpkg --print-architecture)

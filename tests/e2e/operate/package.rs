@@ -336,6 +336,7 @@ fn scripts_pass_shellcheck() {
         "affinity.sh",
         "certbot/carom",
         "compose/three-nodes/prepare.sh",
+        "debian/common.sh",
         "debian/package.sh",
         "debian/test.sh",
         "debian/postinst",
