@@ -106,7 +106,8 @@ pub(super) struct VisitAggregator {
     folded: u32,
     /// The search for subjects with many rows.
     search: Search,
-    /// The subjects of the rows of an unfinished snapshot; `None` if there is none, or it has too many.
+    /// The names of the subjects in the snapshot being received; `None` if no snapshot is, or it has more of them than
+    /// [`SNAPSHOT_NAMES_NOTED`](carom_limits::SNAPSHOT_NAMES_NOTED).
     snapshot_names: Option<Vec<Vec<u8>>>,
     top_links: TopLinks,
     /// The counts of the candidates when a ranking was last asked for, and that time.

@@ -140,7 +140,7 @@ fn console_follows_the_role_of_the_key() {
             _ => 403,
         };
         assert_eq!(deleted.status, expected, "{role}: {}", deleted.text());
-        // A session of another key lasts, whoever wants to end it.
+        // No role lets a user end the session of another key.
         let id = boss.get("/admin/api/session").json();
         let id = id["sessions"].as_array().unwrap().iter().find(|one| one["current"] == true).unwrap()["id"].clone();
         let ended = user.send("DELETE", &format!("/admin/api/sessions/{}", id.as_str().unwrap()), "", "");
