@@ -44,7 +44,7 @@ impl Context {
         {
             let session = admitted.session.as_ref().expect("a signed-in caller has a session");
             let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
-            return if only_reads(request) || session.is_shown(shown) {
+            return if only_reads(request) || session.has_csrf_token(shown) {
                 Ok(admitted)
             } else {
                 Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page."))

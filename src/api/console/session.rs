@@ -110,7 +110,7 @@ impl Client {
 
 impl Session {
     /// True if `csrf` is the session's token for changes. Compares in constant time.
-    pub(in crate::api) fn is_shown(&self, csrf: &[u8]) -> bool {
+    pub(in crate::api) fn has_csrf_token(&self, csrf: &[u8]) -> bool {
         ApiKeyHash::of(csrf).is(ApiKeyHash::of(self.csrf.as_bytes()))
     }
 }
@@ -267,8 +267,8 @@ mod tests {
         let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, Client::default(), 5).unwrap());
         let find = |number: usize| sessions.find(tokens[number].as_bytes(), 6);
         let first = find(0).unwrap();
-        assert!(first.is_shown(first.csrf.as_bytes()) && !first.is_shown(find(1).unwrap().csrf.as_bytes()));
-        assert!(!first.is_shown(b""));
+        assert!(first.has_csrf_token(first.csrf.as_bytes()) && !first.has_csrf_token(find(1).unwrap().csrf.as_bytes()));
+        assert!(!first.has_csrf_token(b""));
         let other = find(2).unwrap();
         // The key of one session ends no session of another.
         assert!(!sessions.end(&find(1).unwrap().id, Some(key("a"))));

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::api::compat::form::{Form, read_form};
 use crate::api::console::cookies::tokens;
+use crate::api::console::session::Session;
 use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::problem::{Invalid, Problem};
@@ -21,7 +22,6 @@ use crate::api::rest::short_urls::CreatedLink;
 use crate::bridge::LinkAnswer;
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, FormUser, Home};
 use carom_model::access::Role;
-use carom_model::access::key::ApiKeyHash;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
 use carom_model::domains::redirects::TargetKind;
@@ -45,6 +45,7 @@ const STALE: &str = "This page is out of date. Reload it, then try again.";
 struct Visitor {
     /// Context of the API key that it signed in with.
     context: Context,
+    session: Session,
     /// The user, as the form shows it.
     user: FormUser,
 }
@@ -102,7 +103,11 @@ impl Context {
             let caller = Rc::new(context.caller.within(session.life.clone()));
             let name = self.services.keys().find_hash(session.key, now_ms).and_then(|(entry, _)| entry.name.clone());
             let name = name.map_or_else(|| session.app.clone(), |name| name.to_string());
-            Some(Visitor { context: Context { caller, ..context }, user: FormUser { name, csrf: session.csrf } })
+            Some(Visitor {
+                context: Context { caller, ..context },
+                user: FormUser { name, csrf: session.csrf.clone() },
+                session,
+            })
         })
     }
 
@@ -217,9 +222,12 @@ impl Context {
     ) -> Result<Context, Problem> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
         match visitor {
-            Some(Visitor { context, user }) if key.is_none() => {
-                let is_own = ApiKeyHash::of(user.csrf.as_bytes()).is(ApiKeyHash::of(form.get("csrf").as_bytes()));
-                if is_own { Ok(context) } else { Err(Problem::forbidden(STALE)) }
+            Some(Visitor { context, session, .. }) if key.is_none() => {
+                if session.has_csrf_token(form.get("csrf").as_bytes()) {
+                    Ok(context)
+                } else {
+                    Err(Problem::forbidden(STALE))
+                }
             }
             _ => self.identify(key.map(str::as_bytes), source, None),
         }
