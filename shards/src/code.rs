@@ -15,6 +15,8 @@
 //! Two to six bits of its last byte are left over. All of them are ones, and those of other codes are zeros. So maps,
 //! queues and hashes treat both forms alike, and [`Code::parse`], which the fast path calls, knows one segment only.
 
+mod reserved;
+
 use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -59,34 +61,6 @@ const fn sextets() -> [u8; 256] {
     }
     table
 }
-
-/// First path segments that the service answers itself, or may answer in future: no link may have them.
-///
-/// A generated code can be one of these as well (`status` has six characters, `metrics` seven), so segments leave them
-/// out too.
-const RESERVED: &[&str] = &[
-    "admin",
-    "api",
-    "assets",
-    "health",
-    "healthz",
-    "livez",
-    "metrics",
-    "readyz",
-    "rest",
-    "shorten",
-    "shorturl_status",
-    "static",
-    "status",
-    "v3",
-    "v4",
-];
-
-/// The first segment of pages about links. As a slug it is free, but no slug with slashes may begin with it.
-const PAGES_SEGMENT: &[u8] = b"-";
-
-/// Last path segments that name a part of the link before them: no slug with slashes may end with them.
-const RESERVED_LAST: &[&str] = &["qr-code", "track"];
 
 /// The ID of a domain other than the default one, derived from its name: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -184,22 +158,21 @@ impl Code {
         if text.len() > CODE_LEN_MAX {
             return Err(CodeError::TooLong { len: text.len() });
         }
+        // The first character of the alphabet stands for zeros, as the bits behind the last character are.
+        let mut chars = [ALPHABET[0]; CODE_LEN_MAX];
+        chars[..text.len()].copy_from_slice(text);
         let mut packed = [0u8; PACKED_LEN_MAX];
+        let groups = &chars.as_chunks::<4>().0[..text.len().div_ceil(4)];
+        let mut seen = 0u8;
         // Four characters fill three bytes exactly, so each group of four is packed by itself.
-        for (group, (chars, out)) in text.chunks(4).zip(packed.chunks_exact_mut(3)).enumerate() {
-            let mut bits = 0u32;
-            let mut seen = 0u8;
-            for &byte in chars {
-                let sextet = SEXTETS[byte as usize];
-                seen |= sextet;
-                bits = bits << 6 | u32::from(sextet & 0x3f);
-            }
-            if seen & 0xc0 != 0 {
-                let within = chars.iter().position(|&b| SEXTETS[b as usize] == NO_SEXTET).unwrap_or(0);
-                return Err(CodeError::BadByte { at: group * 4 + within });
-            }
-            bits <<= 6 * (4 - chars.len());
-            out.copy_from_slice(&bits.to_be_bytes()[1..]);
+        for (&[a, b, c, d], out) in groups.iter().zip(packed.as_chunks_mut::<3>().0) {
+            let [a, b, c, d] = [SEXTETS[a as usize], SEXTETS[b as usize], SEXTETS[c as usize], SEXTETS[d as usize]];
+            seen |= a | b | c | d;
+            *out = [a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d];
+        }
+        if seen & 0xc0 != 0 {
+            let at = text.iter().position(|&byte| SEXTETS[byte as usize] == NO_SEXTET).unwrap_or(0);
+            return Err(CodeError::BadByte { at });
         }
         let code = Code { len: text.len() as u8, packed, domain: NO_DOMAIN };
         debug_assert_eq!(
@@ -394,28 +367,15 @@ impl Code {
     /// True if the service reserves this name, in any case of its letters, so that no link may have it. Of a slug with
     /// slashes, it reserves first and last segments.
     ///
-    /// Asked of every code of a segment: the length rules out most names, and the first letter most of the rest, before
-    /// anything is unpacked.
+    /// Asked of every code of a segment: its first character and length rule out nearly all codes by one look into a
+    /// table, before anything is unpacked.
     pub fn is_reserved(&self) -> bool {
         if self.has_slashes() {
-            return is_reserved_path(self.slug(&mut [0; CODE_LEN_MAX]));
+            return reserved::is_reserved_path(self.slug(&mut [0; CODE_LEN_MAX]));
         }
-        let first = ALPHABET[usize::from(self.packed[0] >> 2)].to_ascii_lowercase();
-        let may_be = |name: &&str| name.len() == self.len() && name.as_bytes()[0] == first;
-        RESERVED.iter().copied().filter(may_be).any(|name| {
-            let mut buffer = [0; CODE_LEN_MAX];
-            name.as_bytes().eq_ignore_ascii_case(self.slug(&mut buffer))
-        })
+        reserved::may_be_reserved(self.packed[0] >> 2, self.len())
+            && reserved::is_reserved(self.slug(&mut [0; CODE_LEN_MAX]))
     }
-}
-
-/// True if a slug with slashes would be the path of something else.
-fn is_reserved_path(slug: &[u8]) -> bool {
-    let is_one_of =
-        |segment: &[u8], names: &[&str]| names.iter().any(|name| segment.eq_ignore_ascii_case(name.as_bytes()));
-    let first = slug.split(|byte| *byte == SLASH).next().unwrap_or_default();
-    let last = slug.rsplit(|byte| *byte == SLASH).next().unwrap_or_default();
-    first == PAGES_SEGMENT || is_one_of(first, RESERVED) || is_one_of(last, RESERVED_LAST)
 }
 
 /// Returns the unit at that place.
