@@ -4,6 +4,27 @@ use super::connection::{Conn, ConnState};
 use super::hyper_bridge::stream::Ending;
 use super::work::Work;
 
+/// The work that a draining core has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DrainRest {
+    /// Number of connections.
+    pub(super) connections: usize,
+    /// True if a cancelled accept may still bring one last client.
+    pub(super) may_accept: bool,
+    /// False while clients of bypass have not acknowledged everything that was sent to them.
+    pub(super) is_acknowledged: bool,
+}
+
+impl DrainRest {
+    /// Returns true if the core can end. `is_late` says that the time of the drain is over: then the core waits for no
+    /// acknowledgement.
+    pub(super) fn lets_end(self, is_late: bool) -> bool {
+        // Without the core, nobody would send the last answers of closed connections again.
+        let is_sent = self.is_acknowledged || is_late;
+        self.connections == 0 && !self.may_accept && is_sent
+    }
+}
+
 impl Work {
     /// Accepts no further request on a connection, which ends after the answers to its earlier requests.
     pub(super) fn close_idle(&mut self, slot: u32) {
@@ -49,6 +70,35 @@ impl Work {
             if let Some(Conn { state: ConnState::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
                 *is_cut &= !was_lingering;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is left to do.
+    const NOTHING: DrainRest = DrainRest { connections: 0, may_accept: false, is_acknowledged: true };
+
+    #[test]
+    fn drain_ends_once_nothing_is_left() {
+        assert!(NOTHING.lets_end(false));
+        assert!(NOTHING.lets_end(true));
+    }
+
+    #[test]
+    fn drain_waits_for_acknowledgements_in_its_time() {
+        let unacknowledged = DrainRest { is_acknowledged: false, ..NOTHING };
+        assert!(!unacknowledged.lets_end(false));
+        assert!(unacknowledged.lets_end(true), "clients that are gone hold up nobody");
+    }
+
+    #[test]
+    fn drain_waits_for_connections_and_accepts() {
+        for is_late in [false, true] {
+            assert!(!DrainRest { connections: 1, ..NOTHING }.lets_end(is_late));
+            assert!(!DrainRest { may_accept: true, ..NOTHING }.lets_end(is_late));
         }
     }
 }

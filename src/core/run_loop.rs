@@ -14,6 +14,7 @@ use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 use super::admission::EVICTED_FOR_FILES;
 use super::bypass::BypassParts;
 use super::data::Data;
+use super::drain::DrainRest;
 use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
 use super::executor::{self, Running};
 use super::gathering::Gathering;
@@ -471,12 +472,13 @@ impl Core {
 
     /// Ends the drain once no connection is left.
     pub(super) fn finish_if_empty(&mut self) {
-        // A cancelled accept may still bring one last client.
-        let may_come = self.driver.may_accept();
         let Phase::Finishing { until } = self.phase else { return };
-        // Without the core, nobody would send the last answers of closed connections again.
-        let is_sent = self.driver.is_acknowledged() || self.work.now.instant >= until;
-        if self.work.conns.len() == 0 && !may_come && is_sent {
+        let rest = DrainRest {
+            connections: self.work.conns.len(),
+            may_accept: self.driver.may_accept(),
+            is_acknowledged: self.driver.is_acknowledged(),
+        };
+        if rest.lets_end(self.work.now.instant >= until) {
             self.phase = Phase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.

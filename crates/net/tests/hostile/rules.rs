@@ -139,6 +139,25 @@ fn half_close_lets_the_answer_through() {
 }
 
 #[test]
+fn end_is_held_until_it_is_acknowledged() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.stack.send_last(bench.now_us, id, b"answer", &mut bench.pool);
+    bench.stack.close(bench.now_us, id, &mut bench.pool);
+    bench.sent();
+    // A driver that stops waits for this number to be zero: nobody else would send the frame again.
+    let held = |bench: &Bench| bench.stack.counters().frames_held;
+    assert_eq!((bench.stack.is_open(id), held(&bench)), (false, 1));
+    let again = bench.wait_ms(1_000);
+    assert!(again.iter().any(|answer| answer.payload == b"answer"), "{again:?}");
+    bench.give(&bench.client_segment(3, 6, b""));
+    assert_eq!(held(&bench), 1, "the FIN is on its way");
+    bench.give(&bench.client_segment(3, 7, b""));
+    assert_eq!(held(&bench), 0);
+}
+
+#[test]
 fn own_close_ends_in_time_wait() {
     let mut bench = Bench::connected();
     let id = bench.id();
