@@ -178,7 +178,8 @@ fn import_links(settings: &Settings, visited: &[Visited]) -> Result<Links, Exit>
 
 /// Stores the visits of the links, of all links together, and the referring hosts of each day.
 fn store_visits(links: &Links, visited: &[Visited]) -> Result<(), StoreError> {
-    let place = RowPlace::merged(links.visit_origins()?.unwrap_or_default().own_slot());
+    let origins = links.visit_origins()?.unwrap_or_default();
+    let place = RowPlace::merged(origins.own_slot(), origins.own().since);
     let mut batch = links.batch();
     let mut put = |name: &[u8], history: &History| {
         let mut value = Vec::new();

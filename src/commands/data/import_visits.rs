@@ -64,7 +64,8 @@ impl VisitImport {
     fn store_some(&self, links: &Links, some: &[ImportedVisits]) -> Result<(), StoreError> {
         let mut batch = links.batch();
         let mut sums: BTreeMap<Vec<u8>, VisitCounts> = BTreeMap::new();
-        let place = RowPlace::merged(self.slot);
+        // Slots are reused in a fleet only.
+        let place = RowPlace::merged(self.slot, 0);
         for ImportedVisits { code, counts, groups } in some {
             let name = Subject::Link(*code).name();
             let mut rows = links.visits_of(&name)?;
@@ -138,7 +139,7 @@ mod tests {
         let name = Subject::Link(code).name();
         let mut batch = links.batch();
         let old = encoded(VisitCounts { total: 9, bots: 0 }, History::default());
-        batch.put_visits(&name, RowPlace::merged(0), &old);
+        batch.put_visits(&name, RowPlace::merged(0, 0), &old);
         batch.end_visits(&Ended { code, number: 1 });
         links.commit(batch).unwrap();
         let import = VisitImport::of(&links).unwrap().unwrap();

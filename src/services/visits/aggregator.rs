@@ -467,10 +467,18 @@ impl VisitAggregator {
         Ok(counts)
     }
 
-    /// True if a row counts: its log has a mark, and no snapshot of its origin is unfinished or has replaced it. Visits
-    /// from before an import always count.
+    /// True if a row counts: its log has a mark, no snapshot of its origin is unfinished or has replaced it, and it is not
+    /// of a former origin of its slot. Visits from before an import always count.
     fn is_live(&self, row: &VisitRow) -> bool {
-        row.place.is_earlier() || row.place.log <= self.folded && self.fleet.table().is_counted(row.place.slot)
+        let (place, table) = (row.place, self.fleet.table());
+        let counts = || table.is_counted(place.slot) && place.is_since(table.since(place.slot));
+        place.is_earlier() || place.log <= self.folded && counts()
+    }
+
+    /// True if a row can be removed: no origin has its slot, or a later one.
+    fn is_disused(&self, row: &VisitRow) -> bool {
+        let (place, table) = (row.place, self.fleet.table());
+        !place.is_earlier() && (table.is_disused(place.slot) || !place.is_since(table.since(place.slot)))
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.

@@ -14,7 +14,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use carom_limits::VISITS_UNSENT_BYTES;
 use carom_shards::Code;
 
-use super::origins::{OriginId, OriginSlot, OriginTable};
+use super::origins::{OriginId, OriginSlot, OriginTable, ReusableSlot};
+
+/// Least number of a log that can tell two uses of a slot apart. In the keys of rows, the store uses 1 for visits from
+/// before an import.
+const SINCE_MIN: u32 = 2;
 
 /// A batch of counts: the slot of its origin, and its number among the batches of that origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,8 +98,10 @@ pub struct FleetCounts {
     synced: u64,
     /// Dropped slots whose rows the search under way removes.
     searched: HashSet<OriginSlot>,
-    /// The number of the log in which a dropped slot may still have pieces.
+    /// The number of the log in which a dropped slot may still have pieces. No row of the slot is of a later one.
     dropped_in: HashMap<OriginSlot, u32>,
+    /// The number of the last folded log when the last search began.
+    folded: u32,
     /// Links that have ended since a snapshot was begun.
     ended: Vec<Code>,
     building: Option<OriginSlot>,
@@ -118,6 +124,7 @@ impl FleetCounts {
             synced,
             searched: HashSet::new(),
             dropped_in: HashMap::new(),
+            folded: 0,
             ended: Vec::new(),
             building: None,
         }
@@ -144,7 +151,7 @@ impl FleetCounts {
 
     /// Ends the recovery: the logs up to this one may have pieces of slots that were dropped.
     pub fn end_recovery(&mut self, log: u32) {
-        self.dropped_in = self.table.dropped().map(|slot| (slot, log)).collect();
+        self.dropped_in = self.table.dropped().map(|slot| (slot, log.max(self.table.since(slot) + 1))).collect();
     }
 
     /// Gives the node its first identity. `is_stored` and `is_logged` say where it has counts from before: they are its
@@ -160,7 +167,9 @@ impl FleetCounts {
 
     /// Gives the node another identity. What it has counted so far remains under the present one.
     pub fn renew(&mut self, id: OriginId, node: &str) {
-        if self.table.renew(id, node) {
+        let reusable = self.reusable();
+        if self.table.renew(id, node, reusable) {
+            self.note_taken(self.own_slot());
             self.unsynced.clear();
             self.ready.clear();
             self.ready_bytes = 0;
@@ -270,8 +279,29 @@ impl FleetCounts {
     /// slot is new. Returns `None` if no slot is free.
     pub fn slot_for(&mut self, id: OriginId, node: &str) -> Option<(OriginSlot, bool)> {
         let is_new = self.counted_of(id) == 0;
-        let slot = self.table.slot_of(id).or_else(|| self.table.adopt(id, node))?;
+        if let Some(slot) = self.table.slot_of(id) {
+            return Some((slot, is_new));
+        }
+        let reusable = self.reusable();
+        let slot = self.table.adopt(id, node, reusable)?;
+        self.note_taken(slot);
         Some((slot, is_new))
+    }
+
+    /// Returns the dropped slot whose rows are of the oldest logs, if these are folded. A search need not have removed
+    /// the rows: those of the next origin are of later logs, and [`OriginTable::since`] tells them apart.
+    fn reusable(&self) -> Option<ReusableSlot> {
+        let dropped = self.table.dropped().filter_map(|slot| {
+            let since = (*self.dropped_in.get(&slot)?).max(SINCE_MIN);
+            Some(ReusableSlot { slot, since })
+        });
+        dropped.filter(|reusable| reusable.since <= self.folded).min_by_key(|reusable| reusable.since)
+    }
+
+    /// Notes that a slot is in use again, also for the search under way, which may have passed rows of it.
+    fn note_taken(&mut self, slot: OriginSlot) {
+        self.dropped_in.remove(&slot);
+        self.searched.remove(&slot);
     }
 
     /// Notes in the table that the batches up to these numbers are stored. The commit of the mark of a fold stores the
@@ -301,8 +331,9 @@ impl FleetCounts {
     /// stored before the first row.
     pub fn begin_snapshot(&mut self, id: OriginId, node: &str) -> Option<OriginSlot> {
         self.ended.clear();
-        self.building = self.table.build(id, node);
-        self.building
+        let reusable = self.reusable();
+        self.building = self.table.build(id, node, reusable);
+        self.building.inspect(|slot| self.note_taken(*slot))
     }
 
     /// Returns the links that have ended since a snapshot was begun: its rows of them do not count.
@@ -336,21 +367,25 @@ impl FleetCounts {
     }
 
     /// Frees the slot of a snapshot that was given up, once all its rows are removed. No log has pieces of it. The table
-    /// must be stored next.
+    /// must be stored next. If rows of former origins may be left, the slot can be reused at once, but is not free.
     pub fn free_given_up(&mut self, slot: OriginSlot) {
-        self.table.free(slot);
-        self.dropped_in.remove(&slot);
-        self.searched.remove(&slot);
+        self.note_taken(slot);
+        match self.table.since(slot) {
+            0 => self.table.free(slot),
+            since => _ = self.dropped_in.insert(slot, since),
+        }
     }
 
     /// Forgets the numbers of a dropped slot, of which the logs up to `log` may have pieces.
     fn forget(&mut self, slot: OriginSlot, log: u32) {
         self.logged.remove(&slot);
-        self.dropped_in.insert(slot, log);
+        self.dropped_in.insert(slot, log.max(self.table.since(slot) + 1));
     }
 
-    /// Notes that a search of all rows begins, which removes the rows of dropped slots.
+    /// Notes that a search of all rows begins, which removes the rows of dropped slots. `folded` is the number of the
+    /// last log whose rows are all stored.
     pub fn begin_search(&mut self, folded: u32) {
+        self.folded = folded;
         for slot in self.table.dropped() {
             if self.dropped_in.get(&slot).is_some_and(|log| *log <= folded) {
                 self.searched.insert(slot);
@@ -427,5 +462,57 @@ mod tests {
         assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
         counts.give_up_snapshot(slot, 4);
         assert!(!counts.end_search(true), "the search may have passed rows of the second snapshot");
+    }
+
+    #[test]
+    fn full_table_reuses_slots_behind_damage() {
+        let mut counts = FleetCounts::new(None);
+        counts.identify(OriginId(1), "a", (false, false));
+        let other = OriginId(2);
+        let slot = counts.begin_snapshot(other, "b").unwrap();
+        counts.give_up_snapshot(slot, 3);
+        assert_eq!((10..).map_while(|id| counts.slot_for(OriginId(id), "n")).count(), 254);
+        counts.begin_search(2);
+        assert_eq!(counts.begin_snapshot(other, "b"), None, "a log may still have counts of the slot");
+        counts.begin_search(3);
+        assert!(!counts.end_search(false), "a damaged block may have rows of the slot");
+        assert_eq!(counts.begin_snapshot(other, "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 3);
+        // A snapshot that is given up, without and with rows that stay.
+        counts.give_up_snapshot(slot, 4);
+        counts.free_given_up(slot);
+        assert_eq!(counts.begin_snapshot(other, "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 3, "no row of this use is left");
+        counts.give_up_snapshot(slot, 4);
+        assert_eq!(counts.begin_snapshot(other, "b"), None, "the next use needs a later log");
+        counts.begin_search(4);
+        assert_eq!(counts.begin_snapshot(other, "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 4);
+        counts.give_up_snapshot(slot, 5);
+        assert!(!counts.end_search(true), "the search may have passed rows of the last snapshot");
+        counts.begin_search(5);
+        assert!(counts.end_search(true));
+        assert_eq!(counts.begin_snapshot(other, "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 0, "a search has removed all rows");
+    }
+
+    #[test]
+    fn restart_does_not_repeat_the_use_of_a_slot() {
+        let mut counts = FleetCounts::new(None);
+        counts.identify(OriginId(1), "a", (false, false));
+        let slot = counts.begin_snapshot(OriginId(2), "b").unwrap();
+        counts.give_up_snapshot(slot, 1);
+        while counts.slot_for(OriginId(10 + counts.table().counted().count() as u64), "n").is_some() {}
+        counts.begin_search(2);
+        assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 2, "1 is the place of visits from before an import");
+        // The process is killed, and the snapshot has left rows.
+        let mut counts = FleetCounts::new(OriginTable::decode(&counts.table().encode()));
+        counts.end_recovery(2);
+        counts.begin_search(2);
+        assert_eq!(counts.begin_snapshot(OriginId(2), "b"), None);
+        counts.begin_search(3);
+        assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
+        assert_eq!(counts.table().since(slot), 3);
     }
 }

@@ -34,6 +34,18 @@ impl std::str::FromStr for OriginId {
 /// The slot of an origin: part of the key of each of its rows.
 pub type OriginSlot = u8;
 
+/// A dropped slot that can be taken again although rows of its former origins may still be stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReusableSlot {
+    /// The slot.
+    pub slot: OriginSlot,
+    /// The number of a folded log: no row of a former origin is of a later one.
+    pub since: u32,
+}
+
+/// The bit in the stored form of a slot's use that says that the number `since` follows.
+const REUSED: u8 = 0x80;
+
 /// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SlotUse {
@@ -54,6 +66,9 @@ pub struct VisitOrigin {
     pub node: String,
     /// The number of its last batch whose rows are all stored.
     pub applied: u64,
+    /// The number of a count log: rows in the slot that are not of later logs belong to former origins. 0 if there are
+    /// no such rows.
+    pub since: u32,
 }
 
 /// The slots of a store.
@@ -66,7 +81,7 @@ pub struct OriginTable {
 impl Default for OriginTable {
     /// Returns the table of a node without a fleet: one slot, its own.
     fn default() -> OriginTable {
-        let alone = VisitOrigin { id: OriginId::default(), node: String::new(), applied: 0 };
+        let alone = VisitOrigin { id: OriginId::default(), node: String::new(), applied: 0, since: 0 };
         OriginTable { own: 0, slots: BTreeMap::from([(0, (SlotUse::Counted, alone))]) }
     }
 }
@@ -89,13 +104,14 @@ impl OriginTable {
 
     /// Gives the node its first identity. `applied` is 1 if it has stored counts of its own already.
     pub fn identify(&mut self, id: OriginId, node: &str, applied: u64) {
-        self.slots.insert(self.own, (SlotUse::Counted, VisitOrigin { id, node: node.to_owned(), applied }));
+        let since = self.since(self.own);
+        self.slots.insert(self.own, (SlotUse::Counted, VisitOrigin { id, node: node.to_owned(), applied, since }));
     }
 
     /// Gives the node another identity. Its counts so far remain those of the previous one. Returns false if no slot is
-    /// free.
-    pub fn renew(&mut self, id: OriginId, node: &str) -> bool {
-        let slot = self.take_slot(SlotUse::Counted, id, node);
+    /// free or `reusable`.
+    pub fn renew(&mut self, id: OriginId, node: &str, reusable: Option<ReusableSlot>) -> bool {
+        let slot = self.take_slot(SlotUse::Counted, (id, node), reusable);
         slot.inspect(|slot| self.own = *slot).is_some()
     }
 
@@ -104,7 +120,12 @@ impl OriginTable {
         matches!(self.slots.get(&slot), Some((SlotUse::Counted, _)))
     }
 
-    /// True if rows in this slot may be removed.
+    /// Returns the number of the log after which the rows in this slot are those of its origin.
+    pub fn since(&self, slot: OriginSlot) -> u32 {
+        self.slots.get(&slot).map_or(0, |(_, origin)| origin.since)
+    }
+
+    /// True if all rows in this slot may be removed.
     pub fn is_disused(&self, slot: OriginSlot) -> bool {
         self.slots.get(&slot).is_none_or(|(used, _)| *used == SlotUse::Dropped)
     }
@@ -125,20 +146,27 @@ impl OriginTable {
         self.slots.get(&slot).map_or(0, |(_, origin)| origin.applied)
     }
 
-    /// Adds an origin of which nothing is stored. Returns its slot; `None` if no slot is free.
-    pub fn adopt(&mut self, id: OriginId, node: &str) -> Option<OriginSlot> {
+    /// Adds an origin of which nothing is stored. Returns its slot; `None` if no slot is free or `reusable`.
+    pub fn adopt(&mut self, id: OriginId, node: &str, reusable: Option<ReusableSlot>) -> Option<OriginSlot> {
         assert!(self.slot_of(id).is_none(), "the counts of an origin would be in two slots");
-        self.take_slot(SlotUse::Counted, id, node)
+        self.take_slot(SlotUse::Counted, (id, node), reusable)
     }
 
-    /// Begins a snapshot of an origin. Returns its slot; `None` if no slot is free.
-    pub fn build(&mut self, id: OriginId, node: &str) -> Option<OriginSlot> {
-        self.take_slot(SlotUse::Building, id, node)
+    /// Begins a snapshot of an origin. Returns its slot; `None` if no slot is free or `reusable`.
+    pub fn build(&mut self, id: OriginId, node: &str, reusable: Option<ReusableSlot>) -> Option<OriginSlot> {
+        self.take_slot(SlotUse::Building, (id, node), reusable)
     }
 
-    fn take_slot(&mut self, used: SlotUse, id: OriginId, node: &str) -> Option<OriginSlot> {
-        let slot = (0..=OriginSlot::MAX).find(|slot| !self.slots.contains_key(slot))?;
-        self.slots.insert(slot, (used, VisitOrigin { id, node: node.to_owned(), applied: 0 }));
+    fn take_slot(
+        &mut self,
+        used: SlotUse,
+        (id, node): (OriginId, &str),
+        reusable: Option<ReusableSlot>,
+    ) -> Option<OriginSlot> {
+        let free = (0..=OriginSlot::MAX).find(|slot| !self.slots.contains_key(slot));
+        let ReusableSlot { slot, since } = free.map(|slot| ReusableSlot { slot, since: 0 }).or(reusable)?;
+        assert!(self.is_disused(slot), "rows that count would belong to another origin");
+        self.slots.insert(slot, (used, VisitOrigin { id, node: node.to_owned(), applied: 0, since }));
         Some(slot)
     }
 
@@ -196,9 +224,13 @@ impl OriginTable {
                 SlotUse::Building => 1,
                 SlotUse::Dropped => 2,
             };
-            out.extend([*slot, used]);
+            let is_reused = origin.since > 0;
+            out.extend([*slot, if is_reused { used | REUSED } else { used }]);
             out.extend(origin.id.0.to_le_bytes());
             push_number(origin.applied, &mut out);
+            if is_reused {
+                push_number(origin.since.into(), &mut out);
+            }
             push_number(origin.node.len() as u64, &mut out);
             out.extend(origin.node.as_bytes());
         }
@@ -217,6 +249,7 @@ impl OriginTable {
         while let Some((&[slot, used], behind)) = rest.split_first_chunk() {
             let (id, behind) = behind.split_first_chunk()?;
             rest = behind;
+            let (used, is_reused) = (used & !REUSED, used & REUSED != 0);
             let used = match used {
                 0 => SlotUse::Counted,
                 1 => SlotUse::Building,
@@ -224,8 +257,10 @@ impl OriginTable {
                 _ => return None,
             };
             let (id, applied) = (OriginId(u64::from_le_bytes(*id)), take_number(&mut rest)?);
+            let since =
+                if is_reused { u32::try_from(take_number(&mut rest)?).ok().filter(|since| *since > 0)? } else { 0 };
             let node = String::from_utf8(take_bytes(&mut rest)?.to_vec()).ok()?;
-            slots.insert(slot, (used, VisitOrigin { id, node, applied }));
+            slots.insert(slot, (used, VisitOrigin { id, node, applied, since }));
         }
         let table = OriginTable { own: *own, slots };
         (rest.is_empty() && table.is_counted(*own)).then_some(table)
@@ -242,9 +277,9 @@ mod tests {
         let mut table = OriginTable::default();
         assert!(!table.has_identity());
         table.identify(OriginId(7), "a", 1);
-        let b = table.adopt(OriginId(8), "b").unwrap();
+        let b = table.adopt(OriginId(8), "b", None).unwrap();
         table.reach(b, 41);
-        let building = table.build(OriginId(8), "b").unwrap();
+        let building = table.build(OriginId(8), "b", None).unwrap();
         assert_eq!(OriginTable::decode(&table.encode()), Some(table.clone()));
         assert!(table.is_counted(b) && !table.is_counted(building) && !table.is_disused(building));
         let bytes = table.encode();
@@ -259,25 +294,43 @@ mod tests {
     fn snapshot_replaces_the_slot() {
         let mut table = OriginTable::default();
         table.identify(OriginId(7), "a", 0);
-        let before = table.adopt(OriginId(8), "b").unwrap();
+        let before = table.adopt(OriginId(8), "b", None).unwrap();
         table.reach(before, 5);
-        let slot = table.build(OriginId(8), "b").unwrap();
+        let slot = table.build(OriginId(8), "b", None).unwrap();
         assert_eq!((table.slot_of(OriginId(8)), table.finish(slot, 9)), (Some(before), Some(before)));
         assert_eq!((table.slot_of(OriginId(8)), table.applied(slot)), (Some(slot), 9));
         assert!(table.is_disused(before) && table.dropped().eq([before]));
         table.free(before);
         // Another data directory with this name: the counts so far stay, under their old identity.
-        assert!(table.renew(OriginId(9), "a"));
+        assert!(table.renew(OriginId(9), "a", None));
         assert_eq!((table.own().id, table.slot_of(OriginId(7))), (OriginId(9), Some(0)));
     }
 
     #[test]
     fn slots_are_bounded() {
         let mut table = OriginTable::default();
-        let adopted = (1..=300).filter(|id| table.adopt(OriginId(*id), "n").is_some()).count();
+        let adopted = (1..=300).filter(|id| table.adopt(OriginId(*id), "n", None).is_some()).count();
         assert_eq!(adopted, 255);
-        assert!(!table.renew(OriginId(400), "a"));
+        assert!(!table.renew(OriginId(400), "a", None));
         assert_eq!(table.own_slot(), 0);
+    }
+
+    #[test]
+    fn reused_slot_says_since_when() {
+        let mut table = OriginTable::default();
+        let reusable = Some(ReusableSlot { slot: 7, since: 300 });
+        let first = table.adopt(OriginId(1), "b", reusable).unwrap();
+        assert_eq!((first, table.since(first)), (1, 0), "free slots come first");
+        while table.adopt(OriginId(table.counted().count() as u64), "n", None).is_some() {}
+        table.drop_slot(7);
+        assert_eq!(table.build(OriginId(900), "c", reusable), Some(7));
+        assert_eq!((table.since(7), table.is_counted(7)), (300, false));
+        assert_eq!(OriginTable::decode(&table.encode()), Some(table.clone()));
+        table.finish(7, 4);
+        assert_eq!((table.since(7), table.is_counted(7)), (300, true));
+        table.drop_slot(7);
+        table.free(7);
+        assert_eq!(table.adopt(OriginId(901), "d", None).map(|slot| table.since(slot)), Some(0));
     }
 
     proptest! {

@@ -2,7 +2,8 @@
 //! merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
 //!
 //! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
-//! the number of the log. Without a fleet, it is zero.
+//! the number of the log. Without a fleet, it is zero. A slot may be used again while rows of its former origin are
+//! stored. The new origin has the rows of later logs, and its merged history has the number of the last log before.
 //!
 //! The visits that a link had before it was imported into a running node have a row of their own
 //! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Only the thread of the writer changes
@@ -58,14 +59,15 @@ pub struct RowPlace {
     pub hour: u32,
     /// The slot of the origin.
     pub slot: OriginSlot,
-    /// The number of the log.
+    /// The number of the log; in a merged history, that of the last log before the origin got the slot, or 0.
     pub log: u32,
 }
 
 impl RowPlace {
-    /// Returns the position of the merged history of older rows in a slot.
-    pub const fn merged(slot: OriginSlot) -> RowPlace {
-        RowPlace { hour: 0, slot, log: 0 }
+    /// Returns the position of the merged history of older rows in a slot whose origin has the rows of logs after
+    /// `since`.
+    pub const fn merged(slot: OriginSlot, since: u32) -> RowPlace {
+        RowPlace { hour: 0, slot, log: since }
     }
 
     /// The position of the visits that a link had before it was imported into a running node, and of their sums. The
@@ -75,6 +77,11 @@ impl RowPlace {
     /// True if the row has visits from before an import.
     pub fn is_earlier(self) -> bool {
         self == RowPlace::EARLIER
+    }
+
+    /// True if the row is of the origin that has the rows of logs after `since` in its slot, and not of a former one.
+    pub fn is_since(self, since: u32) -> bool {
+        if self.is_merged() { self.log == since } else { self.log > since }
     }
 
     /// True if the value of the row is a history.
@@ -382,12 +389,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rows_of_former_origins_are_told_apart() {
+        let row = |log| RowPlace { hour: 490_000, slot: 7, log };
+        assert_eq!([1, 4, 5, 6].map(|log| row(log).is_since(5)), [false, false, false, true]);
+        assert_eq!([0, 4, 5, 6].map(|since| RowPlace::merged(7, since).is_since(5)), [false, false, true, false]);
+        assert!(row(1).is_since(0));
+        assert!(RowPlace::merged(7, 0).is_since(0));
+    }
+
+    #[test]
     fn rows_of_a_subject_stand_together() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let mut batch = links.batch();
         let place = |hour, slot, log| RowPlace { hour, slot, log };
-        let of_a = [RowPlace::merged(0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
+        let of_a = [RowPlace::merged(0, 0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
         of_a.into_iter().rev().for_each(|place| batch.put_visits(b"a", place, b"a"));
         for (name, place) in [("ab", place(2, 0, 1)), ("b", place(1, 0, 1))] {
             batch.put_visits(name.as_bytes(), place, name.as_bytes());

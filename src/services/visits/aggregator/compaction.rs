@@ -48,8 +48,7 @@ impl VisitAggregator {
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
         counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_merged(), &row.value));
         let mut batch = self.links.batch();
-        let disused =
-            rows.iter().filter(|row| !row.place.is_earlier() && self.fleet.table().is_disused(row.place.slot));
+        let disused = rows.iter().filter(|row| self.is_disused(row));
         disused.for_each(|row| batch.remove_visits(&row.key));
         if !batch.is_empty() {
             self.links.commit(batch)?;
@@ -89,13 +88,18 @@ impl VisitAggregator {
             }
             let mut value = Vec::new();
             history.encode(&mut value);
-            batch.put_visits(name, RowPlace::merged(slot), &value);
+            batch.put_visits(name, self.merged_place(slot), &value);
         }
         self.links.commit(batch)
     }
 
-    /// Ends a search. Frees the slots whose rows it has removed, unless it left out a damaged block. That block may have
-    /// rows of any slot. If the disk returned them later, they would count for the next origin of the slot.
+    /// Returns the position of merged histories of the origin that has a slot.
+    pub(super) fn merged_place(&self, slot: OriginSlot) -> RowPlace {
+        RowPlace::merged(slot, self.fleet.table().since(slot))
+    }
+
+    /// Ends a search. Frees the slots whose rows it has removed, unless it left out a damaged block, which may have rows
+    /// of any slot. These slots are reused with a note on the last log of such rows, once no other slot is free.
     fn end_search(&mut self) -> Result<(), StoreError> {
         self.top_links.end_search();
         if self.fleet.end_search(!self.search.has_gap) {

@@ -16,8 +16,8 @@ use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch}
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginId, OriginSlot};
 use carom_model::visits::tally::{Subject, VisitCounts};
+use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
-use carom_store::links::{RowPlace, StoreError};
 use carom_telemetry::alarms::Alarm;
 
 /// The outcome of applying a batch.
@@ -41,6 +41,8 @@ pub(in crate::services::visits) struct OriginView {
     pub(in crate::services::visits) folded: u32,
     /// The slot of the origin.
     pub(in crate::services::visits) slot: OriginSlot,
+    /// The number of the log after which the rows in the slot are those of the origin.
+    pub(in crate::services::visits) since: u32,
     /// The number of the last batch whose rows are stored.
     pub(in crate::services::visits) applied: u64,
 }
@@ -192,8 +194,8 @@ impl VisitAggregator {
     pub(in crate::services::visits) fn origin_view(&mut self, id: OriginId, after: u64) -> Option<OriginView> {
         match self.fleet.counts_behind(id, after) {
             OriginCounts::Stored { slot, applied } => {
-                let (view, folded) = (self.links.view(), self.folded);
-                return Some(OriginView { view, folded, slot, applied });
+                let (view, folded, since) = (self.links.view(), self.folded, self.fleet.table().since(slot));
+                return Some(OriginView { view, folded, slot, since, applied });
             }
             OriginCounts::Logged if self.folds.is_empty() => self.folding.ask(),
             OriginCounts::Logged | OriginCounts::Nothing => {}
@@ -229,12 +231,13 @@ impl VisitAggregator {
         }
         // Before the rows: an error leaves it open whether they are stored.
         self.note_names(rows.iter().map(|(name, _)| name));
+        let place = self.merged_place(slot);
         let mut batch = self.links.batch();
         for (name, value) in rows {
             if History::decode(value).is_none() {
                 return Err(StoreError::Damaged("a snapshot of visits".to_owned()));
             }
-            batch.put_visits(name, RowPlace::merged(slot), value);
+            batch.put_visits(name, place, value);
         }
         self.links.commit(batch)?;
         Ok(true)
@@ -269,8 +272,8 @@ impl VisitAggregator {
         self.store_origins()
     }
 
-    /// Gives up a snapshot. Frees its slot at once if its rows are known, and leaves the rest to the next search: that
-    /// frees nothing while it meets damaged blocks, and an unlucky node may give up many snapshots meanwhile.
+    /// Gives up a snapshot. Frees its slot at once if its rows are known, and leaves the rest to the next search: an
+    /// unlucky node may give up many snapshots until then.
     ///
     /// # Errors
     /// If the store fails.
@@ -278,8 +281,9 @@ impl VisitAggregator {
         self.fleet.give_up_snapshot(slot, self.log.seq);
         self.drop_counts(slot);
         if let Some(names) = self.snapshot_names.take().filter(|_| self.may_write()) {
+            let place = self.merged_place(slot);
             let mut batch = self.links.batch();
-            names.iter().for_each(|name| batch.remove_row(name, RowPlace::merged(slot)));
+            names.iter().for_each(|name| batch.remove_row(name, place));
             if !batch.is_empty() {
                 self.links.commit(batch)?;
             }

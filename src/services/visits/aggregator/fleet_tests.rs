@@ -14,7 +14,7 @@ use carom_model::visits::batches::VisitBatch;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
-use carom_store::links::VisitRowPage;
+use carom_store::links::{RowPlace, VisitRowPage};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -266,6 +266,15 @@ fn history_of(total: u64) -> Vec<u8> {
     value
 }
 
+/// Runs a search that meets a damaged block first, and goes on behind it.
+fn search_past_damage(node: &mut Node) {
+    node.aggregator.begin_step();
+    let behind = Some(Bound::Unbounded);
+    let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: behind };
+    node.aggregator.compact_page(damaged).unwrap();
+    node.settle();
+}
+
 #[test]
 fn search_past_damage_frees_no_slot_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -275,12 +284,7 @@ fn search_past_damage_frees_no_slot_and_goes_on() {
         let rows = b.aggregator.links.visits_of(b"abc").unwrap();
         rows.iter().filter(|row| row.place.slot == dropped).count()
     };
-    // A search meets a damaged block first, and goes on behind it.
-    b.aggregator.begin_step();
-    let behind = Some(Bound::Unbounded);
-    let damaged = VisitRowPage { rows: Vec::new(), damage: Some("a block".to_owned()), next: behind };
-    b.aggregator.compact_page(damaged).unwrap();
-    b.settle();
+    search_past_damage(&mut b);
     assert_eq!(rows_of(&b), 0, "rows behind the damage are removed");
     assert!(is_dropped(&b), "rows in the damaged block would count for the next origin");
     assert!(b.aggregator.stats.store_damaged.get() > 0);
@@ -300,6 +304,47 @@ fn search_that_ends_in_damage_frees_no_slot() {
     b.aggregator.compact_page(damaged).unwrap();
     assert!(b.aggregator.fleet.table().dropped().eq([dropped]));
     assert_eq!(b.aggregator.links.visits_of(b"abc").unwrap().len(), 3, "nothing was read, so nothing is removed");
+}
+
+#[test]
+fn damage_does_not_use_up_the_slots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut b, dropped) = with_replaced_slot(dir.path());
+    let mut c = open(dir.path(), 3);
+    let id = |b: &Node| OriginId(1_000 + b.aggregator.fleet.table().counted().count() as u64);
+    while b.aggregator.fleet.slot_for(id(&b), "n").is_some() {}
+    assert_eq!(b.aggregator.begin_snapshot((c.id, "n3")).unwrap(), None);
+    search_past_damage(&mut b);
+    assert!(b.aggregator.fleet.table().dropped().eq([dropped]), "no search has read all rows");
+    let slot = b.aggregator.begin_snapshot((c.id, "n3")).unwrap();
+    assert_eq!(slot, Some(dropped), "the next snapshot gets it nevertheless");
+    assert!(b.aggregator.put_snapshot(dropped, &[(b"abc".to_vec(), history_of(5))]).unwrap());
+    b.aggregator.end_snapshot(dropped, 0).unwrap();
+    assert_eq!(b.total("abc"), 13);
+    // The disk returns the damaged block, with rows of the former origin of the slot.
+    let (mut row, mut batch) = (Vec::new(), b.aggregator.links.batch());
+    TallyRow::from(VisitCounts { total: 100, bots: 100 }).encode(&mut row);
+    batch.put_visits(b"abc", RowPlace { hour: 490_000, slot: dropped, log: 1 }, &row);
+    batch.put_visits(b"abc", RowPlace::merged(dropped, 0), &history_of(100));
+    b.aggregator.links.commit(batch).unwrap();
+    assert_eq!(b.total("abc"), 13, "they do not count for the next origin");
+    // Batches of that origin do, before and after a fold and a restart.
+    let batches = c.visit("abc", 2, 490_004);
+    assert_eq!(b.take(&c, &batches), [Application::Done]);
+    assert_eq!(b.total("abc"), 15);
+    b.fold(490_005);
+    assert_eq!(b.total("abc"), 15);
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert_eq!(b.total("abc"), 15);
+    // The next search removes what is left of the former origin.
+    b.settle();
+    let rows = b.aggregator.links.visits_of(b"abc").unwrap();
+    let of_slot = rows.iter().filter(|row| row.place.slot == dropped);
+    let mut places: Vec<(bool, bool)> = of_slot.map(|row| (row.place.is_merged(), row.place.log > 1)).collect();
+    places.sort_unstable();
+    assert_eq!(places, [(false, true), (true, true)]);
+    assert_eq!(b.total("abc"), 15);
 }
 
 #[test]
