@@ -181,6 +181,15 @@ impl Server {
         line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
     }
 
+    /// The number of commands that it has carried out for nodes, those of scripts included.
+    pub(crate) fn all_calls(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).text();
+        let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        // Tests ask for the statistics themselves.
+        let of_nodes = calls.filter(|(command, _)| *command != "info");
+        of_nodes.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     /// The reply to a command, if there is one soon.
     pub(crate) fn look(&self, command: &[&str]) -> Option<Reply> {
         Client::open(self.address(), LOOK_WITHIN).and_then(|mut client| client.ask(command)).ok()

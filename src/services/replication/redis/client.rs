@@ -89,8 +89,8 @@ pub struct Redis {
     pub(super) settings: Arc<RedisSettings>,
     /// True if the master of the counters had replicas at the last lease.
     pub(super) has_replicas: bool,
-    /// True if the server has refused to read several streams with one command.
-    pub(super) reads_apart: bool,
+    /// The time at which the server last refused to read several streams with one command.
+    pub(super) together_refused: Option<Instant>,
 }
 
 impl Redis {
@@ -100,7 +100,7 @@ impl Redis {
     /// A description of an unusable file of certificates, or of an error of the operating system.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
         let client = Client::new(settings.client.clone(), scripts())?;
-        Ok(Redis { client, settings, has_replicas: false, reads_apart: false })
+        Ok(Redis { client, settings, has_replicas: false, together_refused: None })
     }
 
     /// The hash tag that the keys of a place share.

@@ -1,6 +1,6 @@
 //! Requests about the streams of changes, one for each partition.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::Code;
@@ -14,6 +14,10 @@ use carom_model::replication::follow::{StreamEntry, StreamPosition};
 /// 16 entries take it about 300 microseconds.
 pub const READ_TOGETHER_MAX: usize = 16;
 
+/// Time after a refusal for which each stream is read with a command of its own. The refusal may have been for a moment
+/// only, or its cause may be removed.
+const APART_FOR: Duration = Duration::from_secs(60);
+
 impl Redis {
     /// Reads at most `count` entries of each stream from a position, inclusive. Up to [`READ_TOGETHER_MAX`] they come
     /// with one command, if one server has all streams: a node that polls quiet streams sends one command instead of 64.
@@ -23,13 +27,14 @@ impl Redis {
         count: usize,
         within: Duration,
     ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
-        if from.len() > 1 && count <= READ_TOGETHER_MAX && !self.reads_apart && self.client.has_single_server() {
+        let is_refused = self.together_refused.is_some_and(|at| at.elapsed() < APART_FOR);
+        if from.len() > 1 && count <= READ_TOGETHER_MAX && !is_refused && self.client.has_single_server() {
             match self.read_together(from, count, within) {
                 Ok(streams) => return streams.into_iter().map(Ok).collect(),
                 Err(error @ RedisError::Away { .. }) => return from.iter().map(|_| Err(error.clone())).collect(),
                 // One stream is of another type, which must not hide the others; or the server became a cluster; or its
                 // user may not run XREAD.
-                Err(RedisError::Refused(_)) => self.reads_apart = true,
+                Err(RedisError::Refused(_)) => self.together_refused = Some(Instant::now()),
             }
         }
         self.read_apart(from, count, within)
