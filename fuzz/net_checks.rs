@@ -1,11 +1,32 @@
-//! Properties of the TCP/IP stack that hold for any frames. The fuzz target `net` and the tests of `crates/net` check
-//! them.
+//! Properties of the TCP/IP stack that hold for any frames. The fuzz targets `net` and `tunnel` and the tests of
+//! `crates/net` check them.
+#![allow(dead_code, reason = "each fuzz target uses one of these")]
 
-use carom_net::{CloseReason, ConnectionId, Events, MemoryPool, Reflect, Stack, StackConfig};
+use std::net::IpAddr;
+
+use carom_net::{
+    CloseReason, ConnectionId, Decapsulate, Events, MemoryPool, NextHop, NextHops, Reflect, Stack, StackConfig,
+};
 
 const FRAMES: u32 = 64;
+
 /// Place of the acknowledgement in a frame of IPv4 without a tag.
-const ACK_AT: std::ops::Range<usize> = 42..46;
+const ACK_AT: usize = 42;
+
+/// Length of the acknowledgement.
+const ACK_LEN: usize = 4;
+
+/// MAC address of the gateway to all clients.
+const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+/// The route of answers to clients behind a tunnel.
+struct Route;
+
+impl NextHops for Route {
+    fn next_hop(&mut self, _: IpAddr, _: IpAddr) -> Option<NextHop> {
+        Some(NextHop { mac: GATEWAY, source_mac: [2, 0, 0, 0, 0, 1], vlan: None, mtu: 1_500 })
+    }
+}
 
 /// The application: it echoes what it gets, and shuts down after the peer.
 #[derive(Default)]
@@ -44,10 +65,31 @@ impl Events for Echo {
 /// The input is a list of a step, two bytes of length, and a frame. The low bits of a step are time; the high one puts
 /// the acknowledgement into the frame that the stack waits for, so that a fuzzer gets past the handshake.
 pub(crate) fn check_frames(input: &[u8]) {
+    feed(input, (Decapsulate::None, ACK_AT), &mut Reflect, |_| ());
+}
+
+/// Feeds packets from the tunnel that the first byte chooses, bare ones among them. As [`check_frames`], and each answer
+/// goes to the gateway, never to the balancer. Only clients whose frames have a tag are answered on their way.
+pub(crate) fn check_tunnels(input: &[u8]) {
+    let Some((first, frames)) = input.split_first() else { return };
+    let tunnel = match first % 3 {
+        0 => (Decapsulate::Ipip, ACK_AT + 20),
+        // UDP without or with a header of GUE, of one word.
+        1 => (Decapsulate::Gue { port: 6080 }, ACK_AT + 28),
+        _ => (Decapsulate::Gue { port: 6080 }, ACK_AT + 32),
+    };
+    feed(frames, tunnel, &mut Route, |frame| {
+        assert!(frame[..6] == GATEWAY || frame[12..14] == [0x81, 0], "an answer goes to {:?}", &frame[..6]);
+    });
+}
+
+/// Feeds frames to a stack. `ack_at` is the place of the acknowledgement in them; `look` sees what the stack sends.
+fn feed<H: NextHops>(input: &[u8], (decapsulate, ack_at): (Decapsulate, usize), hops: &mut H, look: impl Fn(&[u8])) {
     let mut now_us = 1_000_000_000;
     let mut config =
         StackConfig { connections_max: 8, half_open_max: 2, frames_held_max: FRAMES - 8, ..StackConfig::default() };
     config.verifies_checksums = false;
+    config.decapsulate = decapsulate;
     config.out_of_order_blocks_max = 16;
     let mut stack = Stack::new(config, &[5; 16], now_us);
     stack.listen(None, 80);
@@ -61,11 +103,13 @@ pub(crate) fn check_frames(input: &[u8]) {
         rest = &after[len..];
         let step_ms = u64::from(step & 0x7f);
         now_us += step_ms * step_ms * 1000;
-        if step & 0x80 != 0 && frame.len() >= ACK_AT.end {
-            frame[ACK_AT].copy_from_slice(&expected);
+        if step & 0x80 != 0
+            && let Some(ack) = frame.get_mut(ack_at..ack_at + ACK_LEN)
+        {
+            ack.copy_from_slice(&expected);
         }
         stack.poll(now_us, &mut pool, &mut echo);
-        stack.receive(now_us, &frame, &mut pool, &mut Reflect, &mut echo);
+        stack.receive(now_us, &frame, &mut pool, hops, &mut echo);
         for (id, bytes) in std::mem::take(&mut echo.echoes) {
             stack.send(now_us, id, &bytes, &mut pool);
         }
@@ -73,7 +117,10 @@ pub(crate) fn check_frames(input: &[u8]) {
             stack.shutdown(now_us, id, &mut pool);
         }
         stack.flush(now_us, &mut pool);
-        pool.transmit(|frame| expected = next_seq(frame).unwrap_or(expected));
+        pool.transmit(|frame| {
+            look(frame);
+            expected = next_seq(frame).unwrap_or(expected);
+        });
     }
     end(stack, pool, echo, now_us);
 }

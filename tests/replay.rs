@@ -3,8 +3,12 @@
 
 #[path = "../fuzz/checks.rs"]
 mod checks;
+#[path = "../fuzz/format_checks.rs"]
+mod format_checks;
 #[path = "../fuzz/net_checks.rs"]
 mod net_checks;
+#[path = "../fuzz/server_checks.rs"]
+mod server_checks;
 
 use std::path::Path;
 
@@ -54,6 +58,46 @@ fn code_seeds_hold() {
 #[test]
 fn net_seeds_hold() {
     replay("net", net_checks::check_frames);
+}
+
+#[test]
+fn tunnel_seeds_hold() {
+    replay("tunnel", net_checks::check_tunnels);
+}
+
+#[test]
+fn rules_seeds_hold() {
+    replay("rules", format_checks::check_rules);
+}
+
+#[test]
+fn state_seeds_hold() {
+    replay("state", format_checks::check_state);
+}
+
+#[test]
+fn visits_seeds_hold() {
+    replay("visits", format_checks::check_visits);
+}
+
+#[test]
+fn request_seeds_hold() {
+    replay("request", format_checks::check_request);
+}
+
+#[test]
+fn import_seeds_hold() {
+    replay("import", server_checks::check_import);
+}
+
+#[test]
+fn geo_seeds_hold() {
+    replay("geo", server_checks::check_geo);
+}
+
+#[test]
+fn backup_seeds_hold() {
+    replay("backup", server_checks::check_backup);
 }
 
 #[test]

@@ -51,6 +51,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_leave_nothing(input in vec(any::<u8>(), 0..2000)) {
         net_checks::check_frames(&input);
+        net_checks::check_tunnels(&input);
     }
 
     #[test]

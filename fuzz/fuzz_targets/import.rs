@@ -1,0 +1,7 @@
+//! Fuzz target for lines of an import: see `check_import` in `fuzz/server_checks.rs`.
+#![no_main]
+
+#[path = "../server_checks.rs"]
+mod server_checks;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| server_checks::check_import(input));
