@@ -68,13 +68,13 @@ pub(crate) fn check_frames(input: &[u8]) {
     feed(input, (Decapsulate::None, ACK_AT), &mut Reflect, |_| ());
 }
 
-/// Feeds packets from the tunnel that the first byte chooses, bare ones among them. As [`check_frames`], and each answer
-/// goes to the gateway, never to the balancer. Only clients whose frames have a tag are answered on their way.
+/// Feeds packets from the tunnel that the first byte chooses, and checks them as [`check_frames`] does. Each answer goes
+/// to the gateway, never to the balancer; only clients whose own frames have a tag are answered on their way.
 pub(crate) fn check_tunnels(input: &[u8]) {
     let Some((first, frames)) = input.split_first() else { return };
     let tunnel = match first % 3 {
         0 => (Decapsulate::Ipip, ACK_AT + 20),
-        // UDP without or with a header of GUE, of one word.
+        // GUE in variant 1, the bare packet, and in variant 0, with a header of one word.
         1 => (Decapsulate::Gue { port: 6080 }, ACK_AT + 28),
         _ => (Decapsulate::Gue { port: 6080 }, ACK_AT + 32),
     };

@@ -11,7 +11,7 @@ use carom_model::link::record::LinkRef;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, TallyRow, VisitCounts, VisitGroup};
-use carom_store::links::{Ended, Links, RowPlace, StoreError};
+use carom_store::links::{Ended, Links, RowPlace, StoreError, VisitRow};
 
 /// Links whose counts are committed together.
 const COUNTS_AT_ONCE: usize = 2_000;
@@ -71,7 +71,10 @@ impl VisitImport {
             let mut rows = links.visits_of(&name)?;
             if let Some(ended) = self.ended.get(code) {
                 // The rows belong to an earlier link with this code.
-                rows.drain(..).for_each(|row| batch.remove_visits(&row.key));
+                let (kept, removed): (Vec<VisitRow>, Vec<VisitRow>) =
+                    rows.into_iter().partition(|row| row.place == RowPlace::ENDED_EARLIER);
+                removed.iter().for_each(|row| batch.remove_visits(&row.key));
+                rows = kept;
                 ended.iter().for_each(|ended| batch.forget_ended(ended));
             }
             let is_stored = |value: &[u8]| History::decode(value).is_some_and(|history| history.all.counts == *counts);

@@ -263,7 +263,7 @@ impl VisitAggregator {
                 rows => rows?,
             };
             // The writer removes visits from before an import, in the commit that ends the link.
-            let rows = rows.iter().filter(|row| !row.place.is_earlier() && is_of(self, row.place.slot));
+            let rows = rows.iter().filter(|row| !row.place.is_of_writer() && is_of(self, row.place.slot));
             rows.for_each(|row| batch.remove_visits(&row.key));
         }
         if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
@@ -478,7 +478,7 @@ impl VisitAggregator {
     /// True if a row can be removed: no origin has its slot, or a later one.
     fn is_disused(&self, row: &VisitRow) -> bool {
         let (place, table) = (row.place, self.fleet.table());
-        !place.is_earlier() && (table.is_disused(place.slot) || !place.is_since(table.since(place.slot)))
+        !place.is_of_writer() && (table.is_disused(place.slot) || !place.is_since(table.since(place.slot)))
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.

@@ -122,7 +122,7 @@ impl Giving {
     fn take_row(&mut self, row: &VisitRow, chunk: &mut Chunk) -> Result<usize, StoreError> {
         // Every node derives visits from before an import from the record of the link.
         let is_of_origin = row.place.slot == self.view.slot && row.place.is_since(self.view.since);
-        if row.place.is_earlier() || !is_of_origin || row.place.log > self.view.folded {
+        if row.place.is_of_writer() || !is_of_origin || row.place.log > self.view.folded {
             return Ok(0);
         }
         let mut bytes = 0;

@@ -73,5 +73,10 @@ fn earlier_visits_count_once_on_every_node() {
     let other = "{\"shortCode\":\"n7\",\"longUrl\":\"https://example.org/other\"}\n";
     assert_eq!(is_unchanged(send_all(&nodes[1], IMPORT, other.as_bytes())), 0);
     wait_until("no visits of the new link", || all_show(&nodes, "n7", 0, 5_052));
+    // If the first one is imported again, the sums have its visits once.
+    assert_eq!(nodes[0].wire().delete("n7").status, 204);
+    let again = format!("{}\n", lines.lines().nth(6).unwrap());
+    assert_eq!(is_unchanged(send_all(&nodes[1], IMPORT, again.as_bytes())), 0);
+    wait_until("the visits of the first link", || all_show(&nodes, "n7", 7, 5_052));
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }

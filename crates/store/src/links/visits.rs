@@ -6,8 +6,8 @@
 //! stored. The new origin has the rows of later logs, and its merged history has the number of the last log before.
 //!
 //! The visits that a link had before it was imported into a running node have a row of their own
-//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Only the thread of the writer changes
-//! these rows, without that lock.
+//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Once the link has ended, another row has
+//! them ([`RowPlace::ENDED_EARLIER`]). Only the thread of the writer changes these rows, without that lock.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.
@@ -23,6 +23,7 @@ use super::catalog::View;
 use super::handles::{Batch, Links, sealed, unsealed};
 use crate::error::StoreError;
 use crate::search::{bisect, from_position, gallop, position};
+use carom_model::link::earlier_visits::EndedVisits;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::{TallyRow, VisitCounts};
@@ -74,9 +75,19 @@ impl RowPlace {
     /// writer sets such a row in the commit that stores the link. The row is never merged or sent to another node.
     pub const EARLIER: RowPlace = RowPlace { hour: 0, slot: 0, log: 1 };
 
+    /// The position of the visits that a link had before its import, once it has ended. They do not count for the code.
+    /// No log gets this number.
+    pub const ENDED_EARLIER: RowPlace = RowPlace { hour: 0, slot: 0, log: (1 << LOG_BITS) - 1 };
+
     /// True if the row has visits from before an import.
     pub fn is_earlier(self) -> bool {
         self == RowPlace::EARLIER
+    }
+
+    /// True for a row that only the writer sets and removes: visits from before an import, or those of a link that has
+    /// ended.
+    pub fn is_of_writer(self) -> bool {
+        self == RowPlace::EARLIER || self == RowPlace::ENDED_EARLIER
     }
 
     /// True if the row is of the origin that has the rows of logs after `since` in its slot, and not of a former one.
@@ -181,6 +192,7 @@ fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
 /// True if an entry is well-formed: the end of a link, a row, or a merged history.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     match parts_of(key) {
+        Some((_, RowPlace::ENDED_EARLIER)) => EndedVisits::from_bytes(value).is_some(),
         Some((_, place)) if place.is_merged() => History::decode(value).is_some(),
         Some(_) => {
             let mut rest = value;
@@ -211,6 +223,16 @@ impl Batch {
     /// Removes the visits that a link had before its import.
     pub fn remove_earlier_visits(&mut self, name: &[u8]) {
         self.remove_row(name, RowPlace::EARLIER);
+    }
+
+    /// Sets the visits that a link had before its import, now that it has ended.
+    pub fn put_ended_earlier(&mut self, name: &[u8], ended: &EndedVisits) {
+        self.put_visits(name, RowPlace::ENDED_EARLIER, &ended.to_bytes());
+    }
+
+    /// Removes the visits of an ended link from before its import.
+    pub fn remove_ended_earlier(&mut self, name: &[u8]) {
+        self.remove_row(name, RowPlace::ENDED_EARLIER);
     }
 
     /// Removes a row of a subject.
@@ -296,6 +318,16 @@ impl Links {
         let Some(value) = self.visits.get(key(name, RowPlace::EARLIER))? else { return Ok(None) };
         let damaged = || StoreError::Damaged(format!("earlier visits of {}", name.escape_ascii()));
         History::decode(&value).map(|history| Some(history.all.counts)).ok_or_else(damaged)
+    }
+
+    /// Returns the visits that the last ended link with this name had before its import; `None` without any.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn ended_earlier(&self, name: &[u8]) -> Result<Option<EndedVisits>, StoreError> {
+        let Some(value) = self.visits.get(key(name, RowPlace::ENDED_EARLIER))? else { return Ok(None) };
+        let damaged = || StoreError::Damaged(format!("earlier visits of the former {}", name.escape_ascii()));
+        EndedVisits::from_bytes(&value).map(Some).ok_or_else(damaged)
     }
 
     /// Returns the rows of all subjects from one name to another of the same length, inclusive.
@@ -387,6 +419,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::link::earlier_visits::EarlierVisits;
 
     #[test]
     fn rows_of_former_origins_are_told_apart() {
@@ -395,6 +428,23 @@ mod tests {
         assert_eq!([0, 4, 5, 6].map(|since| RowPlace::merged(7, since).is_since(5)), [false, false, true, false]);
         assert!(row(1).is_since(0));
         assert!(RowPlace::merged(7, 0).is_since(0));
+    }
+
+    #[test]
+    fn earlier_visits_of_ended_links_are_kept_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let visits = EarlierVisits::new(5, 1).unwrap();
+        let ended = EndedVisits::new(7, "https://a.example/", visits, Some("shop"));
+        let mut batch = links.batch();
+        batch.put_ended_earlier(b"a", &ended);
+        links.commit(batch).unwrap();
+        assert_eq!(links.ended_earlier(b"a").unwrap(), Some(ended));
+        assert_eq!(links.earlier_visits(b"a").unwrap(), None);
+        let rows = links.visits_of(b"a").unwrap();
+        assert!(rows[0].place.is_of_writer() && !rows[0].place.is_earlier());
+        assert!(is_sound(&rows[0].key, &rows[0].value));
+        assert!(!is_sound(&rows[0].key, &rows[0].value[..20]));
     }
 
     #[test]

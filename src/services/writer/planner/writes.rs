@@ -7,9 +7,10 @@ use carom_shards::Code;
 
 use crate::bridge::{LinkChange, RemovalResult, WriterReply};
 use crate::services::search::IndexedChange;
+use carom_model::access::AppName;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::events::LinkEvent;
-use carom_model::link::earlier_visits::EarlierVisits;
+use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::Edit;
 use carom_model::link::{DueEvent, Link, UrlEntry, Version};
 use carom_model::replication::follow::StreamPosition;
@@ -116,11 +117,20 @@ pub enum EarlierChange {
         link: Arc<Link>,
         /// The visits.
         visits: EarlierVisits,
+        /// The visits of the same link before the commit: those that the sums have.
+        before: Option<EndedVisits>,
+        /// The visits of another link, which has ended in the commit.
+        displaced: Option<EndedVisits>,
         /// True if the state before could not be read, so that the visits may be stored already.
         may_be_stored: bool,
     },
-    /// The link of this code has no such visits any more.
-    Leaves(Code),
+    /// The link of a code has no such visits any more.
+    Leaves {
+        /// The code.
+        code: Code,
+        /// The visits that it had; `None` if its record could not be read.
+        left: Option<EndedVisits>,
+    },
 }
 
 /// The writes of a commit.
@@ -182,14 +192,19 @@ impl Writes {
         if is_unreadable(after) {
             return;
         }
-        let before_visits = earlier_of(before).map(|(_, visits)| visits);
+        let left = earlier_of(before).map(|(link, visits)| {
+            EndedVisits::new(link.created_ms, &link.target, visits, link.labels.app.as_ref().map(AppName::as_str))
+        });
         match earlier_of(after) {
-            Some((link, visits)) if ended || before_visits != Some(visits) => {
+            Some((link, visits)) if ended || left.as_ref().map(EndedVisits::visits) != Some(visits) => {
                 let may_be_stored = is_unreadable(before) && !ended;
-                self.earlier.push(EarlierChange::Arrives { link: Arc::clone(link), visits, may_be_stored });
+                let is_same = |left: &EndedVisits| !ended || left.is_of(link.created_ms, &link.target);
+                let (before, displaced) = if left.as_ref().is_some_and(is_same) { (left, None) } else { (None, left) };
+                let link = Arc::clone(link);
+                self.earlier.push(EarlierChange::Arrives { link, visits, before, displaced, may_be_stored });
             }
             Some(_) => {}
-            None if before_visits.is_some() || is_unreadable(before) => self.earlier.push(EarlierChange::Leaves(code)),
+            None if left.is_some() || is_unreadable(before) => self.earlier.push(EarlierChange::Leaves { code, left }),
             None => {}
         }
     }
@@ -260,7 +275,7 @@ mod tests {
             writes.note_earlier_visits(code, before, after, ended);
             writes.earlier.pop().map(|change| match change {
                 EarlierChange::Arrives { visits, may_be_stored, .. } => (visits.total(), may_be_stored),
-                EarlierChange::Leaves(_) => (0, false),
+                EarlierChange::Leaves { .. } => (0, false),
             })
         };
         assert_eq!(noted(&CodeState::Absent, &with(5), false), Some((5, false)));
@@ -274,5 +289,31 @@ mod tests {
         assert_eq!(noted(&with(5), &unread, false), None, "the link goes on");
         assert_eq!(noted(&unread, &with(5), false), Some((5, true)));
         assert_eq!(noted(&CodeState::Damaged, &CodeState::Absent, true), Some((0, false)));
+    }
+
+    #[test]
+    fn earlier_visits_of_the_same_link_are_replaced() {
+        let with = |total, created_ms, target: &str| {
+            let mut link = link("abc", Origin::Custom);
+            (link.created_ms, link.target) = (created_ms, target.to_owned());
+            link.labels.earlier_visits = EarlierVisits::new(total, 0);
+            CodeState::Held(State::Link(Arc::new(link)))
+        };
+        let totals = |after: &CodeState, ended| {
+            let mut writes = Writes::default();
+            let before = with(5, 1, "https://a.example/");
+            writes.note_earlier_visits(Code::parse(b"abc").unwrap(), &before, after, ended);
+            let total = |visits: Option<EndedVisits>| visits.map(|visits| visits.visits().total());
+            writes.earlier.pop().map(|change| match change {
+                EarlierChange::Arrives { before, displaced, .. } => [total(before), total(displaced)],
+                EarlierChange::Leaves { left, .. } => [None, total(left)],
+            })
+        };
+        let other = with(7, 2, "https://b.example/");
+        assert_eq!(totals(&other, false), Some([Some(5), None]), "a change of the link");
+        assert_eq!(totals(&other, true), Some([None, Some(5)]), "another link");
+        assert_eq!(totals(&with(7, 1, "https://b.example/"), true), Some([Some(5), None]), "imported again");
+        assert_eq!(totals(&with(7, 2, "https://a.example/"), true), Some([Some(5), None]), "imported without a date");
+        assert_eq!(totals(&CodeState::Absent, true), Some([None, Some(5)]));
     }
 }
