@@ -85,7 +85,8 @@ pub(crate) fn check_visits(input: &[u8]) {
         assert_eq!(again, once);
     }
     if let Some(StoredEvent::Link(event)) = StoredEvent::decode(input) {
-        assert_eq!(StoredEvent::decode(&event.encode()), Some(StoredEvent::Link(event.clone())));
+        let again = event.encode();
+        assert_eq!(StoredEvent::decode(&again), Some(StoredEvent::Link(event)));
     }
     let mut rest = input;
     while let Some(record) = VisitRecord::take(&mut rest) {

@@ -242,9 +242,9 @@ mod tests {
         let change = EarlierChange::Arrives { link, visits, before: None, displaced, may_be_stored: false };
         apply(&links, &mut sums, &[change]);
         assert_eq!(totals(&links), [Some(7), Some(12), Some(12), None]);
-        assert_eq!(links.ended_earlier(b"abc").unwrap(), Some(ended_visits(&first)));
+        assert_eq!(links.ended_earlier(b"abc").unwrap(), Some(ended_visits(&first)), "it may come back");
         // The first one comes back.
-        let (link, displaced) = (Arc::new(first.clone()), Some(ended_visits(&second)));
+        let (link, displaced) = (Arc::new(first), Some(ended_visits(&second)));
         let visits = EarlierVisits::new(5, 2).unwrap();
         let change = EarlierChange::Arrives { link, visits, before: None, displaced, may_be_stored: false };
         apply(&links, &mut sums, &[change]);
