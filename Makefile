@@ -65,8 +65,10 @@ screens: packages page-tools rust ## Retake the pictures of all pages in docs/sc
 	else echo 'pngquant is missing: the pictures are four times as large'; fi
 
 .PHONY: docs
-docs: rust ## Generate reference pages and benchmark tables of docs/
+docs: rust ## Generate reference pages, terminal sessions and benchmark tables of docs/
 	CAROM_WRITE_DOCS=1 cargo test --package carom --locked --test docs -- --exact reference_pages_are_current benchmark_tables_are_current
+	CAROM_WRITE_DOCS=1 cargo test --package carom --locked --test e2e -- --exact operate::terminal::sessions_are_current
+	CAROM_WRITE_DOCS=1 cargo test --package carom-loadgen --locked --test load -- --exact sessions::sessions_are_current
 
 .PHONY: xdp-object
 xdp-object: ## Build the checked-in object of the XDP program; needs clang 14

@@ -14,7 +14,7 @@ fn compare(base: &Path, new: &Path, options: &[&str]) -> Output {
 }
 
 /// Multiplies p99, and says that the generator was or was not the bottleneck.
-fn with_p99(mut json: Value, factor: f64, is_limited: bool) -> Value {
+pub(crate) fn with_p99(mut json: Value, factor: f64, is_limited: bool) -> Value {
     let p99 = &mut json["latencyMicros"]["intended"]["all"]["p99"];
     *p99 = json!(p99.as_f64().unwrap() * factor);
     json["generator"]["bottleneck"] = json!(is_limited);

@@ -7,6 +7,12 @@ mod compare;
 mod http2;
 mod live;
 mod server;
+#[path = "../../../tests/e2e/support/session_page.rs"]
+mod session_page;
+mod sessions;
+#[path = "../../../tests/e2e/support/terminal.rs"]
+#[allow(dead_code, reason = "the load generator asks for no keys")]
+mod terminal;
 mod tls;
 mod url;
 

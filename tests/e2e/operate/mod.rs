@@ -17,5 +17,6 @@ mod output;
 mod package;
 mod release;
 mod startup;
+mod terminal;
 mod top;
 mod watchdog;
