@@ -209,7 +209,7 @@ put_documents() {
     if [[ -z $loadgen ]]; then sed -i '/carom-loadgen/d' "$stage/usr/share/lintian/overrides/carom"; fi
 }
 
-# Installs completions and man pages, which the binary writes itself.
+# Installs completions and man pages, which the binaries write themselves.
 put_generated() {
     local pair page
     for pair in bash:bash-completion/completions/carom zsh:zsh/vendor-completions/_carom \
@@ -218,6 +218,7 @@ put_generated() {
         put 0644 "$work/completions" "usr/share/${pair#*:}"
     done
     "$binary" man "$work/man" >"$work/man.log" || fail "$binary has no man pages"
+    if [[ -n $loadgen ]]; then "$loadgen" man "$work/man" >>"$work/man.log" || fail "$loadgen has no man pages"; fi
     # -n: without name and time, which would differ.
     gzip -9 -n "$work/man/"*.1
     for page in "$work/man/"*.1.gz; do put 0644 "$page" "usr/share/man/man1/${page##*/}"; done

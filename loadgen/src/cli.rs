@@ -174,6 +174,12 @@ const COMPARE_EXIT_CODES: &str = "Exit codes:
 pub(crate) enum OtherWork {
     /// Compare the results of two runs, such as those of two builds.
     Compare(CompareArguments),
+    /// Write the man pages.
+    Man {
+        /// Directory for the pages; created if it does not exist.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// Compare the results of two runs, such as those of two builds.

@@ -6,7 +6,7 @@
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
 //! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `pulse`.
-//! `compare` compares the results of two runs.
+//! `compare` compares the results of two runs. `manual` writes the man pages.
 
 mod check;
 mod cli;
@@ -19,6 +19,7 @@ mod find_rate;
 mod http2;
 mod links;
 mod live;
+mod manual;
 mod measurement;
 mod options;
 mod output;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
     let result = match arguments.work.take() {
         Some(OtherWork::Compare(arguments)) => compare::run(&arguments),
+        Some(OtherWork::Man { dir }) => manual::write(&dir).map(|()| 0),
         None => arguments.check().map_err(|wrong| Failure::usage(wrong.join("\n"))).and_then(|order| carry_out(&order)),
     };
     let code = match result {
