@@ -114,3 +114,50 @@ fn each_role_sees_its_pages() {
     }
     node.terminate();
 }
+
+/// Another page of the browser signs in with another key, and this one gets the focus again.
+fn change_key(browser: &Browser, key: &str) {
+    let body = format!("new URLSearchParams({})", json!({"key": key, "next": "/admin/"}));
+    let sign_in = format!("fetch('/admin/sign-in', {{ method: 'POST', body: {body}, redirect: 'manual' }})");
+    assert_eq!(browser.value(&format!("{sign_in}.then((answer) => answer.type)")), "opaqueredirect");
+    browser.value("window.dispatchEvent(new Event('focus'))");
+}
+
+#[test]
+fn navigation_follows_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, ops) = with_key(&setup);
+    let audit = api_client::new_key(&setup, "audit", "read-all");
+    wait_until("a key that signs in", || sign_in(&node, &audit, "").status == 303);
+    let mut browser = Browser::open();
+    // The live status ends with the session of its key, and the next key may not read it.
+    for complaint in ["status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED_ENCODING"] {
+        browser.expect(complaint);
+    }
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    browser.fill("#key", &audit);
+    browser.fill("#key", ENTER);
+    says(&browser, ".list-status", "0 links");
+    let pages = || browser.value("document.querySelectorAll('#nav a').length");
+    let shows_status = "document.querySelector('#live').checkVisibility()";
+    assert_eq!((pages(), browser.value(shows_status)), (json!(2), json!(false)));
+    change_key(&browser, &ops);
+    wait_until("all pages", || pages() == 9);
+    says(&browser, "#nav [aria-current]", "Links");
+    says(&browser, "#account", "ops");
+    wait_until("the live status", || browser.value("document.querySelector('#live').dataset.state") == "live");
+    browser.click("#nav a[href='/admin/settings']");
+    shows(&browser, "main .settings");
+    change_key(&browser, &audit);
+    wait_until("two pages", || pages() == 2);
+    says(&browser, "main", "This page needs a key with the role admin");
+    assert_eq!(browser.value(shows_status), json!(false));
+    // A page that was refused is drawn once the key may open it.
+    change_key(&browser, &ops);
+    shows(&browser, "main .settings");
+    browser.is_accessible();
+    browser.close();
+    node.terminate();
+}

@@ -13,9 +13,22 @@ export function currentSession() {
   return session;
 }
 
+let onRights = () => {};
+
+/** Sets a function that is called after a session with other rights has replaced the last one. */
+export function whenRightsChange(changed) {
+  onRights = changed;
+}
+
+const rightsOf = (one) => JSON.stringify([one.role, one.domains ?? null]);
+
 /** Takes up a session: every change carries its token. */
 export function setSession(told) {
+  const hasOtherRights = session !== null && rightsOf(session) !== rightsOf(told);
   session = told;
+  if (hasOtherRights) {
+    onRights();
+  }
 }
 
 /** The headers of a request that changes something. */
@@ -123,6 +136,10 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
     if (response.status === 403 && "X-CSRF-Token" in changes && (await isReplaced(changes))) {
       clearTimeout(timer);
       return await send(method, path, { body, headers, signal, timeout });
+    }
+    if (response.status === 403 && !("X-CSRF-Token" in changes)) {
+      // The browser may have the session of another key by now.
+      renew().catch(() => {});
     }
     if (!response.ok) {
       throw await errorOf(response);

@@ -1,13 +1,13 @@
 // The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
 
 import { showSession } from "./account.js";
-import { get, whenSessionEnds } from "./api.js";
+import { get, whenRightsChange, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
-import { onLive, startLive } from "./live.js";
+import { onLive, startLive, stopLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
 import { drawNavigation, showAlarms } from "./navigation.js";
 import { startPalette } from "./palette.js";
-import { navigation, startRouter } from "./router.js";
+import { followRights, navigation, startRouter } from "./router.js";
 import { mayManage, firstPage } from "./rights.js";
 import { renewSession, signIn } from "./sign-in.js";
 import { shell } from "./strings-shell.js";
@@ -19,13 +19,15 @@ async function start() {
   try {
     const session = await get("/admin/api/session");
     drawShell(session);
-    // Only an admin may see the status.
-    if (mayManage()) {
-      startLive();
-      onLive(showLive());
-    }
+    onLive(showLive());
     offerUndoAgain();
+    whenRightsChange(() => {
+      drawRights();
+      followRights();
+    });
     await startRouter();
+    // Another page of the browser may have signed in with another key meanwhile.
+    window.addEventListener("focus", () => renewSession().catch(() => {}));
   } catch (error) {
     fill(main, pageHead(shell.console), errorState(error, () => location.reload()));
   }
@@ -33,12 +35,22 @@ async function start() {
 
 function drawShell(session) {
   setText(document.getElementById("service"), session.title);
-  document.getElementById("service").closest("a").href = firstPage();
-  document.getElementById("live").hidden = !mayManage();
   showSession(session);
-  drawNavigation(navigation());
+  drawRights();
   startPalette();
   fill(document.getElementById("foot"), h("span", null, shell.version(session.version)), h("span", null, shell.zone(zoneName())));
+}
+
+/** Draws what depends on the rights of the key: the pages, and for an admin the live status. */
+function drawRights() {
+  document.getElementById("service").closest("a").href = firstPage();
+  document.getElementById("live").hidden = !mayManage();
+  drawNavigation(navigation());
+  if (mayManage()) {
+    startLive();
+  } else {
+    stopLive();
+  }
 }
 
 /** The state of the connection, and how many alarms stand. */

@@ -14,6 +14,7 @@ function events(path, names, { onEvent, onState }) {
   let source = null;
   let timer;
   let failures = 0;
+  let isOver = false;
   const hush = () => {
     clearTimeout(timer);
     source?.close();
@@ -21,6 +22,9 @@ function events(path, names, { onEvent, onState }) {
   };
   const lose = () => {
     hush();
+    if (isOver) {
+      return;
+    }
     onState("lost");
     timer = setTimeout(retry, WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]);
     failures += 1;
@@ -43,7 +47,7 @@ function events(path, names, { onEvent, onState }) {
   };
   const open = () => {
     hush();
-    if (document.hidden) {
+    if (document.hidden || isOver) {
       return;
     }
     source = new EventSource(path);
@@ -64,6 +68,7 @@ function events(path, names, { onEvent, onState }) {
   open();
   return {
     close() {
+      isOver = true;
       hush();
       document.removeEventListener("visibilitychange", seen);
     },
@@ -78,9 +83,11 @@ function tell(listener) {
   listener({ state, status: last });
 }
 
-/** Begins to follow the status. */
+let stream = null;
+
+/** Begins to follow the status, unless it is followed already. */
 export function startLive() {
-  events(PATH, ["status"], {
+  stream ??= events(PATH, ["status"], {
     onEvent(_name, status) {
       last = status;
       listeners.forEach(tell);
@@ -92,6 +99,12 @@ export function startLive() {
       }
     },
   });
+}
+
+/** Stops following the status, which then is unknown. */
+export function stopLive() {
+  stream?.close();
+  [stream, last] = [null, null];
 }
 
 /** Calls `listener({ state, status })` now and with each second; `status` is null until the first came. Returns what ends that. */

@@ -33,8 +33,9 @@ export function drawNavigation(all) {
   for (const overview of document.querySelectorAll("#nav a[href='/admin/'], #tabs a[href='/admin/']")) {
     overview.append(h("span", { class: "alarm-count", hidden: true }));
   }
-  document.addEventListener("keydown", (event) => event.key === "Escape" && isOpen() && toggle());
 }
+
+document.addEventListener("keydown", (event) => event.key === "Escape" && isOpen() && toggle());
 
 function pageEntry({ path, title, icon: name }) {
   return h("a", { href: path }, icon(name), h("span", null, title));

@@ -93,6 +93,17 @@ async function goBack() {
   await route({});
 }
 
+const isAllowed = (found) => mayOpen(found.nav ?? found.parent);
+
+/** Follows other rights of the key, after the navigation was drawn again: a page that is now refused, or no longer, is shown again. */
+export async function followRights() {
+  const found = ROUTES.find((one) => one.path.test(shown?.path ?? ""));
+  markCurrent(found);
+  if (found && isAllowed(found) !== shown.isAllowed) {
+    await route({});
+  }
+}
+
 async function route({ isFirst = false }) {
   if (/^\/admin\/?$/.test(location.pathname) && firstPage() !== "/admin/") {
     history.replaceState(null, "", firstPage());
@@ -101,7 +112,7 @@ async function route({ isFirst = false }) {
   shown?.left.abort();
   shown?.leave?.();
   const found = isSound(path) ? ROUTES.find((one) => one.path.test(path)) : undefined;
-  const page = { path, left: new AbortController() };
+  const page = { path, left: new AbortController(), isAllowed: !found || isAllowed(found) };
   shown = page;
   const main = document.getElementById("main");
   markCurrent(found);
@@ -111,7 +122,7 @@ async function route({ isFirst = false }) {
     fill(main, pageHead(shell.notFound), h("p", null, shell.notFoundText));
     return;
   }
-  if (!mayOpen(found.nav ?? found.parent)) {
+  if (!page.isAllowed) {
     fill(main, pageHead(found.title), h("p", null, shell.notAllowed));
     return;
   }
