@@ -99,6 +99,7 @@ fn short_url_stays_on_one_line() {
         browser.click("button.button");
         wait_until("the result", || browser.title().starts_with("Your short link"));
         assert_eq!(browser.value(LINES), json!([1, 1]), "{size:?}");
+        browser.fits_fingers();
     }
     browser.close();
     node.terminate();

@@ -279,7 +279,8 @@ impl Browser {
 
     /// Asserts that a finger can hit each control: 44 pixels high, or 24 for the box of a tick.
     pub(crate) fn fits_fingers(&self) {
-        let script = "[...document.querySelectorAll('button, select, textarea, input, summary, a.button, nav a')].filter((one) => {
+        // Links within a sentence are exempt.
+        let script = "[...document.querySelectorAll('button, select, textarea, input, summary, a.button, nav a, td > a:not(.target), dd > a, .line-tight > a, .rule-goes > a, .destination > a, .actions a, .made a')].filter((one) => {
             const { width, height } = one.getBoundingClientRect();
             const least = ['checkbox', 'radio'].includes(one.type) ? 24 : 44;
             return one.checkVisibility() && width > 1 && height < least - 0.5;

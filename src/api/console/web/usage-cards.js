@@ -69,7 +69,7 @@ export function madeCard(links, period, keep) {
     return card(title, {}, notKnown());
   }
   if (links.perDay.length === 0) {
-    return card(title, {}, emptyState(text.noneCreated, text.noneCreatedText, pageLink("/admin/links", text.toLinks)));
+    return card(title, {}, emptyState(text.noneCreated, text.noneCreatedText, pageLink("/admin/links", text.toLinks, { class: "button" })));
   }
   const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
   const steps = stepsOf(period, DAY_MS);

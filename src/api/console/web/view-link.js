@@ -71,7 +71,7 @@ async function showMissing({ named, buttons, host, signal }, error) {
     ? await get(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
   fill(host, errorState(error, error.status === 404 ? undefined : () => location.reload()),
-    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", text.toList)));
+    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", text.toList, { class: "button" })));
 }
 
 /** Redraws buttons. The focus stays at the same position, or moves to the heading if that button is gone. */
