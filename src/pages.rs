@@ -4,6 +4,7 @@
 //! templates with files of a directory. Notices contain nothing of a request, so they are rendered once.
 //! [`CONTENT_SECURITY_POLICY`] limits what a page may load; pages contain neither inline scripts nor inline styles.
 
+pub mod gzip;
 pub mod qr;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::path::Path;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
 
 use carom_settings::colour::Colour;
 
@@ -206,6 +208,10 @@ pub struct Pages {
     fallback: Environment<'static>,
     brand: Brand,
     style: String,
+    /// The style sheet, packed with gzip.
+    packed_style: Vec<u8>,
+    /// Hash of the style sheet and the script.
+    revision: String,
     icon: String,
     notices: Vec<RenderedNotice>,
 }
@@ -227,7 +233,11 @@ impl Pages {
     /// # Errors
     /// [`PagesError`] if a template cannot be read or rendered.
     pub fn new(brand: Brand, templates: Option<&Path>) -> Result<Pages, PagesError> {
-        let mut engine = engine(&brand);
+        let (accent, on_it) = (brand.accent.to_string(), if brand.accent.is_dark() { "#fff" } else { "#000" });
+        let faces = FONT_FACES.replace("url(\"", "url(\"fonts/");
+        let style = format!("{faces}{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
+        let revision = format!("{:016x}", xxh3_64(format!("{style}{SCRIPT}").as_bytes()));
+        let mut engine = engine(&brand, &revision);
         let mut fallback = engine.clone();
         for (name, source) in ADMIN_TEMPLATES {
             fallback.add_template(name, source).expect("templates that come with carom are sound");
@@ -235,11 +245,9 @@ impl Pages {
         if let Some(dir) = templates {
             add_templates(&mut engine, dir)?;
         }
-        let (accent, on_it) = (brand.accent.to_string(), if brand.accent.is_dark() { "#fff" } else { "#000" });
-        let faces = FONT_FACES.replace("url(\"", "url(\"fonts/");
-        let style = format!("{faces}{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
         let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
-        let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
+        let packed_style = gzip::pack(&style);
+        let mut pages = Pages { engine, fallback, brand, style, packed_style, revision, icon, notices: Vec::new() };
         pages.notices = Notice::ALL.iter().map(|notice| pages.render_notice(*notice)).collect::<Result<_, _>>()?;
         // A broken template fails at the start rather than for the first visitor.
         pages.try_draw("home.html", &Home::default())?;
@@ -263,6 +271,17 @@ impl Pages {
     /// Returns the style sheet of all pages.
     pub fn style(&self) -> &str {
         &self.style
+    }
+
+    /// Returns the style sheet of all pages, packed with gzip.
+    pub fn packed_style(&self) -> &[u8] {
+        &self.packed_style
+    }
+
+    /// Returns the revision of the style sheet and the script. Pages name it in their addresses, so that browsers may keep
+    /// both until one of them changes.
+    pub fn revision(&self) -> &str {
+        &self.revision
     }
 
     /// Returns the favicon of a service without a logo, an SVG.
@@ -334,12 +353,13 @@ impl Pages {
 }
 
 /// Creates a template engine with the built-in templates.
-fn engine(brand: &Brand) -> Environment<'static> {
+fn engine(brand: &Brand, revision: &str) -> Environment<'static> {
     let mut engine = Environment::new();
     engine.set_auto_escape_callback(|_| AutoEscape::Html);
     engine.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     let logo = brand.logo.as_ref().map(|_| LOGO_PATH);
-    engine.add_global("service", context! { title => brand.title.clone(), accent => brand.accent.to_string(), logo });
+    let (title, accent) = (brand.title.clone(), brand.accent.to_string());
+    engine.add_global("service", context! { title, accent, logo, revision });
     for (name, source) in TEMPLATES {
         engine.add_template(name, source).expect("templates that come with carom are sound");
     }

@@ -57,7 +57,8 @@ impl Context {
             return Problem::method(&method, allowed).into_answer();
         }
         match segments {
-            ["assets", name] => assets::asset(name, request.headers()),
+            ["assets", name] => assets::asset(name, None, request.headers()),
+            ["assets", revision, name] => assets::asset(name, Some(*revision), request.headers()),
             ["sign-in"] if method == Method::POST => self.sign_in(request).await,
             ["sign-in"] => self.show_sign_in(&request),
             ["api", rest @ ..] => match self.admit(&request) {
@@ -65,7 +66,7 @@ impl Context {
                 Err(problem) => problem.into_answer(),
             },
             _ => match self.admit(&request) {
-                Ok(_) => page(StatusCode::OK, assets::SHELL.to_owned()),
+                Ok(_) => page(StatusCode::OK, assets::SHELL),
                 Err(_) => sign_in::lead_there(&request),
             },
         }

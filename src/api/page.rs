@@ -5,8 +5,8 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::context::Context;
-use super::request::accepts_html;
-use super::response::{ApiResponse, answer, with};
+use super::request::{accepts_gzip, accepts_html};
+use super::response::{ApiResponse, KEPT_FOR_GOOD, answer, with};
 use crate::pages::{CONTENT_SECURITY_POLICY, FONT_KEPT, Pages, SCRIPT, font};
 use carom_model::redirect::Notice;
 
@@ -42,17 +42,26 @@ impl Context {
     }
 
     /// Handles `GET /-/style.css`: returns the style sheet of the pages.
-    pub(super) fn style(&self) -> ApiResponse {
-        with(
-            answer(StatusCode::OK, "text/css; charset=utf-8", self.pages().style().to_owned()),
-            header::CACHE_CONTROL,
-            KEPT,
-        )
+    pub(super) fn style<B>(&self, request: &Request<B>) -> ApiResponse {
+        let (pages, kind) = (self.pages(), "text/css; charset=utf-8");
+        let answer = if accepts_gzip(request.headers()) {
+            let packed = answer(StatusCode::OK, kind, pages.packed_style().to_owned());
+            with(packed, header::CONTENT_ENCODING, "gzip")
+        } else {
+            answer(StatusCode::OK, kind, pages.style().to_owned())
+        };
+        with(with(answer, header::VARY, "Accept-Encoding"), header::CACHE_CONTROL, self.lifetime(request))
     }
 
     /// Handles `GET /-/page.js`: returns the script of the pages.
-    pub(super) fn script(&self) -> ApiResponse {
-        with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
+    pub(super) fn script<B>(&self, request: &Request<B>) -> ApiResponse {
+        let answer = answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT);
+        with(answer, header::CACHE_CONTROL, self.lifetime(request))
+    }
+
+    /// Returns the cache lifetime of an asset: long if the query is the current revision.
+    fn lifetime<B>(&self, request: &Request<B>) -> &'static str {
+        if request.uri().query() == Some(self.pages().revision()) { KEPT_FOR_GOOD } else { KEPT }
     }
 
     /// Handles `GET /-/fonts/{font}`: returns a font of the pages.

@@ -15,6 +15,9 @@ pub(super) type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 /// A response of the API or of a page.
 pub(super) type ApiResponse = Response<Content>;
 
+/// Cache lifetime of assets whose address names their revision, and so changes with them: a year.
+pub(super) const KEPT_FOR_GOOD: &str = "public, max-age=31536000, immutable";
+
 /// Returns a response whose body has the content type `kind`.
 pub(super) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> ApiResponse {
     answer_with(status, kind, Box::pin(Full::new(body.into())))

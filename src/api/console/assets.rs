@@ -1,14 +1,15 @@
 //! The files of the console, which the binary contains.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::problem::Problem;
-use crate::api::response::{ApiResponse, answer, empty, with};
-use crate::pages;
+use crate::api::request::accepts_gzip;
+use crate::api::response::{ApiResponse, KEPT_FOR_GOOD, answer, empty, with};
+use crate::pages::{self, gzip};
 
 /// HTML of every page of the console; the script renders the rest.
 pub(super) const SHELL: &str = include_str!("web/index.html");
@@ -125,31 +126,61 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "visits-plot.js",
 };
 
-/// ETag of each asset, so that browsers load only files that have changed.
-static TAGS: LazyLock<Vec<String>> =
-    LazyLock::new(|| ASSETS.iter().map(|asset| format!("\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
+/// Folder of the files in addresses.
+const FOLDER: &str = "/admin/assets/";
 
-/// Handles `GET /admin/assets/NAME`: returns a file of the console.
-pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
+/// ETag of each asset, so that browsers load only files that have changed. It is weak, because it stands for the packed
+/// file as well.
+static TAGS: LazyLock<Vec<String>> =
+    LazyLock::new(|| ASSETS.iter().map(|asset| format!("W/\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
+
+/// Revision of all files, fonts included. Pages name it in the addresses of files, and scripts and style sheets name each
+/// other relative to their own. So browsers may keep all of them until one changes.
+static REVISION: LazyLock<String> = LazyLock::new(|| {
+    let fonts = pages::FONTS.iter().map(|(_, bytes)| format!("{:016x}", xxh3_64(bytes)));
+    let all: String = TAGS.iter().cloned().chain(fonts).collect();
+    format!("{:016x}", xxh3_64(all.as_bytes()))
+});
+
+/// Each file packed with gzip, from the first request on that asks for it.
+static PACKED: [OnceLock<Vec<u8>>; ASSETS.len()] = [const { OnceLock::new() }; ASSETS.len()];
+
+fn packed(at: usize) -> &'static [u8] {
+    PACKED[at].get_or_init(|| gzip::pack(ASSETS[at].text))
+}
+
+/// Handles `GET /admin/assets/REVISION/NAME`: returns a file of the console. Without the revision, or with that of
+/// another version during an upgrade, browsers ask again each time.
+pub(super) fn asset(name: &str, revision: Option<&str>, headers: &HeaderMap) -> ApiResponse {
+    let is_current = revision == Some(REVISION.as_str());
     if let Some(font) = pages::font(name) {
-        return with(answer(StatusCode::OK, "font/woff2", font), header::CACHE_CONTROL, pages::FONT_KEPT);
+        let kept = if is_current { KEPT_FOR_GOOD } else { pages::FONT_KEPT };
+        return with(answer(StatusCode::OK, "font/woff2", font), header::CACHE_CONTROL, kept);
     }
     let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
     };
     let tag = &TAGS[at];
     let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let answer =
-        if has_it { empty(StatusCode::NOT_MODIFIED) } else { answer(StatusCode::OK, ASSETS[at].kind, ASSETS[at].text) };
-    with(with(answer, header::ETAG, tag), header::CACHE_CONTROL, "no-cache")
+    let file = &ASSETS[at];
+    let answer = if has_it {
+        empty(StatusCode::NOT_MODIFIED)
+    } else if accepts_gzip(headers) {
+        with(answer(StatusCode::OK, file.kind, packed(at)), header::CONTENT_ENCODING, "gzip")
+    } else {
+        answer(StatusCode::OK, file.kind, file.text)
+    };
+    let answer = with(with(answer, header::ETAG, tag), header::VARY, "Accept-Encoding");
+    with(answer, header::CACHE_CONTROL, if is_current { KEPT_FOR_GOOD } else { "no-cache" })
 }
 
 /// Content security policy of the console: pages use files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Returns a page of the console.
-pub(super) fn page(status: StatusCode, html: String) -> ApiResponse {
+/// Returns a page of the console, with the revision in the addresses of its files.
+pub(super) fn page(status: StatusCode, html: &str) -> ApiResponse {
+    let html = html.replace(FOLDER, &format!("{FOLDER}{}/", *REVISION));
     let answer = answer(status, "text/html; charset=utf-8", html);
     // With `no-referrer` a browser would send `Origin: null` with the console's own forms.
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")
@@ -183,7 +214,7 @@ mod tests {
         assert_eq!(named, pages::FONTS.map(|(name, _)| name));
         for (name, bytes) in pages::FONTS {
             assert!(bytes.starts_with(b"wOF2"), "{name}");
-            assert_eq!(asset(name, &HeaderMap::new()).headers()[header::CONTENT_TYPE], "font/woff2");
+            assert_eq!(asset(name, None, &HeaderMap::new()).headers()[header::CONTENT_TYPE], "font/woff2");
         }
         assert!(pages::FONTS.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() < 120_000);
     }
@@ -219,10 +250,28 @@ mod tests {
     #[test]
     fn a_file_that_a_browser_has_is_not_sent_again() {
         let mut headers = HeaderMap::new();
-        let first = asset("app.js", &headers);
-        assert_eq!(first.status(), StatusCode::OK);
+        let first = asset("app.js", None, &headers);
+        assert_eq!((first.status(), first.headers().get(header::CONTENT_ENCODING)), (StatusCode::OK, None));
+        assert_eq!(first.headers()[header::CACHE_CONTROL], "no-cache");
         headers.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
-        assert_eq!(asset("app.js", &headers).status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(asset("../mod.rs", &headers).status(), StatusCode::NOT_FOUND);
+        assert_eq!(asset("app.js", None, &headers).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(asset("../mod.rs", None, &headers).status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn files_with_a_revision_are_kept_for_good() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, "gzip, br".parse().unwrap());
+        for name in ["app.js", "inter.woff2"] {
+            let answer = asset(name, Some(REVISION.as_str()), &headers);
+            assert_eq!(answer.headers()[header::CACHE_CONTROL], KEPT_FOR_GOOD, "{name}");
+            let is_packed = answer.headers().contains_key(header::CONTENT_ENCODING);
+            assert_eq!(is_packed, name == "app.js", "{name}");
+        }
+        // A page of another version must not keep the files of this one.
+        assert_eq!(asset("app.js", Some("0"), &headers).headers()[header::CACHE_CONTROL], "no-cache");
+        let all: usize = ASSETS.iter().map(|file| file.text.len()).sum();
+        let packed: usize = (0..ASSETS.len()).map(|at| packed(at).len()).sum();
+        assert!(packed < all / 2, "{packed} of {all} bytes");
     }
 }

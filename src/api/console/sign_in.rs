@@ -62,7 +62,7 @@ impl Context {
     fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> ApiResponse {
         let is_open = !self.services.keys().had_keys() && !self.services.keys().is_unsure();
         let html = self.pages().sign_in(&SignIn { next, notice: is_open.then_some(NO_KEYS), error: wrong });
-        page(status, html)
+        page(status, &html)
     }
 
     /// Handles `POST /admin/sign-in`: signs in with an API key.

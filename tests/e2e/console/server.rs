@@ -373,3 +373,32 @@ fn delayed_delete_runs_unless_undone() {
     assert_eq!(status(&node, "kept"), 410, "the public listener has no such path");
     node.terminate();
 }
+
+#[test]
+fn files_of_pages_are_packed_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, key) = with_key(&setup);
+    let pages = [SignedIn::new(&node, &key).get("/admin/links"), Wire::open(node.admin).get("/admin/sign-in")];
+    let mut wire = Wire::open(node.admin);
+    for page in &pages {
+        assert!(page.text().contains("<meta name=\"description\" content=\""), "{}", page.text());
+        let files = page.text().split("=\"/admin/assets/").skip(1).filter_map(|rest| rest.split('"').next());
+        let files: Vec<&str> = files.collect();
+        assert!(files.len() > 4, "{files:?}");
+        for file in files {
+            let reply = wire.ask("GET", &format!("/admin/assets/{file}"), "Accept-Encoding: gzip\r\n", b"");
+            assert_eq!(
+                (reply.status, reply.field("cache-control")),
+                (200, Some("public, max-age=31536000, immutable"))
+            );
+            assert_eq!(reply.field("content-encoding").is_some(), !file.ends_with(".woff2"), "{file}");
+        }
+    }
+    // Without a revision, a browser asks each time, and gets nothing that it has.
+    let plain = wire.get("/admin/assets/app.js");
+    assert_eq!((plain.field("cache-control"), plain.field("content-encoding")), (Some("no-cache"), None));
+    let known = format!("If-None-Match: {}\r\n", plain.field("etag").unwrap());
+    assert_eq!(wire.ask("GET", "/admin/assets/app.js", &known, b"").status, 304);
+    node.terminate();
+}

@@ -64,7 +64,7 @@ fn with_answer(stats: &serde_json::Value) -> String {
         "(async () => {{
             const real = window.fetch;
             window.fetch = (path, ...rest) => (String(path).startsWith('/rest/v3/visits/stats') ? Promise.resolve(Response.json({stats})) : real(path, ...rest));
-            const {{ breakdowns }} = await import('/admin/assets/breakdowns.js');
+            const {{ breakdowns }} = await import(new URL('breakdowns.js', document.querySelector('script[type=module]').src));
             const groups = ['places', 'technology', 'languages', 'campaigns', 'destinations'];
             const one = breakdowns({{ query: () => ({{}}), groups, signal: new AbortController().signal }});
             document.querySelector('main').replaceChildren(document.querySelector('.page-head'), one.element);

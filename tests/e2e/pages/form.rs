@@ -400,6 +400,14 @@ fn fonts_of_the_style_sheet_are_served() {
     assert!(form.text().contains("href=\"/-/fonts/inter.woff2\""));
     assert!(form.field("content-security-policy").unwrap().contains("font-src 'self';"));
     assert_eq!(wire.get("/-/fonts/none.woff2").status, 404);
+    // The address that pages name changes with the style sheet, so browsers may keep what is there.
+    let mut links = form.text().split("href=\"").filter_map(|rest| rest.split('"').next());
+    let named = links.find(|link| link.starts_with("/-/style.css?")).unwrap();
+    let kept = wire.ask("GET", named, "Accept-Encoding: gzip\r\n", b"");
+    assert_eq!(kept.field("cache-control"), Some("public, max-age=31536000, immutable"));
+    assert_eq!((kept.field("content-encoding"), kept.field("vary")), (Some("gzip"), Some("Accept-Encoding")));
+    let plain = wire.get("/-/style.css");
+    assert_eq!((plain.field("cache-control"), plain.field("content-encoding")), (Some("public, max-age=300"), None));
     node.terminate();
 }
 
