@@ -50,6 +50,7 @@ fn sessions_are_current() {
         std::fs::write(generator.file(name), with_p99(base.clone(), factor, false).to_string()).unwrap();
     }
     let command = "carom-loadgen compare base.json new.json --fail-if 'p99>+10%'";
-    page.session(command, &start(&page, &generator, command).end());
+    let table = start(&page, &generator, command).end();
+    page.session(command, &table);
     page.check(&Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE));
 }

@@ -239,6 +239,27 @@ mod tests {
         }
     }
 
+    /// Without preloads, a browser finds the modules one level of imports after the other, each with a round trip.
+    #[test]
+    fn pages_preload_every_module_of_the_start() {
+        let mut modules = vec!["app.js"];
+        let mut next = 0;
+        while let Some(name) = modules.get(next) {
+            let file = ASSETS.iter().find(|asset| asset.name == *name).unwrap();
+            for import in file.text.split("from \"./").skip(1).filter_map(|rest| rest.split('"').next()) {
+                if !modules.contains(&import) {
+                    modules.push(import);
+                }
+            }
+            next += 1;
+        }
+        modules.sort_unstable();
+        let preloads = SHELL.split("\"modulepreload\" href=\"/admin/assets/").skip(1);
+        let mut preloaded: Vec<&str> = preloads.filter_map(|rest| rest.split('"').next()).chain(["app.js"]).collect();
+        preloaded.sort_unstable();
+        assert_eq!(preloaded, modules);
+    }
+
     /// The console offers the countries that the node accepts in conditions.
     #[test]
     fn countries_are_those_of_redirect_rules() {
