@@ -1,7 +1,7 @@
 // The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
 
 import { showSession } from "./account.js";
-import { get, whenRightsChange, whenSessionEnds } from "./api.js";
+import { currentSession, get, whenRightsChange, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive, stopLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
@@ -22,6 +22,7 @@ async function start() {
     onLive(showLive());
     offerUndoAgain();
     whenRightsChange(() => {
+      showSession(currentSession());
       drawRights();
       followRights();
     });

@@ -1,6 +1,6 @@
 // The live status of the node: one event stream for the whole console, shared by all who listen.
 
-import { get } from "./api.js";
+import { get, setSession } from "./api.js";
 
 const PATH = "/admin/api/events";
 const SILENCE_MS = 8_000;
@@ -30,9 +30,10 @@ function events(path, names, { onEvent, onState }) {
     failures += 1;
   };
   const retry = async () => {
-    // An event stream does not tell why it ended: the session does, and leads to the sign-in page if it is over.
+    // An event stream does not tell why it ended: the session does, and leads to the sign-in page if it is over. A session of
+    // another key ends the stream for good, unless that key may follow it.
     try {
-      await get("/admin/api/session");
+      setSession(await get("/admin/api/session"));
       open();
     } catch {
       lose();
