@@ -16,6 +16,7 @@ mod jobs;
 mod lists;
 mod load;
 mod reply;
+mod snapshots;
 mod ticket;
 pub mod visit_log;
 mod writer;
@@ -36,13 +37,14 @@ pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::domain_redirects::{
     DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, PublishedRedirects,
 };
-pub use self::jobs::{Job, JobDone, JobKind, JobQueues};
+pub use self::jobs::{Job, JobDone, JobKind, JobQueues, SnapshotQueue};
 pub use self::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, HostCounts, LinksAnswer, ListQueues, ListRequest, PartsAnswer,
     ReferrersAnswer, TagsAnswer,
 };
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 pub use self::reply::{Answer, LentCodes, Reply};
+pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
 pub use self::ticket::Ticket;
 pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};
 

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
-use carom::commands::{app, backup, config, demo, doctor, import, link, login, offline, output, status, terminal, top};
+use carom::commands::{
+    app, backup, config, demo, doctor, import, join, link, login, offline, output, status, terminal, top,
+};
 use carom::node::{self, Hangup, SignalInbox};
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Command::Backup { dir, keep, place } => backup::backup(&dir, keep, place),
         Command::Verify { dir, config } => backup::verify(&dir, config.as_deref()),
         Command::Restore { dir, revoke_keys, place } => backup::restore(&dir, revoke_keys, place),
+        Command::Join(arguments) => join::run(&arguments),
         Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(place),

@@ -57,7 +57,7 @@ use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::own_authorities;
-use crate::startup::{files, preflight};
+use crate::startup::{files, joining, preflight};
 
 /// Runs a node until SIGTERM or SIGINT stops it; SIGHUP reloads certificates. It receives signals once it has locked its
 /// data directory. Blocks the calling thread.
@@ -86,6 +86,10 @@ fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>)
     let SignalInbox { events, inbox } = receive()?;
     let certificates = files::certificates(settings)?;
     fleet::check_code_secret(settings)?;
+    if !joining::at_start(settings, &|| matches!(inbox.try_recv(), Ok(Event::Stop(_))))? {
+        tracing::info!("stopped during the join; the next start continues");
+        return Ok(());
+    }
     let limits = connection_limits(settings, ready.open_files);
     let node = Node::start(settings, keys, certificates, limits, events)?;
     node.run(&inbox)
@@ -177,7 +181,7 @@ impl Node {
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,
             lists: store.lists,
-            jobs: store.jobs,
+            jobs: fleet::with_snapshots(store.jobs, settings, &base, &mut supervisor)?,
             mailboxes: base.mailboxes.clone(),
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),

@@ -18,6 +18,7 @@ pub mod faults;
 pub mod geo;
 pub mod host_lists;
 pub mod ids;
+pub mod joins;
 pub mod loader;
 pub mod maintenance;
 pub mod map_image;

@@ -1,5 +1,6 @@
 //! The steps before a node or an offline command can work: the log, the signals, the checks of the machine and of kernel
-//! bypass, the code secret, and the data directory with its lock, its API keys and its store.
+//! bypass, the code secret, the join of a new node from a peer, and the data directory with its lock, its API keys and
+//! its store.
 //!
 //! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its
 //! number.
@@ -10,6 +11,7 @@ pub mod code_secret;
 pub mod data_dir;
 pub mod domains;
 pub mod files;
+pub mod joining;
 pub mod logging;
 pub mod preflight;
 pub(crate) mod redis;

@@ -1,7 +1,8 @@
-//! The router of the admin listener: health, readiness, status, metrics, apps with their keys, and the console with
-//! the REST API under its sessions. It must not be reachable from the Internet.
+//! The router of the admin listener: health, readiness, status, metrics, apps with their keys, snapshots for new nodes of
+//! a fleet, and the console with the REST API under its sessions. It must not be reachable from the Internet.
 
 pub mod metrics;
+mod snapshots;
 pub(in crate::api) mod status;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -47,6 +48,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
                 ["admin", ref rest @ ..] => context.console(&console, rest, request).await,
                 ["rest", ref rest @ ..] => context.api_of_console(&path, rest, request).await,
                 ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
+                ["snapshots", ref rest @ ..] => route_snapshots(&context, rest, &request).await,
                 ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&request) {
                     Ok(()) => route(&context.services, &request).await,
                     Err(problem) => problem.into_answer(),
@@ -147,6 +149,18 @@ async fn route_apps(context: &Context, segments: &[&str], request: Request<Incom
     }
     match context.may_manage(&request) {
         Ok(()) => apps::serve(context, segments, request).await,
+        Err(problem) => problem.into_answer(),
+    }
+}
+
+/// Serves snapshots of the store to callers that may manage apps: they could give themselves a key to read every link.
+async fn route_snapshots(context: &Context, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+    let Some(methods) = snapshots::methods_at(segments) else { return Problem::no_route().into_answer() };
+    if !methods.split(", ").any(|method| method == request.method().as_str()) {
+        return Problem::method(request.method(), methods).into_answer();
+    }
+    match context.may_manage(request) {
+        Ok(()) => snapshots::serve(context, segments, request.method()).await,
         Err(problem) => problem.into_answer(),
     }
 }

@@ -1,8 +1,10 @@
 //! Jobs that are too long for a core: a thread runs them, and tells the core when they are done.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use super::snapshots::SnapshotProvider;
 use super::ticket::Ticket;
 
 /// The end of a job that a task handed off. The task has the other end of the channel with its result.
@@ -31,6 +33,17 @@ pub struct JobQueues {
     pub pictures: SyncSender<Job>,
     /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
+    /// Queue for snapshots of the store; `None` if the node is not in a fleet.
+    pub snapshots: Option<SnapshotQueue>,
+}
+
+/// The bounded queue to the thread that reads snapshots for joining nodes, and the snapshots.
+#[derive(Clone, Debug)]
+pub struct SnapshotQueue {
+    /// The snapshots, for the jobs.
+    pub provider: Arc<dyn SnapshotProvider>,
+    /// The queue.
+    pub jobs: SyncSender<Job>,
 }
 
 /// The kind of a job, which decides its thread.

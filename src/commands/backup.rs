@@ -10,7 +10,6 @@ use std::path::Path;
 use crate::commands::backup_files::{self, BackupFault, FILES, claim, in_use, is_being_written};
 use crate::commands::cli::AppPlace;
 use crate::commands::data::inspect::{Each, Records, Report, inspect};
-use crate::commands::data::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::commands::offline::settings_of;
 use crate::commands::output::print;
 use crate::commands::retention;
@@ -20,6 +19,7 @@ use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
 use crate::services::maintenance::last_backup;
 use crate::services::maintenance::progress::{Progress, rate};
+use crate::services::maintenance::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{keys_exit, lock, open_store, store_exit};
 use crate::startup::preflight;
@@ -289,7 +289,7 @@ fn not_good(dir: &Path, report: &Report) -> Exit {
 }
 
 /// Refuses to open the store of another user. Opening writes files, and files of this user would lock the node out.
-fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
+pub(super) fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
     let owner = fs::metadata(data_dir).map(|meta| meta.uid());
     let me = rustix::process::geteuid();
     match owner {

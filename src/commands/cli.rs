@@ -17,6 +17,7 @@ use carom_settings::Flags;
 mod api;
 mod config;
 mod files;
+mod join;
 mod keys;
 mod link;
 pub mod manual;
@@ -25,6 +26,7 @@ mod texts;
 pub use self::api::{ApiPlace, LoginArgs};
 pub use self::config::{ConfigCommand, ConfigPlace};
 pub use self::files::FileOrStdio;
+pub use self::join::JoinArgs;
 use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
 pub use self::link::{
@@ -131,6 +133,9 @@ pub enum Command {
         #[command(flatten)]
         place: AppPlace,
     },
+    /// Fill the data directory of a new node of a fleet from a running one.
+    #[command(after_help = texts::HINT, after_long_help = texts::JOIN)]
+    Join(JoinArgs),
     /// Manage apps and their API keys.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::APPS)]
     App(AppCommand),

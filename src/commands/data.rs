@@ -1,4 +1,4 @@
-//! Work on a data directory without a node: import, inspection and restore.
+//! Work on a data directory without a node: import and inspection.
 
 pub mod import;
 mod import_lines;
@@ -6,4 +6,3 @@ pub mod import_report;
 pub mod import_setup;
 mod import_visits;
 pub mod inspect;
-pub mod restore;

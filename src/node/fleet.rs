@@ -11,10 +11,12 @@ use std::time::Duration;
 use carom_shards::{CodeLength, CodeSpace};
 
 use super::base::Base;
+use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::fleet_view::{FleetView, since_boot};
-use crate::bridge::{LookupQueue, WriterQueue};
+use crate::bridge::{JobQueues, LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
+use crate::services::joins::server::{self, SnapshotTerms};
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
@@ -197,6 +199,32 @@ pub(super) fn join(
         expiry: Some(started.expiry),
         source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),
     })
+}
+
+/// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis there is none.
+///
+/// # Errors
+/// If the thread cannot be started, or the node's name cannot be stored.
+pub(super) fn with_snapshots(
+    jobs: JobQueues,
+    settings: &Settings,
+    base: &Base,
+    supervisor: &mut Supervisor,
+) -> Result<JobQueues, Exit> {
+    if settings.fleet.redis.is_none() {
+        return Ok(jobs);
+    }
+    let terms = SnapshotTerms {
+        links: base.links.clone(),
+        data_dir: settings.data_dir.clone(),
+        node: name(settings)?,
+        fingerprint: base.code_secret.fingerprint(),
+        rate: settings.fleet.join_rate,
+    };
+    let started = server::start(terms, &base.mailboxes);
+    let (queue, thread) = started.map_err(|error| thread_exit("the thread for snapshots", &error))?;
+    supervisor.register_threads(Phase::Queues, "snapshots", vec![thread]);
+    Ok(JobQueues { snapshots: Some(queue), ..jobs })
 }
 
 /// Returns the name of this node: as configured, or as generated at the first start.

@@ -23,5 +23,5 @@ pub fn start(mailboxes: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;
     let (documents, others) = begin("documents", DOCUMENT_QUEUE_LEN)?;
     threads.extend(others);
-    Ok((JobQueues { pictures, documents }, threads))
+    Ok((JobQueues { pictures, documents, snapshots: None }, threads))
 }

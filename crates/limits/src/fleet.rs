@@ -52,3 +52,21 @@ pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
 
 /// Unknown codes that are looked up in one batch.
 pub const LOOK_UP_BATCH: usize = 256;
+
+/// Snapshots for joining nodes that a node serves at once. Each keeps what the store replaces meanwhile.
+pub const SNAPSHOTS_MAX: usize = 2;
+
+/// Requests of joining nodes that wait for the thread that reads snapshots: each node sends one at a time.
+pub const SNAPSHOT_QUEUE_LEN: usize = 8;
+
+/// Time without a request after which a node closes a snapshot. A joining node may be restarted meanwhile.
+pub const SNAPSHOT_IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// Time without a request after which a snapshot is closed if another node wants to join and [`SNAPSHOTS_MAX`] are open.
+pub const SNAPSHOT_IDLE_IF_WANTED: Duration = Duration::from_secs(60);
+
+/// Least rate at which a node sends snapshots, in bytes per second. Clients wait [`ANSWER_TIME_MAX`] for a piece.
+pub const SNAPSHOT_RATE_MIN: u64 = 1024 * 1024;
+
+/// Time for which a joining node tries to reach its peer again before it gives up. A later attempt continues.
+pub const JOIN_RETRY_TIME: Duration = Duration::from_secs(120);

@@ -29,8 +29,9 @@ use super::redis_url;
 use super::secret::Secret;
 use super::settings::{FleetSettings, Settings};
 use super::value::hosts::host_name;
-use super::value::{self, domains, logs, quantities};
+use super::value::{self, domains, logs, quantities, urls};
 use super::visits::VisitSettings;
+use carom_limits::SNAPSHOT_RATE_MIN;
 
 impl Checker<'_> {
     /// Returns the checked settings; `None` if there are mistakes.
@@ -162,6 +163,9 @@ impl Checker<'_> {
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
+        let join_from = self.one(Key::FleetJoinFrom, urls::http_url);
+        let join_key_file = self.one(Key::FleetJoinKeyFile, value::path);
+        let join_rate = self.one(Key::FleetJoinRate, |written| quantities::size(written, SNAPSHOT_RATE_MIN));
         Some(FleetSettings {
             redis,
             password: password.map(Secret),
@@ -172,6 +176,9 @@ impl Checker<'_> {
             accept_without_redis: accept_without_redis?,
             reclaim_after: Duration::from_secs(reclaim?),
             stream_entries: entries?,
+            join_from,
+            join_key_file,
+            join_rate: join_rate?,
         })
     }
 }

@@ -229,6 +229,12 @@ pub struct FleetSettings {
     pub reclaim_after: Duration,
     /// Approximate number of changes that the streams keep, in total.
     pub stream_entries: u64,
+    /// The URL of the admin listener of a peer, from which a node without links gets them at its start.
+    pub join_from: Option<String>,
+    /// The file with the API key for that peer.
+    pub join_key_file: Option<PathBuf>,
+    /// Bytes per second that this node sends to joining nodes.
+    pub join_rate: u64,
 }
 
 /// The limits that an operator may set. All others are fixed, in [`carom_limits`].

@@ -389,6 +389,20 @@ fn visits_are_logged_as_long_and_as_much_as_asked() {
 }
 
 #[test]
+fn peers_to_join_from_are_urls_without_credentials() {
+    let fleet = |text: &str| from_file(&format!("[fleet]\n{text}")).map(|(settings, _)| settings.fleet);
+    let default = fleet("").unwrap();
+    assert_eq!((default.join_from, default.join_key_file, default.join_rate), (None, None, 64 << 20));
+    let other = fleet("join_from = \"http://10.0.0.1:8081\"\njoin_key_file = \"k\"\njoin_rate = \"2MiB\"").unwrap();
+    assert_eq!(other.join_from.as_deref(), Some("http://10.0.0.1:8081/"));
+    assert_eq!((other.join_key_file, other.join_rate), (Some("k".into()), 2 << 20));
+    let wrong = problems(from_file("[fleet]\njoin_from = \"10.0.0.1:8081\"\njoin_rate = \"1KiB\""));
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    let secret = problems(from_file("[fleet]\njoin_from = \"http://me:geheim@10.0.0.1\""));
+    assert!(secret.len() == 1 && !secret[0].contains("geheim"), "{secret:?}");
+}
+
+#[test]
 fn origins_of_pages_are_all_none_or_listed() {
     let origins =
         |value: &str| from_file(&format!("[api]\ncors_origins = {value}")).map(|(settings, _)| settings.api.cors);

@@ -1,10 +1,11 @@
 //! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and small
-//! files. These are the files beside the store.
+//! files. These are the files beside the store. A node that joins a fleet gets the stream in numbered pieces (`pieces`).
 //!
 //! A checksum covers every byte, so that a changed one is found and named. This module does not depend on any store.
 
 pub mod frames;
 pub mod manifest;
+pub mod pieces;
 
 use std::fmt;
 

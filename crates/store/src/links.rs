@@ -55,6 +55,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 use self::event_log::EventLog;
+pub use self::fleet::value_for_joining_node;
 pub use self::handles::{Batch, Links, Value};
 use self::handles::{deep_compression, sealed, unsealed};
 pub use self::indexes::{Index, complete_index};

@@ -1,9 +1,10 @@
 //! Jobs that tasks hand to threads, because they would block the core's redirects for too long.
 
-use std::sync::mpsc::{TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use super::{ServiceHandle, refusal};
-use crate::bridge::{Job, JobDone, JobKind};
+use crate::bridge::{Job, JobDone, JobKind, SnapshotProvider, SnapshotQueue};
 use carom_limits::ANSWER_TIME_MAX;
 
 /// The reason of a job that has no result.
@@ -19,11 +20,33 @@ impl ServiceHandle {
         kind: JobKind,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
         let queue = match kind {
             JobKind::Picture => &self.context.jobs.pictures,
             JobKind::Document => &self.context.jobs.documents,
         };
+        self.hand_to(queue, run).await
+    }
+
+    /// Asks the thread that reads snapshots for joining nodes, and waits for its answer.
+    ///
+    /// # Errors
+    /// The reason, in words for the client: too many requests wait, or the thread did not answer in time. An answer that
+    /// comes too late is lost, and the request can be sent again.
+    pub async fn ask_snapshots<T: Send + 'static>(
+        &self,
+        queue: &SnapshotQueue,
+        ask: impl FnOnce(&dyn SnapshotProvider) -> T + Send + 'static,
+    ) -> Result<T, &'static str> {
+        let provider = Arc::clone(&queue.provider);
+        self.hand_to(&queue.jobs, move || ask(&*provider)).await
+    }
+
+    async fn hand_to<T: Send + 'static>(
+        &self,
+        queue: &SyncSender<Job>,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, &'static str> {
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
         let (sender, result) = sync_channel(1);
         // Without a receiver the task has stopped waiting.
         let run = Box::new(move || _ = sender.send(run()));

@@ -23,6 +23,7 @@ Examples:
   carom app add shop                      create an API key
   carom link create https://example.org/  create a link on the node of `carom login`
   carom backup /backups/today             back up a running node; see also `verify` and `restore`
+  carom join --from http://10.0.0.1:8081  get all links for a new node of a fleet
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
   (umask 077; carom key new > space.key)  generate a code secret for the nodes of a fleet
@@ -73,6 +74,17 @@ carom checks every record first; a damaged backup is rejected, and nothing is wr
 codes that the old node may have issued after the backup, so that no code is issued twice.
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
+
+/// Help on joins.
+pub(super) const JOIN: &str = "\
+The new node gets all links with their history and counts of visits from a snapshot of the other node, which goes on \
+serving. Once the new node is started, it gets later changes through Redis. Its data directory needs the code secret of \
+the fleet first:
+  sudo install -o carom -g carom -m 0600 space.key /var/lib/carom/space.key
+  sudo -u carom carom join --from http://10.0.0.1:8081 --key-file admin.key --config /etc/carom/carom.toml
+
+An interrupted join continues when the command is run again. Every piece has a checksum: a damaged or incomplete \
+transfer leaves a data directory without links. The links travel as the URL says, unencrypted with http.";
 
 /// Help on links.
 pub(super) const LINKS: &str = "\

@@ -80,14 +80,17 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
 
 /// Writes count logs, each in pieces.
 fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> io::Result<()> {
-    for (seq, bytes) in logs {
+    log_records(logs).try_for_each(|(key, piece)| writer.add(Section::CountLogs, &key, piece))
+}
+
+/// Iterates over the records of count logs in the order of their keys, each log in pieces.
+pub(crate) fn log_records(logs: &[(u32, Vec<u8>)]) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
+    logs.iter().flat_map(|(seq, bytes)| {
         // An empty log is written as one empty piece, so that a restore sees no gap in the sequence.
         let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
-        for (number, piece) in pieces.enumerate() {
-            writer.add(Section::CountLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
-        }
-    }
-    Ok(())
+        let key = |number: usize| [seq.to_be_bytes(), (number as u32).to_be_bytes()].concat();
+        pieces.enumerate().map(move |(number, piece)| (key(number), piece))
+    })
 }
 
 /// Writes the files of the visit log, each in pieces. The inner error is that of the log.

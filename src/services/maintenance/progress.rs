@@ -34,6 +34,18 @@ impl Progress {
         let _ = out.flush();
     }
 
+    /// Draws the line of a transfer, if it is due. `records` is the part of the total that is done.
+    pub fn tick_transfer(&mut self, out: &mut dyn Write, links: u64, records: u64, bytes: u64) {
+        if !self.terminal || self.drawn.elapsed() < DRAW_EVERY {
+            return;
+        }
+        self.drawn = Instant::now();
+        let share = self.total_bytes.map_or(String::new(), |total| share(self.start.elapsed(), records, total));
+        // If the terminal is gone, the work continues.
+        let _ = write!(out, "\r\x1b[K{links} links, {} MiB{share}", bytes >> 20);
+        let _ = out.flush();
+    }
+
     /// Clears the line, to make room for a report.
     pub fn clear(&self, out: &mut dyn Write) {
         if self.terminal {

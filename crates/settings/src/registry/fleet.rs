@@ -4,7 +4,7 @@ use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
 
-pub(super) const FLEET: [Setting; 8] = [
+pub(super) const FLEET: [Setting; 11] = [
     Setting {
         key: Key::FleetNode,
         name: "fleet.node",
@@ -92,5 +92,38 @@ pub(super) const FLEET: [Setting; 8] = [
         secret: false,
         doc: "Approximate number of changes that Redis keeps for nodes that are away. A node that misses more compares all its links with Redis.",
         show: |settings| Shown::plain(settings.fleet.stream_entries),
+    },
+    Setting {
+        key: Key::FleetJoinFrom,
+        name: "fleet.join_from",
+        env: "CAROM_FLEET_JOIN_FROM",
+        flag: None,
+        kind: "an http:// or https:// URL",
+        default: None,
+        secret: false,
+        doc: "Admin listener of another node, such as http://10.0.0.1:8081, from which a node without links gets all links at its start. If not set, it reads them from Redis one by one.",
+        show: |settings| Shown::optional(settings.fleet.join_from.as_ref()),
+    },
+    Setting {
+        key: Key::FleetJoinKeyFile,
+        name: "fleet.join_key_file",
+        env: "CAROM_FLEET_JOIN_KEY_FILE",
+        flag: None,
+        kind: "a file",
+        default: None,
+        secret: false,
+        doc: "File with an admin key for the node of fleet.join_from or of `carom join`, if its admin listener requires a key.",
+        show: |settings| Shown::optional(settings.fleet.join_key_file.as_ref().map(|path| path.display())),
+    },
+    Setting {
+        key: Key::FleetJoinRate,
+        name: "fleet.join_rate",
+        env: "CAROM_FLEET_JOIN_RATE",
+        flag: None,
+        kind: "a size such as 64MiB",
+        default: Some("64MiB"),
+        secret: false,
+        doc: "Bytes per second that this node sends to nodes that join from it.",
+        show: |settings| Shown::size(settings.fleet.join_rate),
     },
 ];

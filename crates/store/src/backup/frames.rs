@@ -78,6 +78,14 @@ pub struct FrameWriter<W> {
     counts: RecordCounts,
 }
 
+/// A place between two frames of a stream, at which a writer continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FramePlace {
+    number: u32,
+    section: Section,
+    counts: RecordCounts,
+}
+
 impl<W: Write> FrameWriter<W> {
     /// Begins a stream.
     ///
@@ -87,6 +95,22 @@ impl<W: Write> FrameWriter<W> {
         out.write_all(TITLE)?;
         let payload = Vec::with_capacity(2 * PAYLOAD_LEN);
         Ok(FrameWriter { out, number: 0, section: Section::Meta, records: 0, payload, counts: RecordCounts::default() })
+    }
+
+    /// Continues a stream whose earlier frames are elsewhere.
+    pub fn resume(out: W, place: FramePlace) -> FrameWriter<W> {
+        let FramePlace { number, section, counts } = place;
+        FrameWriter { out, number, section, records: 0, payload: Vec::with_capacity(2 * PAYLOAD_LEN), counts }
+    }
+
+    /// Ends the present frame. Returns the output, and the place at which [`FrameWriter::resume`] continues.
+    ///
+    /// # Errors
+    /// The error of the output.
+    pub fn pause(mut self) -> io::Result<(W, FramePlace)> {
+        self.flush()?;
+        let place = FramePlace { number: self.number, section: self.section, counts: self.counts };
+        Ok((self.out, place))
     }
 
     /// Adds a record. The records of a section are adjacent, in the order of their keys.
@@ -349,6 +373,28 @@ mod tests {
         assert_eq!(seen[258], (Section::Links, vec![0, 0, 1, 2], vec![7; 20]));
         assert_eq!(seen[40_000], (Section::Fleet, vec![], vec![]));
         assert!(read(&FrameWriter::begin(Vec::new()).unwrap().end().unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn paused_stream_is_one_stream() {
+        let mut parts = Vec::new();
+        let mut place = None;
+        for part in 0..5_u32 {
+            let mut writer = match place {
+                None => FrameWriter::begin(Vec::new()).unwrap(),
+                Some(place) => FrameWriter::resume(Vec::new(), place),
+            };
+            for number in 0..3_000_u32 {
+                writer.add(Section::Links, &(part * 3_000 + number).to_be_bytes(), &[7; 20]).unwrap();
+            }
+            let (bytes, next) = writer.pause().unwrap();
+            parts.extend(bytes);
+            place = Some(next);
+        }
+        let last = FrameWriter::resume(Vec::new(), place.unwrap()).end().unwrap();
+        let seen = read(&[parts, last].concat()).unwrap();
+        assert_eq!(seen.len(), 15_000);
+        assert!(seen.is_sorted());
     }
 
     #[test]

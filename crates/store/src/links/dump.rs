@@ -1,5 +1,6 @@
 //! The store by sections, as in a backup: read from a snapshot of a running store, and written to a new one.
 
+use std::ops::Bound;
 use std::path::Path;
 
 use fjall::{Database, KeyspaceCreateOptions, PersistMode, Readable};
@@ -47,15 +48,35 @@ impl View {
     ///
     /// # Errors
     /// [`StoreError`] if a record cannot be read; later records are not passed on then.
-    pub fn dump(&self, section: Section, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
-        let keyspace = self.links().keyspace(section);
-        for guard in keyspace.into_iter().flat_map(|keyspace| self.snapshot().iter(keyspace)) {
+    pub fn dump(&self, section: Section, each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
+        self.dump_behind(section, b"", each)
+    }
+
+    /// Passes the records of a section behind a key to `each`, in the order of their keys, until it returns false. An
+    /// empty key means all records.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a record cannot be read; later records are not passed on then.
+    pub fn dump_behind(
+        &self,
+        section: Section,
+        behind: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let Some(keyspace) = self.links().keyspace(section) else { return Ok(()) };
+        let from = if behind.is_empty() { Bound::Unbounded } else { Bound::Excluded(behind) };
+        for guard in self.snapshot().range::<&[u8], _>(keyspace, (from, Bound::<&[u8]>::Unbounded)) {
             let (key, value) = guard.into_inner()?;
             if !each(&key, &value) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Returns the approximate number of records of a section, without counting them.
+    pub fn approximate_records(&self, section: Section) -> u64 {
+        self.links().keyspace(section).map_or(0, |keyspace| keyspace.approximate_len() as u64)
     }
 }
 

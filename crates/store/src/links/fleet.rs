@@ -17,6 +17,12 @@ use carom_model::replication::{EntryId, Partition, formats};
 /// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
 const HEARD: &str = "heard";
 
+/// Returns the value of a replication record as a node gets it that joins with a snapshot of this store. The time of
+/// the last contact stands for the leases of this node, which the other one has not.
+pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> &'v [u8] {
+    if key == HEARD.as_bytes() { b"" } else { value }
+}
+
 impl Batch {
     /// Adds an entry to the outbox.
     pub fn add_to_outbox(&mut self, delivery: &Delivery) {
@@ -166,6 +172,26 @@ fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<StreamPositi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn joining_node_gets_no_leases() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let position = StreamPosition { id: EntryId { ms: 7, seq: 8 }, check: 9 };
+        let mut batch = links.batch();
+        batch.set_heard("boot", Duration::from_millis(1_234));
+        batch.set_position(Partition(3), &position);
+        links.commit(batch).unwrap();
+        let mut copy = links.batch();
+        for guard in links.fleet.iter() {
+            let (key, value) = guard.into_inner().unwrap();
+            copy.inner.insert(&links.fleet, &key[..], value_for_joining_node(&key, &value));
+        }
+        links.commit(copy).unwrap();
+        assert_eq!(links.heard("boot").unwrap(), None);
+        assert!(links.is_of_fleet().unwrap());
+        assert_eq!(links.position(Partition(3)).unwrap(), Some(position));
+    }
 
     #[test]
     fn everything_comes_back_and_what_is_damaged_does_not() {

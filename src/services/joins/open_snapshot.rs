@@ -1,0 +1,264 @@
+//! A snapshot of the store that a joining node reads, and the pieces of it.
+//!
+//! The backup format without three kinds of records: visits that were granted to this node, its single visits, and its
+//! leases. The new node gets these from Redis. A piece ends between two frames, and the snapshot remembers where, so that
+//! it writes each piece again byte for byte.
+
+use std::io;
+use std::path::Path;
+
+use crate::bridge::{JoinSnapshot, SnapshotRefusal};
+use crate::services::maintenance::backup::log_records;
+use crate::services::visits::copies::view_with_logs;
+use carom_store::backup::Section;
+use carom_store::backup::frames::{FramePlace, FrameWriter};
+use carom_store::backup::pieces::{PIECE_HEAD_LEN, PIECE_LEN, PieceChain};
+use carom_store::links::catalog::View;
+use carom_store::links::{Links, value_for_joining_node};
+
+/// The sections that a joining node gets, in the order of a backup. [`Section::Allowances`] has visits that Redis has
+/// granted to this node alone. Of [`Section::VisitLog`], Redis has the part that all nodes get.
+const SECTIONS: [Section; 10] = [
+    Section::Meta,
+    Section::Links,
+    Section::Urls,
+    Section::Ends,
+    Section::Dates,
+    Section::Tags,
+    Section::Visits,
+    Section::Fleet,
+    Section::CountLogs,
+    Section::History,
+];
+
+/// The place at which a piece begins.
+#[derive(Clone, Debug)]
+struct PieceStart {
+    /// The pieces before it.
+    chain: PieceChain,
+    /// The place in the stream; `None` at its beginning.
+    frames: Option<FramePlace>,
+    /// The index of its first section.
+    section: usize,
+    /// The key of that section behind which its records begin; empty for all.
+    behind: Vec<u8>,
+}
+
+/// A snapshot of the store.
+pub(super) struct OpenSnapshot {
+    /// The description for the joining node.
+    pub(super) about: JoinSnapshot,
+    view: View,
+    /// Count logs that the view lacks.
+    logs: Vec<(u32, Vec<u8>)>,
+    /// The starts of all pieces that were written, and of the next one.
+    starts: Vec<PieceStart>,
+    /// The piece that was written last, with its number. A client that did not get it asks again.
+    last: Option<(u32, Vec<u8>)>,
+}
+
+impl OpenSnapshot {
+    /// Takes a snapshot. `about` gets its numbers of links, records and bytes.
+    ///
+    /// # Errors
+    /// If the counts of visits cannot be read.
+    pub(super) fn open(links: &Links, data_dir: &Path, about: JoinSnapshot) -> io::Result<OpenSnapshot> {
+        let (view, logs) = view_with_logs(links, data_dir)?;
+        let records = SECTIONS.iter().map(|section| view.approximate_records(*section)).sum();
+        let about = JoinSnapshot {
+            links: view.approximate_records(Section::Links),
+            records,
+            bytes: links.disk_bytes(),
+            ..about
+        };
+        let chain = PieceChain::begin(about.id);
+        let starts = vec![PieceStart { chain, frames: None, section: 0, behind: Vec::new() }];
+        Ok(OpenSnapshot { about, view, logs, starts, last: None })
+    }
+
+    /// Returns a piece.
+    ///
+    /// # Errors
+    /// [`SnapshotRefusal::NoPiece`] for the number of no piece, or of one behind the next; [`SnapshotRefusal::Failed`] if
+    /// the store cannot be read.
+    pub(super) fn piece(&mut self, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
+        if let Some((_, piece)) = self.last.as_ref().filter(|(last, _)| *last == number) {
+            return Ok(piece.clone());
+        }
+        let start = self.starts.get(number as usize).filter(|start| !start.chain.is_complete());
+        let start = start.ok_or(SnapshotRefusal::NoPiece)?.clone();
+        let (piece, next) = self.write(start).map_err(SnapshotRefusal::Failed)?;
+        if self.starts.len() == number as usize + 1 {
+            self.starts.push(next);
+        }
+        self.last = Some((number, piece.clone()));
+        Ok(piece)
+    }
+
+    /// Writes the piece that begins at a place. Returns the place behind it.
+    fn write(&self, start: PieceStart) -> Result<(Vec<u8>, PieceStart), String> {
+        let failed = |error: io::Error| error.to_string();
+        let PieceStart { mut chain, frames, mut section, mut behind } = start;
+        let mut out = Vec::with_capacity(PIECE_LEN + PIECE_LEN / 8);
+        out.resize(PIECE_HEAD_LEN, 0);
+        let mut writer = match frames {
+            None => FrameWriter::begin(out).map_err(failed)?,
+            Some(place) => FrameWriter::resume(out, place),
+        };
+        let mut len = 0;
+        while let Some(of) = SECTIONS.get(section) {
+            let (mut written, mut last) = (Ok(()), None);
+            self.each_behind(*of, &behind, |key, value| {
+                let value = if *of == Section::Fleet { value_for_joining_node(key, value) } else { value };
+                written = writer.add(*of, key, value);
+                len += key.len() + value.len();
+                if len >= PIECE_LEN {
+                    last = Some(key.to_vec());
+                }
+                written.is_ok() && last.is_none()
+            })?;
+            written.map_err(failed)?;
+            if let Some(last) = last {
+                behind = last;
+                break;
+            }
+            (section, behind) = (section + 1, Vec::new());
+        }
+        let (mut piece, frames) = if section == SECTIONS.len() {
+            (writer.end().map_err(failed)?, None)
+        } else {
+            let (piece, place) = writer.pause().map_err(failed)?;
+            (piece, Some(place))
+        };
+        chain.seal(&mut piece, section == SECTIONS.len());
+        Ok((piece, PieceStart { chain, frames, section, behind }))
+    }
+
+    /// Passes the records of a section behind a key to `each`, until it returns false.
+    fn each_behind(
+        &self,
+        section: Section,
+        behind: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), String> {
+        if section == Section::CountLogs {
+            let mut left = log_records(&self.logs).skip_while(|(key, _)| !behind.is_empty() && key[..] <= *behind);
+            let _ = left.all(|(key, piece)| each(&key, piece));
+            return Ok(());
+        }
+        self.view.dump_behind(section, behind, each).map_err(|error| format!("{section}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::KEY;
+    use carom_model::replication::follow::StreamPosition;
+    use carom_model::replication::{EntryId, Partition};
+    use carom_shards::Code;
+    use carom_store::backup::RecordCounts;
+    use carom_store::backup::frames::{FrameError, FrameReader};
+    use std::time::Duration;
+
+    const PLACE: StreamPosition = StreamPosition { id: EntryId { ms: 7, seq: 8 }, check: 9 };
+
+    fn about() -> JoinSnapshot {
+        let (node, fingerprint) = ("n1".to_owned(), KEY.to_owned());
+        JoinSnapshot { id: 5, node, fingerprint, taken_ms: 1, links: 0, records: 0, bytes: 0 }
+    }
+
+    /// Returns a store with so many records of a kilobyte, and a place in a stream.
+    fn store(dir: &Path, records: usize) -> Links {
+        let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
+        let mut batch = links.batch();
+        for number in 0..records {
+            batch.put(&Code::parse(format!("c{number:06}").as_bytes()).unwrap(), &[7; 1_000]);
+        }
+        batch.set_heard("boot", Duration::from_secs(1));
+        batch.set_position(Partition(3), &PLACE);
+        links.commit(batch).unwrap();
+        links
+    }
+
+    /// Reads all pieces, and returns the stream.
+    fn stream(snapshot: &mut OpenSnapshot) -> Vec<u8> {
+        let mut chain = PieceChain::begin(5);
+        let mut stream = Vec::new();
+        while !chain.is_complete() {
+            let piece = snapshot.piece(chain.next()).unwrap();
+            stream.extend_from_slice(chain.open(&piece).unwrap());
+        }
+        assert_eq!(snapshot.piece(chain.next()), Err(SnapshotRefusal::NoPiece));
+        stream
+    }
+
+    fn counts(stream: &[u8]) -> RecordCounts {
+        let mut reader = FrameReader::begin(stream).unwrap();
+        while reader.next_frame(|_, _, _| Ok::<_, FrameError>(())).unwrap() {}
+        *reader.counts()
+    }
+
+    #[test]
+    fn pieces_are_one_stream() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = store(dir.path(), 10_000);
+        let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        let stream = stream(&mut snapshot);
+        assert_eq!(snapshot.starts.len(), 4, "10 MB are three pieces");
+        let counts = counts(&stream);
+        assert_eq!((counts.of(Section::Links), counts.of(Section::Fleet)), (10_000, 2));
+        assert_eq!(snapshot.about.links, 10_000);
+    }
+
+    #[test]
+    fn piece_can_be_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = store(dir.path(), 10_000);
+        let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        assert_eq!(snapshot.piece(1), Err(SnapshotRefusal::NoPiece), "the first piece comes first");
+        let first = snapshot.piece(0).unwrap();
+        assert_eq!(snapshot.piece(0).unwrap(), first);
+        let second = snapshot.piece(1).unwrap();
+        // Later changes are not in the snapshot.
+        let mut batch = links.batch();
+        batch.put(&Code::parse(b"c000001").unwrap(), b"changed");
+        batch.put(&Code::parse(b"c000001a").unwrap(), b"new");
+        links.commit(batch).unwrap();
+        assert_eq!(snapshot.piece(0).unwrap(), first);
+        assert_eq!(snapshot.piece(1).unwrap(), second);
+        assert_eq!(counts(&stream(&mut snapshot)).of(Section::Links), 10_000);
+    }
+
+    #[test]
+    fn leases_and_grants_stay_with_their_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = store(dir.path(), 1);
+        let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        let stream = stream(&mut snapshot);
+        let mut reader = FrameReader::begin(&stream[..]).unwrap();
+        let mut fleet = Vec::new();
+        while reader
+            .next_frame(|section, key, value| {
+                if section == Section::Fleet {
+                    fleet.push((key.to_vec(), value.to_vec()));
+                }
+                assert!(![Section::Allowances, Section::VisitLog].contains(&section));
+                Ok::<_, FrameError>(())
+            })
+            .unwrap()
+        {}
+        let heard = fleet.iter().find(|(key, _)| key == b"heard").unwrap();
+        assert!(heard.1.is_empty());
+        assert!(fleet.iter().any(|(key, value)| key[..] == [b'p', 3] && value.len() == 32));
+    }
+
+    #[test]
+    fn empty_store_is_one_piece() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(&dir.path().join("links"), KEY).unwrap();
+        let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        assert!(counts(&stream(&mut snapshot)).of(Section::Meta) > 0);
+        assert_eq!(snapshot.starts.len(), 2);
+    }
+}

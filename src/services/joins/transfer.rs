@@ -1,0 +1,418 @@
+//! The transfer of a snapshot from a peer into an empty data directory.
+//!
+//! One thread fetches pieces, checks them and keeps them on disk. The caller's thread fills a new store from them while
+//! more arrive, in the order of the keys and without the journal, as a restore does.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use super::kept::JOIN_FOLDER;
+use super::kept::KeptPieces;
+use super::peer::{PeerClient, PeerFault, PeerSnapshot};
+use crate::services::maintenance::disk_guard::DiskGuard;
+use crate::services::maintenance::restore::{RestoreError, restore};
+use carom_limits::JOIN_RETRY_TIME;
+use carom_store::backup::pieces::{PIECE_HEAD_LEN, PieceChain, read_piece};
+use carom_store::backup::{RecordCounts, Section};
+use carom_store::links::{Links, StoreError};
+
+/// Pieces that wait for the store.
+const PIECES_WAITING: usize = 2;
+
+/// Requests for the first response of a peer.
+const FIRST_TRIES: u32 = 4;
+
+/// Time before the second request; it doubles with each further one.
+const WAIT: Duration = Duration::from_millis(250);
+
+/// The longest time between two requests.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Times that a piece may arrive damaged.
+const DAMAGED_MAX: u32 = 3;
+
+/// Interval between two checks whether the join is to stop, while no piece arrives.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Records between two reports of progress.
+const TOLD_EVERY: u64 = 4_096;
+
+/// Bytes of one read of the kept pieces.
+const BUFFER_LEN: usize = 1024 * 1024;
+
+/// The peer and the new node.
+#[derive(Clone, Debug)]
+pub struct JoinPlan<'p> {
+    /// The URL of the admin listener of the peer.
+    pub peer: &'p str,
+    /// The API key for the peer, if it requires one.
+    pub key: Option<&'p str>,
+    /// The data directory of the new node, which this process has locked.
+    pub data_dir: &'p Path,
+    /// The fingerprint of the code secret of the new node.
+    pub fingerprint: &'p str,
+    /// The name of the new node, if the settings name one.
+    pub node: Option<&'p str>,
+}
+
+/// The progress of a join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JoinProgress {
+    /// Links in the new store.
+    pub links: u64,
+    /// Records of all kinds in the new store.
+    pub records: u64,
+    /// The approximate number of all records.
+    pub total_records: u64,
+    /// Bytes of the pieces, those of earlier attempts included.
+    pub bytes: u64,
+    /// The time since the transfer began.
+    pub elapsed: Duration,
+}
+
+/// The result of a join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinSummary {
+    /// The name of the peer.
+    pub node: String,
+    /// The instant of the snapshot, in milliseconds since 1970 UTC.
+    pub taken_ms: u64,
+    /// The records of the store, by section. Tombstones count as links.
+    pub counts: RecordCounts,
+    /// Bytes of all pieces.
+    pub bytes: u64,
+    /// Bytes of the pieces that an earlier attempt had kept.
+    pub kept_bytes: u64,
+}
+
+/// The reason why a join failed.
+#[derive(Debug)]
+pub enum JoinError {
+    /// The peer does not answer, or not in time.
+    NoAnswer(String),
+    /// The peer refuses the API key.
+    Key(String),
+    /// The peer serves no snapshots.
+    Unable(String),
+    /// The peer no longer has the snapshot. Everything that was fetched has been removed.
+    Gone,
+    /// A piece arrives damaged again and again, or the pieces contain no store.
+    Damaged(String),
+    /// The peer has another code secret, with this fingerprint.
+    OtherCodeSecret(String),
+    /// The peer has the name of the new node.
+    SameNode(String),
+    /// The disk has less room than the links need, in bytes.
+    DiskFull {
+        /// The bytes that the links take on the disk of the peer.
+        needed: u64,
+        /// The bytes that are free.
+        free: u64,
+    },
+    /// A file of the data directory cannot be written.
+    Disk(io::Error),
+    /// The new store cannot be written.
+    Store(StoreError),
+    /// The join was asked to stop. A later attempt continues.
+    Stopped,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::NoAnswer(why) | JoinError::Key(why) | JoinError::Unable(why) => f.write_str(why),
+            JoinError::Gone => {
+                f.write_str("the peer no longer has the snapshot: it has restarted, or nobody read it for ten minutes")
+            }
+            JoinError::Damaged(what) => write!(f, "the transfer is damaged: {what}"),
+            JoinError::OtherCodeSecret(theirs) => {
+                write!(f, "the code secret of the peer has another fingerprint, {theirs}")
+            }
+            JoinError::SameNode(name) => write!(f, "the peer has the name of this node, {name}"),
+            JoinError::DiskFull { needed, free } => {
+                write!(f, "the links take {needed} bytes on the disk of the peer, but only {free} bytes are free here")
+            }
+            JoinError::Disk(error) => write!(f, "{error}"),
+            JoinError::Store(error) => write!(f, "{error}"),
+            JoinError::Stopped => f.write_str("stopped; a later attempt continues"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<io::Error> for JoinError {
+    fn from(error: io::Error) -> JoinError {
+        JoinError::Disk(error)
+    }
+}
+
+impl From<StoreError> for JoinError {
+    fn from(error: StoreError) -> JoinError {
+        JoinError::Store(error)
+    }
+}
+
+impl From<PeerFault> for JoinError {
+    fn from(fault: PeerFault) -> JoinError {
+        match fault {
+            PeerFault::Passing(why) => JoinError::NoAnswer(why),
+            PeerFault::Key(why) => JoinError::Key(why),
+            PeerFault::Gone => JoinError::Gone,
+            PeerFault::Unable(why) => JoinError::Unable(why),
+        }
+    }
+}
+
+/// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `told` with the progress
+/// from time to time. `should_stop` is asked a few times a second.
+///
+/// # Errors
+/// [`JoinError`]; the data directory has no store then. It keeps the pieces that have arrived, unless the peer no longer
+/// has the snapshot.
+pub fn join(
+    plan: &JoinPlan<'_>,
+    should_stop: &dyn Fn() -> bool,
+    told: &mut dyn FnMut(&JoinProgress),
+) -> Result<JoinSummary, JoinError> {
+    let client = PeerClient::new(plan.peer, plan.key.map(str::to_owned));
+    let kept = KeptPieces::of(plan.data_dir);
+    let snapshot = take_snapshot(&client, &kept, plan)?;
+    kept.remove_store()?;
+    let filled = fill(&client, &kept, &snapshot, (should_stop, told));
+    if matches!(filled, Err(JoinError::Gone)) {
+        kept.remove()?;
+    }
+    let summary = filled?;
+    let (links, _) = Links::open(&kept.store(), plan.fingerprint)?;
+    let is_of_fleet = links.is_of_fleet()?;
+    drop(links);
+    if !is_of_fleet {
+        kept.remove()?;
+        return Err(JoinError::Damaged("the store has no places in the streams of a fleet".to_owned()));
+    }
+    kept.install()?;
+    client.end(snapshot.id);
+    Ok(summary)
+}
+
+/// Returns the snapshot that an earlier attempt has read, if the peer still has it, or else a new one.
+fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) -> Result<PeerSnapshot, JoinError> {
+    if let Some(id) = kept.snapshot_of(plan.peer) {
+        match first_answer(|| client.describe(id)) {
+            Ok(snapshot) => {
+                check(plan, &snapshot)?;
+                return Ok(snapshot);
+            }
+            Err(PeerFault::Gone) => tracing::info!("the peer no longer has the last snapshot; starting with a new one"),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    let snapshot = first_answer(|| client.begin())?;
+    let begun = check(plan, &snapshot).and_then(|()| has_room(plan, &snapshot));
+    if let Err(error) = begun.and_then(|()| Ok(kept.begin(plan.peer, snapshot.id)?)) {
+        client.end(snapshot.id);
+        return Err(error);
+    }
+    Ok(snapshot)
+}
+
+/// Sends a request a few times. A peer that is out of reach at the beginning probably has another address.
+fn first_answer(ask: impl Fn() -> Result<PeerSnapshot, PeerFault>) -> Result<PeerSnapshot, PeerFault> {
+    let mut wait = WAIT;
+    for _ in 1..FIRST_TRIES {
+        match ask() {
+            Err(PeerFault::Passing(why)) => tracing::debug!("{why}"),
+            answered => return answered,
+        }
+        thread::sleep(wait);
+        wait *= 2;
+    }
+    ask()
+}
+
+/// Checks that a snapshot is that of another node of this fleet.
+fn check(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinError> {
+    if snapshot.fingerprint != plan.fingerprint {
+        return Err(JoinError::OtherCodeSecret(snapshot.fingerprint.clone()));
+    }
+    if plan.node == Some(&*snapshot.node) {
+        return Err(JoinError::SameNode(snapshot.node.clone()));
+    }
+    Ok(())
+}
+
+/// Checks that the disk has room for the links. The pieces need about as much again until the end.
+fn has_room(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinError> {
+    // If the space is unknown, a full disk shows as a failed write.
+    let free = DiskGuard::new(plan.data_dir.to_owned()).space().map_or(u64::MAX, |space| space.free);
+    if free < snapshot.bytes { Err(JoinError::DiskFull { needed: snapshot.bytes, free }) } else { Ok(()) }
+}
+
+/// Fills the new store from the kept pieces and the further ones.
+fn fill(
+    client: &PeerClient,
+    kept: &KeptPieces,
+    snapshot: &PeerSnapshot,
+    (should_stop, told): (&dyn Fn() -> bool, &mut dyn FnMut(&JoinProgress)),
+) -> Result<JoinSummary, JoinError> {
+    let (bytes, kept_bytes, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (is_stopped, begun) = (Cell::new(false), Instant::now());
+    let mut records = 0;
+    let mut tell = |counts: &RecordCounts| {
+        records += 1;
+        if records % TOLD_EVERY == 1 {
+            let (links, records) = (counts.of(Section::Links), counts.total());
+            told(&JoinProgress {
+                links,
+                records,
+                total_records: snapshot.records,
+                bytes: bytes.load(Ordering::Relaxed),
+                elapsed: begun.elapsed(),
+            });
+        }
+    };
+    let (restored, fetched) = thread::scope(|scope| {
+        let (sender, pieces) = sync_channel(PIECES_WAITING);
+        let fetcher =
+            Fetcher { client, kept, snapshot: snapshot.id, bytes: &bytes, kept_bytes: &kept_bytes, is_over: &is_over };
+        let fetching = scope.spawn(move || fetcher.run(&sender));
+        let input = PieceStream { pieces, piece: Vec::new(), at: 0, should_stop, is_stopped: &is_stopped };
+        let restored = restore(input, &kept.store(), kept.folder(), &mut tell);
+        is_over.store(true, Ordering::Release);
+        (restored, fetching.join().expect("panics abort"))
+    });
+    let counts = match (restored, fetched) {
+        _ if is_stopped.get() => return Err(JoinError::Stopped),
+        (Err(RestoreError::Store(error)), _) => return Err(error.into()),
+        // The stream ended early for this reason.
+        (_, Err(error)) => return Err(error),
+        (Err(RestoreError::Backup(error)), Ok(())) => {
+            kept.remove()?;
+            return Err(JoinError::Damaged(error.to_string()));
+        }
+        (Ok(counts), Ok(())) => counts,
+    };
+    Ok(JoinSummary {
+        node: snapshot.node.clone(),
+        taken_ms: snapshot.taken_ms,
+        counts,
+        bytes: bytes.into_inner(),
+        kept_bytes: kept_bytes.into_inner(),
+    })
+}
+
+/// The thread that fetches pieces.
+struct Fetcher<'f> {
+    client: &'f PeerClient,
+    kept: &'f KeptPieces,
+    snapshot: u64,
+    /// Bytes of all pieces so far.
+    bytes: &'f AtomicU64,
+    /// Bytes of those that were kept.
+    kept_bytes: &'f AtomicU64,
+    /// True once nobody needs more pieces.
+    is_over: &'f AtomicBool,
+}
+
+impl Fetcher<'_> {
+    /// Sends the kept pieces, and then those of the peer, which it keeps. Ends early if nobody takes them.
+    fn run(&self, sender: &SyncSender<Vec<u8>>) -> Result<(), JoinError> {
+        let mut file = self.kept.pieces()?;
+        let mut chain = PieceChain::begin(self.snapshot);
+        let mut len = 0;
+        let mut reader = BufReader::with_capacity(BUFFER_LEN, &file);
+        while let Some(piece) = read_piece(&mut reader)? {
+            // Everything behind a damaged piece is fetched again.
+            if chain.open(&piece).is_err() {
+                break;
+            }
+            len += piece.len() as u64;
+            self.bytes.store(len, Ordering::Relaxed);
+            if sender.send(piece).is_err() {
+                return Ok(());
+            }
+        }
+        drop(reader);
+        self.kept_bytes.store(len, Ordering::Relaxed);
+        file.set_len(len)?;
+        file.seek(SeekFrom::Start(len))?;
+        while !chain.is_complete() && !self.is_over.load(Ordering::Acquire) {
+            let piece = self.fetch(&mut chain)?;
+            file.write_all(&piece)?;
+            self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            if sender.send(piece).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next piece, whole and undamaged. Tries again while the peer may answer later.
+    fn fetch(&self, chain: &mut PieceChain) -> Result<Vec<u8>, JoinError> {
+        let (begun, mut wait, mut damaged) = (Instant::now(), WAIT, 0);
+        loop {
+            match self.client.piece(self.snapshot, chain.next()) {
+                Ok(piece) => match chain.open(&piece).map(|_| ()) {
+                    Ok(()) => return Ok(piece),
+                    Err(error) => {
+                        damaged += 1;
+                        tracing::warn!("{error}; fetching it again");
+                        if damaged == DAMAGED_MAX {
+                            return Err(JoinError::Damaged(error.to_string()));
+                        }
+                    }
+                },
+                Err(PeerFault::Passing(why)) if begun.elapsed() < JOIN_RETRY_TIME => {
+                    tracing::warn!("{why}; trying again");
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+            if self.is_over.load(Ordering::Acquire) {
+                return Err(JoinError::Stopped);
+            }
+            thread::sleep(wait);
+            wait = (wait * 2).min(WAIT_MAX);
+        }
+    }
+}
+
+/// The payloads of pieces as one stream.
+struct PieceStream<'s> {
+    pieces: Receiver<Vec<u8>>,
+    piece: Vec<u8>,
+    /// Bytes of the piece that were read, its head included.
+    at: usize,
+    should_stop: &'s dyn Fn() -> bool,
+    is_stopped: &'s Cell<bool>,
+}
+
+impl Read for PieceStream<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            let next = self.pieces.recv_timeout(LOOK_EVERY);
+            if (self.should_stop)() {
+                self.is_stopped.set(true);
+                return Err(io::Error::other("stopped"));
+            }
+            match next {
+                Ok(piece) => (self.at, self.piece) = (PIECE_HEAD_LEN, piece),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(0),
+            }
+        }
+        let len = out.len().min(self.piece.len() - self.at);
+        out[..len].copy_from_slice(&self.piece[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests;
