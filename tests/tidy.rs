@@ -117,6 +117,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/commands/moving/http.rs",
             "src/commands/node_api.rs",
             "src/services/events/http_client.rs",
+            "src/services/joins/peer.rs",
         ],
     ),
     ("jiff", &["crates/model/src/dates.rs"]),

@@ -77,7 +77,9 @@ fn report(summary: &JoinSummary, settings: &Settings) {
         summary.node,
         readable::count(summary.bytes, "byte"),
     ));
-    note("start the node now: it gets later changes through Redis, which keeps about as many as fleet.stream_entries says");
+    note(
+        "start the node now: it gets later changes through Redis, which keeps about as many as fleet.stream_entries says",
+    );
 }
 
 fn asked_key(peer: &str) -> Result<String, Exit> {

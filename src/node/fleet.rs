@@ -201,7 +201,7 @@ pub(super) fn join(
     })
 }
 
-/// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis there is none.
+/// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis, nothing starts.
 ///
 /// # Errors
 /// If the thread cannot be started, or the node's name cannot be stored.

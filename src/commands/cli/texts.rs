@@ -77,7 +77,7 @@ API keys that were revoked after the backup become valid again. --revoke-keys re
 
 /// Help on joins.
 pub(super) const JOIN: &str = "\
-The new node gets all links with their history and counts of visits from a snapshot of the other node, which goes on \
+The new node gets all links with their history and counts of visits from a snapshot of the other node, which keeps \
 serving. Once the new node is started, it gets later changes through Redis. Its data directory needs the code secret of \
 the fleet first:
   sudo install -o carom -g carom -m 0600 space.key /var/lib/carom/space.key

@@ -38,7 +38,8 @@ impl KeptPieces {
         KeptPieces { data_dir: data_dir.to_owned(), folder: data_dir.join(JOIN_FOLDER) }
     }
 
-    /// Returns the snapshot of a peer that the pieces belong to; `None` if there is none, or it is that of another peer.
+    /// Returns the snapshot of a peer that the pieces belong to; `None` without pieces, or if they are those of another
+    /// peer.
     pub(super) fn snapshot_of(&self, peer: &str) -> Option<u64> {
         let text = fs::read(self.folder.join(SNAPSHOT_FILE)).ok()?;
         let kept: Value = serde_json::from_slice(&text).ok()?;

@@ -49,7 +49,7 @@ pub(super) struct PeerSnapshot {
 /// The reason why a peer has not answered as it should.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PeerFault {
-    /// The same request may succeed later.
+    /// A later request may succeed.
     Passing(String),
     /// The peer refuses the API key.
     Key(String),
@@ -67,11 +67,11 @@ pub(super) struct PeerClient {
 }
 
 impl PeerClient {
-    /// Creates a client for the admin listener at a URL. It connects with the first request.
+    /// Creates a client for the admin listener at a URL without a slash at its end. It connects with the first request.
     pub(super) fn new(url: &str, key: Option<String>) -> PeerClient {
         let config = config().timeout_global(Some(ANSWER_TIME)).timeout_connect(Some(CONNECT_TIME));
         let agent = config.max_redirects(0).proxy(None).build().into();
-        PeerClient { agent, url: url.trim_end_matches('/').to_owned(), key }
+        PeerClient { agent, url: url.to_owned(), key }
     }
 
     /// Asks for a new snapshot.

@@ -47,7 +47,7 @@ const TOLD_EVERY: u64 = 4_096;
 const BUFFER_LEN: usize = 1024 * 1024;
 
 /// The peer and the new node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct JoinPlan<'p> {
     /// The URL of the admin listener of the peer.
     pub peer: &'p str,
@@ -181,6 +181,8 @@ pub fn join(
     should_stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
+    // The settings write a URL with a slash at its end.
+    let plan = &JoinPlan { peer: plan.peer.trim_end_matches('/'), ..*plan };
     let client = PeerClient::new(plan.peer, plan.key.map(str::to_owned));
     let kept = KeptPieces::of(plan.data_dir);
     let snapshot = take_snapshot(&client, &kept, plan)?;

@@ -88,7 +88,7 @@ pub(crate) fn log_records(logs: &[(u32, Vec<u8>)]) -> impl Iterator<Item = (Vec<
     logs.iter().flat_map(|(seq, bytes)| {
         // An empty log is written as one empty piece, so that a restore sees no gap in the sequence.
         let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
-        let key = |number: usize| [seq.to_be_bytes(), (number as u32).to_be_bytes()].concat();
+        let key = move |number: usize| [seq.to_be_bytes(), (number as u32).to_be_bytes()].concat();
         pieces.enumerate().map(move |(number, piece)| (key(number), piece))
     })
 }

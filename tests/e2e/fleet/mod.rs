@@ -11,6 +11,7 @@ mod domains;
 mod expiry;
 mod idempotency;
 mod imports;
+mod join;
 mod keys;
 mod launcher;
 mod membership;

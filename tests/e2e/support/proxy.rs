@@ -23,6 +23,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Pieces that may be on their way in one direction of a connection; then the sender has to wait.
 const PIECES_MAX: usize = 1024;
 
+/// Length of a piece from which `Mode::Flip` changes it: longer than the head of a response.
+const FLIPPED_LEN_MIN: usize = 2 * 1024;
+
 /// The reply of `Mode::Garbage`: no reply of Redis begins like that.
 const GARBAGE: &[u8] = b"\xde\xad\xbe\xefno reply\0\r\n";
 
@@ -41,6 +44,8 @@ pub(crate) enum Mode {
     /// Passes requests on, and answers bytes that are not RESP in place of replies. A connection that got such bytes is
     /// closed when the mode changes.
     Garbage,
+    /// Passes everything on, and changes a byte of each long piece of a reply.
+    Flip,
     /// Passes everything on one byte at a time, each in a write of its own.
     OneByte,
     /// Passes requests on, and replies one byte at a time with so much between two of them.
@@ -153,6 +158,7 @@ enum Way {
 /// The fate of a piece.
 enum Fate {
     Whole,
+    Flipped,
     ByBytes,
     Dripping(Duration),
     Replaced,
@@ -313,6 +319,7 @@ impl Connection<'_> {
             let left = match mode {
                 Mode::OneByte => return Fate::ByBytes,
                 Mode::Drip(gap) if way == Way::Reply => return Fate::Dripping(gap),
+                Mode::Flip if way == Way::Reply && piece.bytes.len() >= FLIPPED_LEN_MIN => return Fate::Flipped,
                 Mode::BlackHole => {
                     ends.is_spoilt = true;
                     return Fate::Swallowed;
@@ -323,7 +330,7 @@ impl Connection<'_> {
                 }
                 Mode::Delay(delay) => delay.saturating_sub(piece.came.elapsed()),
                 Mode::Late if way == Way::Reply => LOOK_AGAIN,
-                Mode::Pass | Mode::Garbage | Mode::Drip(_) | Mode::Late => Duration::ZERO,
+                Mode::Pass | Mode::Garbage | Mode::Drip(_) | Mode::Late | Mode::Flip => Duration::ZERO,
                 Mode::Cut => return Fate::Lost,
             };
             if left.is_zero() {
@@ -344,6 +351,11 @@ fn deliver(piece: &Piece, fate: &Fate, mut to: &TcpStream) -> Result<()> {
     match fate {
         _ if piece.bytes.is_empty() => to.shutdown(Shutdown::Write),
         Fate::Whole | Fate::Dripping(_) => to.write_all(&piece.bytes),
+        Fate::Flipped => {
+            // The last one, which is behind the head of a response.
+            let (last, others) = piece.bytes.split_last().expect("a long piece");
+            to.write_all(&[others, &[last ^ 1]].concat())
+        }
         Fate::ByBytes => piece.bytes.chunks(1).try_for_each(|byte| to.write_all(byte)),
         Fate::Replaced => to.write_all(GARBAGE),
         Fate::Swallowed => Ok(()),

@@ -1,6 +1,6 @@
 //! Joins from a peer that speaks HTTP on loopback, and that can be made to fail.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
