@@ -17,6 +17,9 @@ const BITS_PER_CODE: usize = 12;
 /// Codes of the smallest layer.
 const CODES_MIN: usize = 4_096;
 
+/// Bytes of a block: a look-up reads one of them.
+pub const BLOCK_BYTES: usize = LINE_BYTES;
+
 /// Words of a block.
 const WORDS: usize = LINE_BYTES / size_of::<u64>();
 
@@ -56,6 +59,28 @@ impl CodeFilter {
     /// Returns the bytes that an empty set for about `codes` codes takes.
     pub fn bytes_for(codes: usize) -> u64 {
         (codes.max(CODES_MIN) * BITS_PER_CODE / 8) as u64
+    }
+
+    /// Returns the number of blocks of the first layer of a set for about `codes` codes.
+    pub fn blocks_for(codes: usize) -> usize {
+        (codes.max(CODES_MIN) * BITS_PER_CODE).div_ceil(8 * LINE_BYTES)
+    }
+
+    /// Adds the codes in blocks that were filled outside of the set ([`insert_into`]). The blocks are those at `first`
+    /// and behind it, of a set for the same number of codes. `codes` codes were inserted into them.
+    ///
+    /// # Panics
+    /// If the first layer has fewer blocks.
+    pub fn merge(&mut self, first: usize, blocks: &[u8], codes: usize) {
+        let layer = self.layers.first_mut().expect("there is a layer from the start");
+        let start = first * BLOCK_BYTES;
+        assert!(start + blocks.len() <= layer.blocks.bytes().len(), "the blocks are those of a larger set");
+        let into = &mut layer.blocks.bytes_mut()[start..start + blocks.len()];
+        for (word, more) in into.as_chunks_mut().0.iter_mut().zip(blocks.as_chunks().0) {
+            *word = (u64::from_le_bytes(*word) | u64::from_le_bytes(*more)).to_le_bytes();
+        }
+        layer.room = layer.room.saturating_sub(codes);
+        self.len += codes;
     }
 
     /// Returns the bytes that the next layer will take, once the present one is three quarters full; before that 0.
@@ -118,6 +143,10 @@ impl Layer {
         assert!(capacity >= CODES_MIN, "a layer that is full at once would be followed by ever more");
         assert!(bits_per_code >= BITS_PER_CODE, "a higher layer may not be wrong more often than the lowest");
         let blocks = (capacity * bits_per_code).div_ceil(8 * LINE_BYTES);
+        debug_assert!(
+            bits_per_code > BITS_PER_CODE || blocks == CodeFilter::blocks_for(capacity),
+            "blocks that were filled outside would not fit"
+        );
         let block_count = u32::try_from(blocks).ok()?;
         let blocks = Chunk::new(blocks * LINE_BYTES).ok()?;
         Some(Layer { blocks, block_count, room: capacity, capacity })
@@ -125,17 +154,46 @@ impl Layer {
 
     #[inline]
     fn holds(&self, mixed: u64) -> bool {
-        let block: &Line = &self.blocks.bytes().as_chunks().0[place(mixed, self.block_count)];
-        let words = block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
-        words.zip(bits(mixed)).all(|(word, bit)| word & bit != 0)
+        block_holds(&self.blocks.bytes().as_chunks().0[place(mixed, self.block_count)], mixed)
     }
 
     fn insert(&mut self, mixed: u64) {
-        let block: &mut Line = &mut self.blocks.bytes_mut().as_chunks_mut().0[place(mixed, self.block_count)];
-        for (word, bit) in block.as_chunks_mut().0.iter_mut().zip(bits(mixed)) {
-            *word = (u64::from_le_bytes(*word) | bit).to_le_bytes();
-        }
+        fill(&mut self.blocks.bytes_mut().as_chunks_mut().0[place(mixed, self.block_count)], mixed);
         self.room = self.room.saturating_sub(1);
+    }
+}
+
+/// Returns the block of the code of a hash, among the `blocks` blocks of a layer.
+///
+/// # Panics
+/// If there are more blocks than a layer can have.
+pub fn block_of(hash: CodeHash, blocks: usize) -> usize {
+    place(mix(hash), u32::try_from(blocks).expect("a layer counts its blocks in 32 bits"))
+}
+
+/// Adds the code of a hash to its block outside of a set. Returns false if the block reports the code already.
+pub fn insert_into(block: &mut [u8; BLOCK_BYTES], hash: CodeHash) -> bool {
+    let mixed = mix(hash);
+    let is_new = !block_holds(block, mixed);
+    fill(block, mixed);
+    is_new
+}
+
+/// True if a block reports the code of a hash.
+pub fn is_in(block: &[u8; BLOCK_BYTES], hash: CodeHash) -> bool {
+    block_holds(block, mix(hash))
+}
+
+#[inline]
+fn block_holds(block: &Line, mixed: u64) -> bool {
+    let words = block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
+    words.zip(bits(mixed)).all(|(word, bit)| word & bit != 0)
+}
+
+/// Sets the bits of a code in its block.
+fn fill(block: &mut Line, mixed: u64) {
+    for (word, bit) in block.as_chunks_mut().0.iter_mut().zip(bits(mixed)) {
+        *word = (u64::from_le_bytes(*word) | bit).to_le_bytes();
     }
 }
 
@@ -169,6 +227,34 @@ mod tests {
             prop_assert!(hashes.iter().all(|&hash| filter.may_hold(CodeHash(hash))));
             prop_assert!(filter.len() <= hashes.len() && filter.len() >= hashes.len() * 97 / 100);
             prop_assert_eq!(filter.is_empty(), hashes.is_empty());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Blocks that are filled outside and merged in pieces hold the same as a set that is filled code by code.
+        #[test]
+        fn merged_blocks_hold_what_was_inserted(
+            outside in proptest::collection::vec(any::<u64>(), 0..6_000),
+            before in proptest::collection::vec(any::<u64>(), 0..3_000),
+            piece in 1usize..200,
+        ) {
+            let mut filter = CodeFilter::for_about(5_000);
+            before.iter().for_each(|&hash| filter.insert(CodeHash(hash)));
+            let count = CodeFilter::blocks_for(5_000);
+            let mut blocks = vec![[0; BLOCK_BYTES]; count];
+            let mut inserted = vec![0; count];
+            for &hash in &outside {
+                let at = block_of(CodeHash(hash), count);
+                inserted[at] += usize::from(insert_into(&mut blocks[at], CodeHash(hash)));
+                prop_assert!(is_in(&blocks[at], CodeHash(hash)));
+            }
+            for (number, (piece_of, codes)) in blocks.chunks(piece).zip(inserted.chunks(piece)).enumerate() {
+                filter.merge(number * piece, piece_of.as_flattened(), codes.iter().sum());
+            }
+            prop_assert!(outside.iter().chain(&before).all(|&hash| filter.may_hold(CodeHash(hash))));
+            prop_assert!(filter.len() <= outside.len() + before.len());
         }
     }
 
