@@ -9,6 +9,7 @@ pub mod access_log;
 pub mod allowances;
 pub mod api_keys;
 pub mod certificates;
+mod derived;
 pub mod domain_redirects;
 pub mod events;
 pub mod expiry;

@@ -15,7 +15,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::sealed::PAGE_BYTES;
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
-use super::map_image::{self, Image, Unusable};
+use super::derived::sealed_file::Unusable;
+use super::map_image::{self, Image};
 use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
@@ -274,7 +275,7 @@ impl Shared<'_> {
                 true
             })?;
             for range in &unread {
-                self.report_range(range);
+                report_range(self.stats, range);
             }
             damaged.extend(unread);
         }
@@ -332,14 +333,6 @@ impl Shared<'_> {
         }
     }
 
-    fn report_range(&self, range: &DamagedRange) {
-        self.stats.store_damaged.add_shared(1);
-        tracing::error!(%range, "records cannot be read: a block of the store is damaged");
-        let text =
-            format!("{range} cannot be read; see the log for others, and restore them from a backup or an export");
-        self.stats.alarms.raise(Alarm::StoreDamaged, text);
-    }
-
     /// Logs a line each second until the load is done.
     fn log_progress(&self, done: &AtomicBool) {
         let mut before = 0;
@@ -358,6 +351,14 @@ impl Shared<'_> {
             before = records;
         }
     }
+}
+
+/// Reports a range of the store that cannot be read, in the log and as an alarm.
+pub(super) fn report_range(stats: &NodeStats, range: &DamagedRange) {
+    stats.store_damaged.add_shared(1);
+    tracing::error!(%range, "records cannot be read: a block of the store is damaged");
+    let text = format!("{range} cannot be read; see the log for others, and restore them from a backup or an export");
+    stats.alarms.raise(Alarm::StoreDamaged, text);
 }
 
 /// Returns the number of the page to read in a turn. Turns alternate between owners, so that all cores have work, and

@@ -20,19 +20,19 @@ use std::time::Instant;
 use carom_shards::map::sealed::Sealed;
 use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 
+use super::derived::sealed_file::{NotWritten, WritePace, remove_left, unfinished};
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads::priority::let_cores_go_first;
 use crate::bridge::ChangedCodes;
 use carom_limits::{
     IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
-    IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE,
 };
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::{ChangesSince, Links, StoreError, parts};
 
 pub use self::file::FILE_NAME;
+pub(super) use self::file::Image;
 use self::file::ImageWriter;
-pub(super) use self::file::{Image, Unusable};
 use self::sorter::Sorter;
 
 /// Returns the hasher of the image in a data directory; `None` if no image is readable. A start uses it for all cores:
@@ -93,6 +93,13 @@ pub(super) fn give_up(data_dir: &Path, why: &dyn std::fmt::Display) {
         path.display()
     );
     remove(data_dir);
+}
+
+/// Removes the image from a data directory, if it has one: the node does not keep all links in memory.
+pub fn remove_unused(data_dir: &Path) {
+    if data_dir.join(FILE_NAME).exists() {
+        remove(data_dir);
+    }
 }
 
 fn remove(data_dir: &Path) {
@@ -178,26 +185,6 @@ struct Maker {
     stop: Arc<AtomicBool>,
 }
 
-/// Reasons why no image was made.
-enum SkipReason {
-    Stopped,
-    /// The store is damaged. The start has reported it, and images follow once it is repaired.
-    Damaged,
-    Failed(String),
-}
-
-impl From<io::Error> for SkipReason {
-    fn from(error: io::Error) -> SkipReason {
-        SkipReason::Failed(error.to_string())
-    }
-}
-
-impl From<StoreError> for SkipReason {
-    fn from(error: StoreError) -> SkipReason {
-        SkipReason::Failed(error.to_string())
-    }
-}
-
 impl Maker {
     /// Makes an image if one is due. Returns true if it tried.
     fn look(&mut self) -> bool {
@@ -215,11 +202,11 @@ impl Maker {
                 tracing::info!(records, bytes, seconds, "wrote an image of the links");
                 self.made_at = Some(changes);
             }
-            Err(SkipReason::Stopped) => {}
+            Err(NotWritten::Stopped) => {}
             Err(not_made) => {
                 // The next attempt comes after as many changes. Until then, a start reads what it needs from the store.
                 self.made_at = Some(changes);
-                if let SkipReason::Failed(error) = not_made {
+                if let NotWritten::Failed(error) = not_made {
                     tracing::warn!("cannot write the image of the links to {}: {error}", self.path.display());
                 }
             }
@@ -229,12 +216,8 @@ impl Maker {
 
     /// Removes unfinished files of a process that was killed: the next image may be long in coming.
     fn remove_unfinished(&self) {
-        for path in [file::unfinished(&self.path), sorter::unsorted(&self.path)] {
-            match std::fs::remove_file(&path) {
-                Ok(()) => tracing::info!("removed {}, an unfinished image of the links", path.display()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
-            }
+        for path in [unfinished(&self.path), sorter::unsorted(&self.path)] {
+            remove_left(&path, "an unfinished image of the links");
         }
     }
 
@@ -245,7 +228,7 @@ impl Maker {
         self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
     }
 
-    fn make(&self) -> Result<(u64, u64), SkipReason> {
+    fn make(&self) -> Result<(u64, u64), NotWritten> {
         // The position comes before the scan: a link that changes during it is in the log after that position.
         let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
         let made = self.fill(&mut writer).and_then(|records| Ok((records, writer.finish()?)));
@@ -256,18 +239,18 @@ impl Maker {
     }
 
     /// Gives all links to the writer, in their order, and syncs the store.
-    fn fill(&self, writer: &mut ImageWriter) -> Result<u64, SkipReason> {
-        let mut pace = Pace::default();
+    fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotWritten> {
+        let mut pace = WritePace::new(&self.disk, &self.stop);
         let mut sorter = self.sorter()?;
         for part in parts() {
             let mut sorted = Ok(());
             let damaged = self.links.scan(part, |key, value| {
-                sorted = self.sort(&mut sorter, &mut pace, key, value);
+                sorted = sort(&mut sorter, &mut pace, key, value);
                 sorted.is_ok()
             })?;
             sorted?;
             if !damaged.is_empty() {
-                return Err(SkipReason::Damaged);
+                return Err(NotWritten::Damaged);
             }
         }
         let mut records = 0;
@@ -276,7 +259,7 @@ impl Maker {
                 writer.end_page()?;
             }
             for record in part.records() {
-                self.write(writer, &mut pace, record)?;
+                write(writer, &mut pace, record)?;
                 records += 1;
             }
         }
@@ -285,7 +268,7 @@ impl Maker {
         Ok(records)
     }
 
-    fn sorter(&self) -> Result<Sorter, SkipReason> {
+    fn sorter(&self) -> Result<Sorter, NotWritten> {
         let record_bytes = self.record_bytes()?;
         Ok(Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len(), record_bytes)?)
     }
@@ -306,61 +289,32 @@ impl Maker {
         }
         Ok(u64::checked_div(bytes, seen).unwrap_or(RECORD_BYTES_BESIDE_TARGET as u64))
     }
+}
 
-    /// Gives the sorter the part of a record that the map needs: no tombstones, and neither titles nor tags.
-    fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), SkipReason> {
-        let decoded = record::decode(key, value);
-        let entry = match &decoded {
-            Ok(RecordRef::Tombstone(_)) => return Ok(()),
-            // The map does not hold it, so a start reads it from the store as well.
-            Ok(RecordRef::Link(link)) if !link.rules.is_empty() => MapEntry::Damaged,
-            Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
-            // A start reads this record from the store and reports it if it is still damaged: another version of the
-            // program may be able to read it.
-            Err(_) => MapEntry::Damaged,
-        };
-        let code = Code::from_key(key).map_err(|_| SkipReason::Damaged)?;
-        let written = sorter.push(&code, &entry)?;
-        self.pause(pace, written, || sorter.sync())
-    }
+/// Gives the sorter the part of a record that the map needs: no tombstones, and neither titles nor tags.
+fn sort(sorter: &mut Sorter, pace: &mut WritePace<'_>, key: &[u8], value: &[u8]) -> Result<(), NotWritten> {
+    let decoded = record::decode(key, value);
+    let entry = match &decoded {
+        Ok(RecordRef::Tombstone(_)) => return Ok(()),
+        // The map does not hold it, so a start reads it from the store as well.
+        Ok(RecordRef::Link(link)) if !link.rules.is_empty() => MapEntry::Damaged,
+        Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
+        // A start reads this record from the store and reports it if it is still damaged: another version of the program
+        // may be able to read it.
+        Err(_) => MapEntry::Damaged,
+    };
+    let code = Code::from_key(key).map_err(|_| NotWritten::Damaged)?;
+    let written = sorter.push(&code, &entry)?;
+    pace.wrote(written, || sorter.sync())
+}
 
-    fn write(&self, writer: &mut ImageWriter, pace: &mut Pace, record: Sealed<'_>) -> Result<(), SkipReason> {
-        let written = writer.push(record)?;
-        self.pause(pace, written, || writer.sync())
-    }
-
-    /// Waits for the disk once much was written, so that it never gets much at once.
-    fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), SkipReason> {
-        if pace.is_due(written) {
-            sync()?;
-            // Other programs write, too. The reserve is for the store, which does not survive a full disk.
-            if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
-                return Err(SkipReason::Failed("the disk is nearly full".to_owned()));
-            }
-            std::thread::park_timeout(IMAGE_SYNC_PAUSE);
-        }
-        if self.stop.load(Ordering::Relaxed) { Err(SkipReason::Stopped) } else { Ok(()) }
-    }
+fn write(writer: &mut ImageWriter, pace: &mut WritePace<'_>, record: Sealed<'_>) -> Result<(), NotWritten> {
+    let written = writer.push(record)?;
+    pace.wrote(written, || writer.sync())
 }
 
 /// Average bytes of a record besides its target.
 const RECORD_BYTES_BESIDE_TARGET: usize = 24;
-
-/// Number of bytes written since the last wait for the disk.
-#[derive(Default)]
-struct Pace(usize);
-
-impl Pace {
-    /// True if enough was written to wait for the disk. Then the count restarts.
-    fn is_due(&mut self, written: usize) -> bool {
-        self.0 += written;
-        let is_due = self.0 >= IMAGE_SYNC_BYTES;
-        if is_due {
-            self.0 = 0;
-        }
-        is_due
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bridge::{LoadedPage, ToCore};
+use crate::services::derived::sealed_file::Unusable;
 use crate::services::loader::{self, LoadReport};
 use crate::services::testing::TestNode;
 use carom_limits::IMAGE_PART_BYTES;
