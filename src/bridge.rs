@@ -42,7 +42,9 @@ pub use self::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, HostCounts, LinksAnswer, ListQueues, ListRequest, PartsAnswer,
     ReferrersAnswer, TagsAnswer,
 };
-pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
+pub use self::load::{
+    ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, RULED_WORDS, RuledBits, StoredCodes, ruled_place,
+};
 pub use self::reply::{Answer, LentCodes, Reply};
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
 pub use self::ticket::Ticket;
@@ -405,7 +407,7 @@ pub enum ToCore {
         /// Number of links of this core.
         links: usize,
     },
-    /// Codes of the store, for another filter of them.
+    /// Codes of the store, for a filter of them.
     StoredCodes(StoredCodes),
     /// Another core has dropped its copy of a link that this core is changing. The recall went through the mesh, where
     /// it stays behind older answers; the order of its confirmation does not matter.

@@ -125,9 +125,85 @@ impl Hasher for Itself {
     }
 }
 
+/// Words of [`RuledBits`]. With a thousand links with redirect rules, one code in 65 seems to have some. The bits take
+/// 8 KiB.
+pub const RULED_WORDS: usize = 1_024;
+
+/// Returns the word and the bit of a code in a filter of links with redirect rules, from other bits of its hash than
+/// those that choose the owner.
+#[inline]
+pub fn ruled_place(hash: CodeHash) -> (usize, u64) {
+    ((hash.0 >> 6) as usize % RULED_WORDS, 1 << (hash.0 % 64))
+}
+
+/// The codes of the store whose links may have redirect rules, as an approximate set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuledBits(Box<[u64]>);
+
+impl Default for RuledBits {
+    fn default() -> RuledBits {
+        RuledBits(vec![0; RULED_WORDS].into())
+    }
+}
+
+impl RuledBits {
+    /// Adds a code.
+    pub fn mark(&mut self, hash: CodeHash) {
+        let (word, bit) = ruled_place(hash);
+        self.0[word] |= bit;
+    }
+
+    /// Adds the codes of another set.
+    pub fn add(&mut self, other: &RuledBits) {
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(word, more)| *word |= more);
+    }
+
+    /// Returns the bits, as [`RULED_WORDS`] words.
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Returns the bits as bytes, little-endian.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads the bits from [`RuledBits::to_bytes`]. Bytes that are missing count as zeros.
+    pub fn from_bytes(bytes: &[u8]) -> RuledBits {
+        let mut bits = RuledBits::default();
+        for (word, bytes) in bits.0.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        bits
+    }
+}
+
+/// Some blocks of a filter of codes, in flight to the core that owns their codes.
+#[derive(Debug)]
+pub struct FilterBlocks {
+    /// The number of the first block.
+    pub first: usize,
+    /// The blocks, one after the other ([`carom_shards::filter`]).
+    pub bytes: Box<[u8]>,
+    /// Number of codes that were inserted into them.
+    pub codes: usize,
+    /// Credit for the bytes. Dropping it returns it to the sender.
+    pub credit: LoadCredit,
+}
+
 /// The codes that the store has of one owner, sent piece by piece.
 #[derive(Debug)]
 pub enum StoredCodes {
+    /// Any code may exist until a filter for about so many codes has come: as blocks, which the codes of later changes
+    /// may follow. The sender looks for these changes after this message.
+    Await {
+        /// Number of codes that the filter is sized for.
+        codes: usize,
+    },
+    /// Blocks of the awaited filter.
+    Blocks(FilterBlocks),
+    /// The codes of all cores whose links may have redirect rules. `None` until they are known: any code may be one.
+    Ruled(Option<Arc<RuledBits>>),
     /// The codes will follow. The sender begins to read the store after this.
     Begin,
     /// Some of the codes.

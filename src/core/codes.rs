@@ -8,6 +8,10 @@
 //! A link added during the rebuild goes into both filters. A link added before it is in the store, because the thread
 //! begins to read only after it has asked the core to begin. So the next filter has every existing code when it takes
 //! over. It may also have the code of a link that was removed during the rebuild, which costs a read.
+//!
+//! A start with many links takes the filter from a file, block by block ([`KnownCodes::wait_for`]). Until it is whole,
+//! any code may exist. A link added meanwhile goes into the awaited filter; the codes that changed since the file was
+//! written follow its blocks.
 
 use carom_shards::{CodeFilter, CodeHash};
 
@@ -16,8 +20,10 @@ use carom_shards::{CodeFilter, CodeHash};
 pub(super) struct KnownCodes {
     /// `None` if it would take more than `bytes_max`: then any code may exist.
     filter: Option<CodeFilter>,
-    /// The filter under construction.
+    /// The filter under construction, or the awaited one.
     next: Option<CodeFilter>,
+    /// True while there is no filter because one of the store's file is awaited, and will fit.
+    is_awaited: bool,
     /// Bytes that both filters together may take.
     bytes_max: u64,
     /// The smallest number of codes that a filter is sized for.
@@ -33,7 +39,31 @@ impl KnownCodes {
     pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> KnownCodes {
         let filter = (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::for_about(room_for(codes, len_min)));
         let len_given_up = if filter.is_none() { codes } else { 0 };
-        KnownCodes { filter, next: None, bytes_max, len_min, len_given_up, removed: 0 }
+        KnownCodes { filter, next: None, is_awaited: false, bytes_max, len_min, len_given_up, removed: 0 }
+    }
+
+    /// Drops all filters and begins one for about `codes` codes, of which blocks or codes will come. It is not known
+    /// until [`KnownCodes::finish`] which codes exist. Codes that are inserted from now on will be in that filter.
+    pub(super) fn wait_for(&mut self, codes: usize) {
+        self.is_awaited = CodeFilter::bytes_for(codes) <= self.bytes_max;
+        self.filter = None;
+        self.next = self.is_awaited.then(|| CodeFilter::for_about(codes));
+        self.removed = 0;
+        self.keep_within_bounds();
+        self.len_given_up = if self.is_awaited { 0 } else { codes };
+    }
+
+    /// True while a filter is awaited.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// Adds blocks of the awaited filter, with the number of codes in them.
+    pub(super) fn merge_next(&mut self, first: usize, blocks: &[u8], codes: usize) {
+        if let Some(next) = self.next.as_mut().filter(|_| self.is_awaited) {
+            next.merge(first, blocks, codes);
+            self.keep_within_bounds();
+        }
     }
 
     /// True if the code of a hash may exist.
@@ -71,6 +101,7 @@ impl KnownCodes {
         }
         if let Some(next) = self.next.take_if(|next| bytes_wanted(next) > self.bytes_max) {
             self.len_given_up = next.len();
+            self.is_awaited = false;
         }
         assert!(self.bytes_wanted() <= self.bytes_max, "the filters take more memory than the core may have");
     }
@@ -85,6 +116,7 @@ impl KnownCodes {
         let is_full = self.filter.as_ref().is_none_or(|filter| filter.bytes_ahead() > 0);
         is_full
             && self.next.is_none()
+            && !self.is_awaited
             && self.removed > 0
             && 2 * self.removed >= self.len()
             && self.bytes_of_next().is_some()
@@ -109,11 +141,13 @@ impl KnownCodes {
     /// Replaces the present filter with the next one, which has all codes of the store. Returns true if there was one.
     pub(super) fn finish(&mut self) -> bool {
         let is_built = self.next.is_some();
+        self.is_awaited &= !is_built;
         self.filter = self.next.take().or(self.filter.take());
         is_built
     }
 
-    /// Gives up the filter under construction: the store's codes cannot all be read, or are too many.
+    /// Gives up the filter under construction: the store's codes cannot all be read, or are too many. An awaited filter
+    /// stays awaited.
     pub(super) fn abandon(&mut self) {
         self.next = None;
     }
@@ -160,6 +194,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use carom_shards::filter::{BLOCK_BYTES, block_of, insert_into};
+
+    /// Number of codes that an awaited filter is sized for.
+    const AWAITED: usize = 100;
 
     fn hash(code: u64) -> CodeHash {
         CodeHash(code.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ code << 32)
@@ -177,6 +215,14 @@ mod tests {
         End { is_whole: bool },
         /// The core takes a message.
         Take,
+        /// The thread writes a file that has the codes of the store, once it is synced.
+        Seal,
+        /// The node is killed and starts.
+        Restart,
+        /// The thread asks the core to await a filter, because the file is damaged.
+        Await,
+        /// The thread sends the blocks of the file and the codes that changed since, or finds that it is damaged.
+        Deliver { is_whole: bool },
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
@@ -186,6 +232,10 @@ mod tests {
             4 => Just(Step::Read),
             2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| Step::End { is_whole }),
             8 => Just(Step::Take),
+            2 => Just(Step::Seal),
+            1 => Just(Step::Restart),
+            1 => Just(Step::Await),
+            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| Step::Deliver { is_whole }),
         ]
     }
 
@@ -194,6 +244,18 @@ mod tests {
         Begin,
         Stored(Vec<u64>),
         End { is_whole: bool },
+        Await,
+        Blocks(Vec<u8>, usize),
+    }
+
+    /// Returns the blocks of a filter of these codes.
+    fn blocks_of(codes: &HashSet<u64>) -> Vec<u8> {
+        let count = CodeFilter::blocks_for(AWAITED);
+        let mut blocks = vec![[0; BLOCK_BYTES]; count];
+        for &code in codes {
+            insert_into(&mut blocks[block_of(hash(code), count)], hash(code));
+        }
+        blocks.into_flattened()
     }
 
     /// A core's codes, its mailbox, the store, and the thread that reads it.
@@ -206,6 +268,9 @@ mod tests {
         /// The part that the thread reads next, while it reads.
         part: Option<u64>,
         built: usize,
+        /// The codes in the file, and those that were changed since.
+        sealed: HashSet<u64>,
+        changed: Vec<u64>,
     }
 
     impl World {
@@ -214,6 +279,7 @@ mod tests {
                 Step::Commit { code, is_put } => {
                     if is_put && self.stored.insert(code) || !is_put && self.stored.remove(&code) {
                         self.mail.push_back(Mail::Apply { code, is_put });
+                        self.changed.push(code);
                     }
                 }
                 Step::Begin if self.part.is_none() => {
@@ -232,9 +298,35 @@ mod tests {
                     self.part = None;
                     self.mail.push_back(Mail::End { is_whole });
                 }
-                Step::Begin | Step::End { .. } => {}
+                Step::Seal => {
+                    self.sealed.clone_from(&self.stored);
+                    self.changed.clear();
+                }
+                Step::Restart => {
+                    self.mail.clear();
+                    self.part = None;
+                    self.known.clone_from(&self.stored);
+                    self.codes = KnownCodes::for_about(0, 0, 1 << 20);
+                    // The first message of the load, before the node serves.
+                    self.codes.wait_for(AWAITED);
+                }
+                Step::Await if self.part.is_none() => self.mail.push_back(Mail::Await),
+                Step::Deliver { is_whole } if self.part.is_none() => self.deliver(is_whole),
+                Step::Begin | Step::End { .. } | Step::Await | Step::Deliver { .. } => {}
                 Step::Take => self.take_mail(),
             }
+        }
+
+        fn deliver(&mut self, is_whole: bool) {
+            self.mail.push_back(Mail::Await);
+            let half = CodeFilter::blocks_for(AWAITED) / 2 * BLOCK_BYTES;
+            let blocks = blocks_of(&self.sealed);
+            self.mail.push_back(Mail::Blocks(blocks[..half].to_vec(), 0));
+            if is_whole {
+                self.mail.push_back(Mail::Blocks(blocks[half..].to_vec(), half / BLOCK_BYTES));
+                self.mail.push_back(Mail::Stored(self.changed.clone()));
+            }
+            self.mail.push_back(Mail::End { is_whole });
         }
 
         fn take_mail(&mut self) {
@@ -251,6 +343,8 @@ mod tests {
                 Some(Mail::Stored(codes)) => codes.iter().for_each(|&code| self.codes.insert_next(hash(code))),
                 Some(Mail::End { is_whole: true }) => self.built += usize::from(self.codes.finish()),
                 Some(Mail::End { .. }) => self.codes.abandon(),
+                Some(Mail::Await) => self.codes.wait_for(AWAITED),
+                Some(Mail::Blocks(blocks, first)) => self.codes.merge_next(first, &blocks, 1),
                 None => {}
             }
             for &code in self.known.iter().filter(|code| self.stored.contains(code)) {
@@ -264,7 +358,9 @@ mod tests {
         fn a_code_that_exists_is_never_unknown(steps in proptest::collection::vec(any_step(), 1..300)) {
             let codes = KnownCodes::for_about(0, 0, 1 << 20);
             let (stored, known) = (HashSet::new(), HashSet::new());
-            let mut world = World { codes, mail: VecDeque::new(), stored, known, part: None, built: 0 };
+            let (sealed, changed) = (HashSet::new(), Vec::new());
+            let mut world =
+                World { codes, mail: VecDeque::new(), stored, known, part: None, built: 0, sealed, changed };
             steps.iter().for_each(|step| world.take(step));
             while !world.mail.is_empty() {
                 world.take(&Step::Take);
@@ -286,6 +382,35 @@ mod tests {
         assert!(codes.finish() && !codes.finish());
         assert!((3_000..4_000).chain([5_000]).all(|code| codes.may_hold(hash(code))));
         assert!((0..3_000).filter(|&code| codes.may_hold(hash(code))).count() < 100);
+    }
+
+    #[test]
+    fn any_code_may_exist_until_the_awaited_filter_is_whole() {
+        let mut codes = KnownCodes::for_about(0, 0, 1 << 20);
+        codes.insert(hash(1));
+        codes.wait_for(AWAITED);
+        codes.insert(hash(2));
+        codes.note_removed();
+        assert!(codes.may_hold(hash(9)));
+        assert!(!codes.is_known() && codes.is_awaited() && !codes.is_worn());
+        codes.merge_next(0, &blocks_of(&HashSet::from([3])), 1);
+        codes.abandon();
+        assert!(codes.is_awaited() && codes.may_hold(hash(9)), "another try follows");
+        codes.wait_for(AWAITED);
+        codes.insert(hash(4));
+        codes.merge_next(0, &blocks_of(&HashSet::from([1, 2, 3])), 3);
+        assert!(codes.finish() && codes.is_known() && !codes.is_awaited());
+        assert!((1..5).all(|code| codes.may_hold(hash(code))));
+        assert!((10..1_000).filter(|&code| codes.may_hold(hash(code))).count() < 20);
+    }
+
+    #[test]
+    fn an_awaited_filter_that_does_not_fit_is_given_up() {
+        let mut codes = KnownCodes::for_about(0, 0, 28 << 10);
+        codes.wait_for(1_000_000);
+        assert!(!codes.is_awaited() && !codes.is_known());
+        codes.merge_next(10_000, &[0; BLOCK_BYTES], 1);
+        assert!(!codes.finish() && codes.may_hold(hash(1)) && codes.memory_bytes() == 0);
     }
 
     #[test]

@@ -169,6 +169,11 @@ impl LinkMemory {
         }
     }
 
+    /// True while it is unknown which codes exist because a filter of them is awaited.
+    pub(super) fn awaits_codes(&self) -> bool {
+        matches!(self, LinkMemory::Hot(hot) if hot.codes.is_awaited())
+    }
+
     /// Registers a link that is loaded at start. Returns true if there is room for its entry as well.
     pub(super) fn announce(&mut self, hash: CodeHash) -> bool {
         match self {
@@ -219,6 +224,22 @@ impl LinkMemory {
     /// and both filters fit.
     pub(super) fn wants_codes(&self) -> bool {
         matches!(self, LinkMemory::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
+    }
+
+    /// Forgets which codes exist, until a filter for about `codes` codes has come.
+    pub(super) fn await_codes(&mut self, codes: usize) {
+        if let LinkMemory::Hot(hot) = self {
+            hot.codes.wait_for(codes);
+            hot.share_out();
+        }
+    }
+
+    /// Takes blocks of the awaited filter, with the number of codes in them.
+    pub(super) fn take_blocks(&mut self, first: usize, blocks: &[u8], codes: usize) {
+        if let LinkMemory::Hot(hot) = self {
+            hot.codes.merge_next(first, blocks, codes);
+            hot.share_out();
+        }
     }
 
     /// Begins another filter, before the codes of the store come.

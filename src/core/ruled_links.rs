@@ -10,50 +10,66 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use carom_shards::{Code, CodeHash, MapEntry};
 
+use crate::bridge::{RULED_WORDS, RuledBits, ruled_place};
 use carom_model::link::Link;
 
 /// The entry of the map for a link that is kept here: neither a destination nor missing.
 pub(super) const MARKER: MapEntry<'static> = MapEntry::Damaged;
 
-/// Words of the filter. With a thousand links with rules, one request in 65 for another core keeps its head in vain. The
-/// filter takes 8 KiB.
-const WORDS: usize = 1_024;
-
 /// Estimated bytes of a link beside its texts, and the factor by which parsed rules exceed their stored form.
 const LINK_BYTES: u64 = 512;
 const PARSED_FACTOR: u64 = 4;
 
-/// A filter of the codes of all cores whose links have, or had, redirect rules.
+/// A filter of the codes of all cores whose links have, or had, redirect rules. A node that has not read all links at its
+/// start begins with every code in it, until the codes of the store are known.
 #[derive(Debug)]
-pub(super) struct RuledCodes(Box<[AtomicU64]>);
+pub(super) struct RuledCodes {
+    /// The bits that requests read.
+    shown: Box<[AtomicU64]>,
+    /// The bits of links that this process has seen.
+    marked: Box<[AtomicU64]>,
+}
 
 impl Default for RuledCodes {
     fn default() -> RuledCodes {
-        RuledCodes((0..WORDS).map(|_| AtomicU64::new(0)).collect())
+        let empty = || (0..RULED_WORDS).map(|_| AtomicU64::new(0)).collect();
+        RuledCodes { shown: empty(), marked: empty() }
     }
 }
 
 impl RuledCodes {
-    /// Returns the word and the bit of a hash, from other bits than those that choose the owner.
-    #[inline]
-    fn place(hash: CodeHash) -> (usize, u64) {
-        ((hash.0 >> 6) as usize % WORDS, 1 << (hash.0 % 64))
-    }
-
     /// Adds a code, before its link becomes visible. The acknowledgement of the change orders this before every request
     /// of a client that knows of it.
     pub(super) fn mark(&self, hash: CodeHash) {
-        let (word, bit) = Self::place(hash);
-        if self.0[word].load(Ordering::Relaxed) & bit == 0 {
-            self.0[word].fetch_or(bit, Ordering::Release);
+        let (word, bit) = ruled_place(hash);
+        // In this order, and in one order with those of `settle`: either that function sees the mark, or this one sees
+        // that the bit was cleared.
+        for words in [&self.marked, &self.shown] {
+            if words[word].load(Ordering::SeqCst) & bit == 0 {
+                words[word].fetch_or(bit, Ordering::SeqCst);
+            }
         }
     }
 
     /// True if the link of a code may have rules.
     #[inline]
     pub(super) fn may_hold(&self, hash: CodeHash) -> bool {
-        let (word, bit) = Self::place(hash);
-        self.0[word].load(Ordering::Relaxed) & bit != 0
+        let (word, bit) = ruled_place(hash);
+        self.shown[word].load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Adds every code, because the links of the store are unknown. Runs before the node serves.
+    pub(super) fn forget(&self) {
+        self.shown.iter().for_each(|word| word.store(u64::MAX, Ordering::SeqCst));
+    }
+
+    /// Keeps the codes in `stored`, which has those of the store, and those that were marked since the start. A request
+    /// in the same instant as the mark of its code may miss the bit, and then gets 503 once.
+    pub(super) fn settle(&self, stored: &RuledBits) {
+        for ((shown, marked), stored) in self.shown.iter().zip(self.marked.iter()).zip(stored.words()) {
+            shown.fetch_and(stored | marked.load(Ordering::SeqCst), Ordering::SeqCst);
+            shown.fetch_or(marked.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
     }
 }
 
@@ -157,6 +173,24 @@ mod tests {
         assert!(links.codes().may_hold(ruled(0).1), "requests still keep their heads");
         assert!(links.remove(&second.code) && !links.remove(&second.code));
         assert_eq!(links.bytes(), 0);
+    }
+
+    #[test]
+    fn codes_are_all_ruled_until_those_of_the_store_are_known() {
+        let codes = RuledCodes::default();
+        let hash = |number: usize| ruled(number).1;
+        codes.mark(hash(0));
+        codes.forget();
+        assert!((0..100).all(|number| codes.may_hold(hash(number))));
+        codes.mark(hash(1));
+        let mut stored = RuledBits::default();
+        stored.mark(hash(2));
+        codes.settle(&stored);
+        assert!((0..3).all(|number| codes.may_hold(hash(number))));
+        assert!((3..100).filter(|&number| codes.may_hold(hash(number))).count() < 10);
+        codes.mark(hash(50));
+        assert!(codes.may_hold(hash(50)));
+        assert_eq!(RuledBits::from_bytes(&stored.to_bytes()), stored);
     }
 
     #[test]

@@ -271,9 +271,13 @@ impl Shard {
         self.count();
     }
 
-    /// Takes codes of the store, for another filter of them.
+    /// Takes codes of the store, for a filter of them.
     pub(super) fn take_codes(&mut self, codes: StoredCodes) {
         match codes {
+            StoredCodes::Await { codes } => self.links.await_codes(codes),
+            StoredCodes::Blocks(blocks) => self.links.take_blocks(blocks.first, &blocks.bytes, blocks.codes),
+            StoredCodes::Ruled(None) => self.ruled.codes().forget(),
+            StoredCodes::Ruled(Some(bits)) => self.ruled.codes().settle(&bits),
             StoredCodes::Begin => self.links.begin_codes(),
             StoredCodes::Some { hashes, credit } => {
                 self.links.take_codes(&hashes);
@@ -302,7 +306,7 @@ impl Shard {
 
     fn count(&mut self) {
         let wants_codes = self.links.wants_codes();
-        let in_doubt = !self.links.knows_codes() && !wants_codes;
+        let in_doubt = !self.links.knows_codes() && !wants_codes && !self.links.awaits_codes();
         if in_doubt && !std::mem::replace(&mut self.in_doubt, true) {
             let text = "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
             self.node.alarms.raise(Alarm::MemoryLimitLow, text.to_owned());

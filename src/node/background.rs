@@ -10,15 +10,15 @@ use carom_shards::GeneratedCode;
 use carom_tls::identity::TlsIdentity;
 
 use super::base::Base;
+use super::loading::{self, AfterLoad};
 use super::supervisor::{Phase, Supervisor, thread_exit};
-use super::{cores, loading};
 use crate::bridge::{RemovalResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::geo::{self, GeoSetup};
 use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
-use crate::services::maintenance::code_filter::CodeFilterSetup;
+use crate::services::maintenance::code_filter;
 use crate::services::maintenance::data_dir_watch;
 use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
@@ -99,12 +99,17 @@ pub(super) fn load_and_start(
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
     let Base { links, catalog, stats, .. } = base;
-    let image = loading::load(settings, links, &base.mailboxes, base.hasher, stats)?;
-    supervisor.register(Phase::Upkeep, "map image", move || image.stop());
+    let filters = match loading::load(settings, base)? {
+        AfterLoad::All(image) => {
+            supervisor.register(Phase::Upkeep, "map image", move || image.stop());
+            None
+        }
+        AfterLoad::Hot(filters) => Some(filters),
+    };
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
-    let filters = search::start_signing(catalog).map_err(|error| thread_exit("the search index thread", &error))?;
-    supervisor.register_threads(Phase::Queues, "search index", vec![counting, filters]);
+    let signing = search::start_signing(catalog).map_err(|error| thread_exit("the search index thread", &error))?;
+    supervisor.register_threads(Phase::Queues, "search index", vec![counting, signing]);
     let stopped = Arc::clone(catalog);
     supervisor.register(Phase::Upkeep, "search", move || stopped.stop());
     if let Some(fleet) = &mut fleet {
@@ -127,18 +132,8 @@ pub(super) fn load_and_start(
     })
     .map_err(|error| thread_exit("the expiry thread", &error))?;
     supervisor.register(Phase::Upkeep, "expiry", move || expiry.stop());
-    let filters = cores::start_code_filters(
-        settings,
-        CodeFilterSetup {
-            links: links.clone(),
-            mailboxes: base.mailboxes.clone(),
-            hasher: base.hasher,
-            cores: base.cores,
-            core_stats: Arc::clone(&base.core_stats),
-            stats: Arc::clone(stats),
-        },
-    )?;
     if let Some(filters) = filters {
+        let filters = code_filter::start(*filters).map_err(|error| thread_exit("the filter of codes", &error))?;
         supervisor.register(Phase::Upkeep, "code filter", move || filters.stop());
     }
     Ok(())

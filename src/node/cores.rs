@@ -15,7 +15,6 @@ use crate::bridge::{Mailbox, Mailboxes, ToCore};
 use crate::core::bypass::BypassParts;
 use crate::core::{self, CoreParts, MemoryBudget, Seeds};
 use crate::services::ids::CodeSource;
-use crate::services::maintenance::code_filter::{self, CodeFilterSetup, CodeFilters};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
@@ -104,16 +103,6 @@ impl CorePlan<'_> {
         }
         Ok(running)
     }
-}
-
-/// Starts the thread that sends the codes of the store to the cores again. `None` if all links are in memory.
-///
-/// # Errors
-/// If the operating system cannot start a thread.
-pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) -> Result<Option<CodeFilters>, Exit> {
-    let is_needed = matches!(settings.residency, Residency::Hot { .. });
-    let started = is_needed.then(|| code_filter::start(setup)).transpose();
-    started.map_err(|error| thread_exit("the filter of codes", &error))
 }
 
 type Mail = (Mailboxes, Vec<File>, Vec<Receiver<ToCore>>);

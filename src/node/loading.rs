@@ -1,29 +1,49 @@
-//! The load of all links at the start of a node.
+//! The load of all links, or of the filters of their codes, at the start of a node.
 
-use carom_shards::CodeHasher;
+use std::sync::Arc;
 
-use super::cores::core_count;
+use super::base::Base;
 use super::supervisor::thread_exit;
-use crate::bridge::Mailboxes;
 use crate::services::loader;
+use crate::services::maintenance::code_filter::{self, CodeFilterSetup, FilterNode, FilterOrigin};
 use crate::services::map_image::{self, ImageMaker, ImageSetup};
 use crate::startup::data_dir::store_exit;
-use carom_settings::Settings;
 use carom_settings::exit::Exit;
-use carom_store::links::Links;
-use carom_telemetry::stats::NodeStats;
+use carom_settings::{Residency, Settings};
 
-/// Loads all links, and starts the thread that makes the next image of the map.
-pub(super) fn load(
-    settings: &Settings,
-    links: &Links,
-    mailboxes: &Mailboxes,
-    hasher: CodeHasher,
-    stats: &NodeStats,
-) -> Result<ImageMaker, Exit> {
-    let (data_dir, changes) = (settings.data_dir.clone(), links.changes());
-    let report = loader::load(links, mailboxes, hasher, core_count(settings), stats, &data_dir)
-        .map_err(|error| store_exit(&error))?;
+/// What must follow a load.
+pub(super) enum AfterLoad {
+    /// All links are in memory, and a thread makes the next image of the map.
+    All(ImageMaker),
+    /// The links in use are in memory, and a thread is to keep the filters of all codes.
+    Hot(Box<CodeFilterSetup>),
+}
+
+/// Loads all links, and starts the thread that makes the next image of the map. A node that keeps only the links in use
+/// in memory loads the filters of all codes instead, if it has many links.
+pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> {
+    let Base { links, mailboxes, hasher, stats, .. } = base;
+    let (data_dir, changes, cores) = (settings.data_dir.clone(), links.changes(), base.cores);
+    let is_hot = matches!(settings.residency, Residency::Hot { .. });
+    let node = FilterNode {
+        links: links.clone(),
+        mailboxes: mailboxes.clone(),
+        hasher: *hasher,
+        cores,
+        stats: Arc::clone(stats),
+        data_dir: data_dir.clone(),
+    };
+    let hot = |origin| {
+        let core_stats = Arc::clone(&base.core_stats);
+        AfterLoad::Hot(Box::new(CodeFilterSetup { node: node.clone(), core_stats, origin, changes }))
+    };
+    if is_hot && code_filter::is_worthwhile(links) {
+        map_image::remove_unused(&data_dir);
+        let origin = code_filter::load(&node).map_err(|error| store_exit(&error))?;
+        return Ok(hot(origin));
+    }
+    let report =
+        loader::load(links, mailboxes, *hasher, cores, stats, &data_dir).map_err(|error| store_exit(&error))?;
     if report.records > 0 {
         let (links, seconds) = (report.records, report.time.as_secs_f64());
         match report.replayed {
@@ -31,8 +51,11 @@ pub(super) fn load(
             None => tracing::info!(links, seconds, "links loaded from the store"),
         }
     }
-    let (links, cores) = (links.clone(), core_count(settings));
+    if is_hot {
+        return Ok(hot(FilterOrigin::Scan));
+    }
+    code_filter::remove_unused(&data_dir);
     let replayed = report.replayed.filter(|_| !report.is_of_other_cores);
-    map_image::start(ImageSetup { links, hasher, cores, data_dir, replayed, changes })
-        .map_err(|error| thread_exit("the image thread", &error))
+    let setup = ImageSetup { links: links.clone(), hasher: *hasher, cores, data_dir, replayed, changes };
+    map_image::start(setup).map(AfterLoad::All).map_err(|error| thread_exit("the image thread", &error))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// between two images of the link map. A start that misses the entry of a change reads all links.
 pub const CHANGE_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Number of links from which on a node keeps an image of its link map. Fewer are read from the store in a tenth of a
-/// second.
+/// Number of links from which on a node keeps an image of its link map, or a file of its filters of codes if it keeps
+/// only the links in use in memory. Fewer are read from the store in a tenth of a second.
 pub const IMAGE_LINKS_MIN: usize = 100_000;
 
 /// Minimum number of changed links before a new image is written: a start looks them up in a fifth of a second.
@@ -20,6 +20,27 @@ pub const IMAGE_CHANGES_SHARE: u64 = 32;
 /// Divisor of the links in an image that gives the most changed links that a start looks up. Beyond it, reading all
 /// links is as fast.
 pub const IMAGE_REPLAYED_SHARE: u64 = 8;
+
+/// Maximum number of changed codes before the file of the filters is written again: a start reads them from the change
+/// log in a fifth of a second. Writing the file takes two bytes per link.
+pub const FILTER_CHANGES_MAX: u64 = 1_000_000;
+
+/// Changed codes beyond which the file of the filters is built from the store again, instead of the old file: each takes
+/// eight bytes of memory and a look-up.
+pub const FILTER_UPDATED_MAX: usize = 2_000_000;
+
+/// Bytes of a page of the file of the filters. A core adds one to its filter in some twenty microseconds.
+pub const FILTER_PAGE_BYTES: usize = 64 * 1024;
+
+/// Pages of the file of the filters that are filled at once: one mebibyte, from some six mebibytes of hashes.
+pub const FILTER_PART_PAGES: u64 = 16;
+
+/// Maximum number of bytes of filters in flight to all cores at the start.
+pub const FILTER_LOADED_MAX: usize = 4 * 1024 * 1024;
+
+/// Maximum number of bytes of filters in flight to cores that serve: two pages, so that no core handles several in one
+/// turn for long.
+pub const FILTER_SENT_MAX: usize = 2 * FILTER_PAGE_BYTES;
 
 /// Interval at which a node checks whether to write a new image.
 pub const IMAGE_LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -1,46 +1,64 @@
-//! Rebuilds the cores' filters of codes from the store, on a node that keeps only the links in use in memory.
+//! Keeps the cores' filters of codes, on a node that keeps only the links in use in memory.
+//!
+//! A start with many links takes the filters from a file ([`load`]). This thread writes the file again once many codes
+//! have changed, and builds it from the store if it is missing, unusable, full, or mostly of removed links. So neither a
+//! start nor a shutdown reads all links.
 //!
 //! A core cannot remove codes from its filter, so links that come and go fill it with codes of removed links
 //! ([`CoreStats::wants_codes`]). This thread then asks the cores to begin a new filter, and only after that reads the
 //! store. Codes that are put later are added by the core itself (see `core::codes`).
 
+mod build;
+mod delivery;
+mod file;
+mod loading;
+mod update;
+
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
+use carom_shards::Code;
 
-use crate::bridge::{LoadCredit, Mailboxes, StoredCodes, ToCore};
+use self::build::{BuiltFilter, FilterOrder, build, is_of_link, unsorted};
+use self::delivery::CodeBatches;
+pub use self::delivery::FilterNode;
+use self::file::{FilterFile, FilterSize};
+pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
+use self::update::{NotUpdated, later_codes, update};
+use crate::bridge::{StoredCodes, ToCore};
+use crate::services::derived::sealed_file::{NotWritten, remove_left, unfinished};
+use crate::services::loader::report_range;
+use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::let_cores_go_first;
-use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
-use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{Links, parts};
+use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
+use carom_store::links::{DamagedRange, parts};
 use carom_telemetry::alarms::Alarm;
-use carom_telemetry::stats::{CoreStats, NodeStats};
+use carom_telemetry::stats::CoreStats;
 
-/// Interval between two checks whether a core wants the codes.
+/// Interval between two checks whether a core wants the codes, or the file is due.
 const CHECK_CORES_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause of the thread while enough codes are on their way to the cores: the time of a few batches.
-const WAIT: Duration = Duration::from_micros(500);
+/// Time until another attempt to give the cores the filters that they await, after the store could not be read.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// Bytes on disk for each link while a file is built: eight for its hash, and two or three for its bits.
+const BYTES_PER_LINK: u64 = 16;
 
 /// Inputs of the thread.
 #[derive(Clone, Debug)]
 pub struct CodeFilterSetup {
-    /// The store of links.
-    pub links: Links,
-    /// The mailboxes of the cores.
-    pub mailboxes: Mailboxes,
-    /// The hasher of the process, which finds the owner of a code.
-    pub hasher: CodeHasher,
-    /// Number of cores that own links.
-    pub cores: CoreCount,
+    /// The store, the cores and the file.
+    pub node: FilterNode,
     /// The statistics of the cores, which include the state of their filters.
     pub core_stats: Arc<[Arc<CoreStats>]>,
-    /// The alarms of the node.
-    pub stats: Arc<NodeStats>,
+    /// The origin of the filters that the cores have.
+    pub origin: FilterOrigin,
+    /// Number of committed changes ([`carom_store::links::Links::changes`]) before the filters were loaded.
+    pub changes: u64,
 }
 
 /// A handle on the thread.
@@ -50,7 +68,7 @@ pub struct CodeFilters {
 }
 
 impl CodeFilters {
-    /// Stops the thread and waits for it.
+    /// Stops the thread and waits for it. It abandons an unfinished file.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -58,17 +76,21 @@ impl CodeFilters {
     }
 }
 
-/// Starts the thread. All links must have been loaded before.
+/// Starts the thread. The filters, or all links, must have been loaded before.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     let stop = Arc::new(AtomicBool::new(false));
-    let until = Arc::clone(&stop);
+    let mut keeper = Keeper::new(setup, Arc::clone(&stop));
     let run = move || {
         let_cores_go_first();
-        while !until.load(Ordering::Acquire) {
-            setup.look(&until);
+        for path in [unfinished(&keeper.path), unsorted(&keeper.path)] {
+            remove_left(&path, "an unfinished file of the filters of codes");
+        }
+        while !keeper.stop.load(Ordering::Acquire) {
+            keeper.look();
+            keeper.keep_file();
             std::thread::park_timeout(CHECK_CORES_EVERY);
         }
     };
@@ -76,64 +98,215 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     Ok(CodeFilters { stop, thread })
 }
 
-impl CodeFilterSetup {
-    fn look(&self, stop: &AtomicBool) {
+/// The state of the thread.
+struct Keeper {
+    node: FilterNode,
+    core_stats: Arc<[Arc<CoreStats>]>,
+    path: PathBuf,
+    disk: DiskGuard,
+    stop: Arc<AtomicBool>,
+    /// Number of codes that the awaited filters have room for; `None` if the cores have filters.
+    awaited: Option<usize>,
+    /// True until the cores know which links of the store may have redirect rules.
+    owes_ruled: bool,
+    /// Value of `Links::changes` at the position of the file, which may be a wrapped number from before the start of the
+    /// node. `None` without a usable file.
+    written_at: Option<u64>,
+    /// True if most codes of the file are of removed links.
+    is_worn: bool,
+    /// The time before which the file is left alone.
+    retry_at: Option<Instant>,
+}
+
+impl Keeper {
+    fn new(setup: CodeFilterSetup, stop: Arc<AtomicBool>) -> Keeper {
+        let CodeFilterSetup { node, core_stats, origin, changes } = setup;
+        let (awaited, written_at) = match origin {
+            FilterOrigin::Scan => (None, None),
+            FilterOrigin::File { changed } => (None, Some(changes.wrapping_sub(changed))),
+            FilterOrigin::Awaited { codes } => (Some(codes), None),
+        };
+        let (path, disk) = (node.path(), DiskGuard::new(node.data_dir.clone()));
+        let owes_ruled = origin != FilterOrigin::Scan;
+        Keeper { node, core_stats, path, disk, stop, awaited, owes_ruled, written_at, is_worn: false, retry_at: None }
+    }
+
+    /// Sends the cores all codes of the store if one of them wants them, and clears the alarm once no core is in doubt.
+    fn look(&mut self) {
         if self.core_stats.iter().any(|core| core.wants_codes.get() > 0) {
-            self.send_codes(stop);
+            self.is_worn |= self.send_codes();
         }
         let is_in_doubt = self.core_stats.iter().any(|core| core.in_doubt.get() > 0);
-        if !is_in_doubt && self.stats.alarms.is_on(Alarm::MemoryLimitLow) {
-            self.stats.alarms.clear(Alarm::MemoryLimitLow);
+        if !is_in_doubt && self.node.stats.alarms.is_on(Alarm::MemoryLimitLow) {
+            self.node.stats.alarms.clear(Alarm::MemoryLimitLow);
         }
     }
 
-    /// Sends every core its codes.
-    fn send_codes(&self, stop: &AtomicBool) {
+    /// Writes the file if that is due, and gives the cores what they still need of it.
+    fn keep_file(&mut self) {
+        let (links, changes) = (self.node.links.approximate_len(), self.node.links.changes());
+        let due = (links as u64 / IMAGE_CHANGES_SHARE).clamp(IMAGE_CHANGES_MIN, FILTER_CHANGES_MAX);
+        let is_due = self.is_worn || self.written_at.is_none_or(|at| changes.wrapping_sub(at) >= due);
+        let is_owed = self.awaited.is_some() || self.owes_ruled;
+        let (begin, is_due) = (Instant::now(), is_due && is_worthwhile(&self.node.links));
+        if !(is_owed || is_due) || self.retry_at.is_some_and(|at| begin < at) {
+            return;
+        }
+        let awaited = self.awaited;
+        let kept = match awaited {
+            Some(codes) => {
+                if self.retry_at.take().is_some() {
+                    // The cores have dropped what they had of the last attempt.
+                    self.node.broadcast(|| StoredCodes::Await { codes });
+                }
+                self.rebuild(FilterSize { cores: self.node.cores, codes })
+            }
+            None => self.bring_up_to_date(links, is_due),
+        };
+        match kept {
+            Ok(false) | Err(NotWritten::Stopped) => return,
+            Ok(true) => {
+                let seconds = begin.elapsed().as_secs_f64();
+                tracing::info!(seconds, "wrote the filters of codes to their file");
+            }
+            // The damage is reported.
+            Err(NotWritten::Damaged) => {}
+            Err(NotWritten::Failed(error)) => {
+                tracing::warn!("cannot write the filters of codes to {}: {error}", self.path.display());
+            }
+        }
+        // Without the file, the cores get the codes one by one.
+        if self.awaited.is_some() {
+            if self.send_codes() {
+                self.awaited = None;
+            } else {
+                self.retry_at = Some(Instant::now() + RETRY_AFTER);
+            }
+        }
+        // After a failure, the next attempt comes after as many changes.
+        (self.written_at, self.is_worn, self.owes_ruled) = (Some(changes), false, false);
+    }
+
+    /// Checks that the disk has room for another file, the hashes that are sorted for it, and a reserve for the store.
+    fn check_room(&self) -> Result<(), NotWritten> {
+        let old = self.path.metadata().map_or(0, |metadata| metadata.len());
+        let needed = old + BYTES_PER_LINK * self.node.links.approximate_len() as u64;
+        if self.disk.space().is_ok_and(|space| space.free > space.reserve() + needed) {
+            Ok(())
+        } else {
+            Err(NotWritten::Failed("the disk has no room for them".to_owned()))
+        }
+    }
+
+    fn order(&self) -> FilterOrder<'_> {
+        let FilterNode { links, hasher, .. } = &self.node;
+        FilterOrder { links, path: &self.path, hasher: *hasher, disk: &self.disk, stop: &self.stop }
+    }
+
+    /// Tells the cores which links may have redirect rules, and writes the file with all later codes if `is_due`.
+    /// Returns true if a file was written.
+    fn bring_up_to_date(&mut self, links: usize, is_due: bool) -> Result<bool, NotWritten> {
+        let size = FilterSize::for_about(links, self.node.cores);
+        let Some(old) = self.usable_file() else { return self.rebuild(size) };
+        let Some(later) = later_codes(&self.order(), old.head.key.position)? else { return self.rebuild(size) };
+        if self.owes_ruled {
+            match old.ruled() {
+                Ok(mut bits) => {
+                    bits.add(&later.ruled);
+                    self.node.tell_ruled(Some(bits));
+                    self.owes_ruled = false;
+                }
+                Err(why) => {
+                    loading::give_up(&self.path, &why);
+                    return self.rebuild(size);
+                }
+            }
+        }
+        let is_full = old.head.codes > (old.head.size.codes * self.node.cores.get()) as u64;
+        if self.is_worn || is_full || 2 * old.head.stale > old.head.codes {
+            return self.rebuild(size);
+        }
+        if !is_due {
+            return Ok(false);
+        }
+        self.check_room()?;
+        let updated = update(&self.order(), &old, later);
+        match updated {
+            Ok(()) => Ok(true),
+            Err(NotUpdated::Unusable(why)) => {
+                loading::give_up(&self.path, &why);
+                self.rebuild(size)
+            }
+            Err(NotUpdated::NotWritten(why)) => Err(why),
+        }
+    }
+
+    /// Returns the file if it was written for this node.
+    fn usable_file(&self) -> Option<FilterFile> {
+        match FilterFile::open(&self.path) {
+            Ok(file) => file.filter(|FilterFile { head, .. }| {
+                head.size.cores == self.node.cores && head.key.hasher.seed() == self.node.hasher.seed()
+            }),
+            Err(why) => {
+                loading::give_up(&self.path, &why);
+                None
+            }
+        }
+    }
+
+    /// Builds the file from the store, and gives the cores what they await of it. Returns true.
+    fn rebuild(&mut self, size: FilterSize) -> Result<bool, NotWritten> {
+        self.check_room()?;
+        let BuiltFilter { file, ruled, damaged } = build(&self.order(), size)?;
+        damaged.iter().for_each(|range| report_range(&self.node.stats, range));
+        if self.owes_ruled {
+            self.node.tell_ruled(Some(ruled));
+            self.owes_ruled = false;
+        }
+        if self.awaited.is_some() {
+            if !damaged.is_empty() {
+                let ranges: Arc<[DamagedRange]> = damaged.as_slice().into();
+                let mailboxes = self.node.mailboxes.all();
+                mailboxes.iter().for_each(|mailbox| mailbox.post(ToCore::LoadDamaged(Arc::clone(&ranges))));
+            }
+            match self.node.send_blocks(&file, FILTER_SENT_MAX, &self.stop) {
+                Ok(true) => {}
+                Ok(false) => return Err(NotWritten::Stopped),
+                Err(why) => return Err(NotWritten::Failed(format!("what was written cannot be read back: {why}"))),
+            }
+            self.node.broadcast(|| StoredCodes::End { is_whole: true });
+            self.awaited = None;
+        }
+        if damaged.is_empty() { Ok(true) } else { Err(NotWritten::Damaged) }
+    }
+
+    /// Sends every core its codes. Returns true if it got all of them.
+    fn send_codes(&self) -> bool {
         let start = Instant::now();
         // Before the read: a later commit reaches its owner as a change, after this message.
-        self.broadcast(|| StoredCodes::Begin);
-        let mut sending = Sending {
-            setup: self,
-            stop,
-            in_flight: Arc::new(AtomicUsize::new(0)),
-            batches: self.cores.cores().map(|_| Vec::new()).collect(),
-            sent: 0,
-        };
-        let is_whole = sending.send_all();
-        let codes = sending.sent;
-        self.broadcast(|| StoredCodes::End { is_whole });
+        self.node.broadcast(|| StoredCodes::Begin);
+        let mut batches = CodeBatches::new(&self.node, &self.stop, CODES_IN_FLIGHT_MAX);
+        let is_whole = self.read_codes(&mut batches);
+        let codes = batches.sent;
+        self.node.broadcast(|| StoredCodes::End { is_whole });
         if is_whole {
-            tracing::info!(
-                codes,
-                seconds = start.elapsed().as_secs_f64(),
-                "rebuilt the code filter without removed links"
-            );
-        } else if !stop.load(Ordering::Acquire) {
-            tracing::warn!("cannot rebuild the code filter without removed links: parts of the store cannot be read");
+            let seconds = start.elapsed().as_secs_f64();
+            tracing::info!(codes, seconds, "rebuilt the filters of codes from the store");
+        } else if !self.stop.load(Ordering::Acquire) {
+            tracing::warn!("cannot rebuild the filters of codes: parts of the store cannot be read");
         }
+        is_whole
     }
 
-    fn broadcast(&self, message: impl Fn() -> StoredCodes) {
-        self.cores.cores().for_each(|core| self.mailboxes.to(core).post(ToCore::StoredCodes(message())));
-    }
-}
-
-/// A pass through the store that sends codes to the cores.
-struct Sending<'a> {
-    setup: &'a CodeFilterSetup,
-    stop: &'a AtomicBool,
-    in_flight: Arc<AtomicUsize>,
-    /// The next batch for each core.
-    batches: Vec<Vec<CodeHash>>,
-    sent: u64,
-}
-
-impl Sending<'_> {
     /// Sends all codes of the store. Returns false if some could not be read, or the thread is stopping.
-    fn send_all(&mut self) -> bool {
+    fn read_codes(&self, batches: &mut CodeBatches<'_>) -> bool {
         for part in parts() {
-            let unread = self.setup.links.scan(part, |key, value| {
-                self.take(key, value);
+            let unread = self.node.links.scan(part, |key, value| {
+                if let Ok(code) = Code::from_key(key)
+                    && is_of_link(key, value)
+                {
+                    batches.push(self.node.hasher.hash(&code));
+                }
                 !self.stop.load(Ordering::Acquire)
             });
             // A filter that lacks an existing code would hide its link.
@@ -141,103 +314,10 @@ impl Sending<'_> {
                 return false;
             }
         }
-        self.setup.cores.cores().for_each(|core| self.send(core));
+        batches.send_all();
         true
-    }
-
-    fn take(&mut self, key: &[u8], value: &[u8]) {
-        let Ok(code) = Code::from_key(key) else { return };
-        if record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))) {
-            return;
-        }
-        let hash = self.setup.hasher.hash(&code);
-        let core = owner(hash, self.setup.cores);
-        self.batches[core.index()].push(hash);
-        if self.batches[core.index()].len() == CODES_SENT_TOGETHER {
-            self.send(core);
-        }
-    }
-
-    fn send(&mut self, core: CoreId) {
-        let hashes = std::mem::take(&mut self.batches[core.index()]);
-        while self.in_flight.load(Ordering::Acquire) > CODES_IN_FLIGHT_MAX && !self.stop.load(Ordering::Acquire) {
-            std::thread::sleep(WAIT);
-        }
-        self.sent += hashes.len() as u64;
-        let credit = LoadCredit::take(&self.in_flight, hashes.len());
-        self.setup.mailboxes.to(core).post(ToCore::StoredCodes(StoredCodes::Some { hashes, credit }));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::services::testing::TestNode;
-    use carom_model::link::Origin;
-    use carom_model::testing::link;
-
-    #[test]
-    fn every_code_of_a_link_comes_to_its_owner_and_those_of_tombstones_do_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 2);
-        let (mut batch, mut record) = (node.links.batch(), Vec::new());
-        let mut expected = HashSet::new();
-        for number in 0..3 * CODES_SENT_TOGETHER {
-            let link = link(&format!("{number}"), Origin::Issued);
-            record.clear();
-            record::encode_link(link.code.to_string().as_bytes(), &link, &mut record);
-            batch.put(&link.code, &record);
-            expected.insert(node.hasher.hash(&link.code));
-        }
-        record.clear();
-        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
-        batch.put(&Code::parse(b"gone").unwrap(), &record);
-        node.links.commit(batch).unwrap();
-
-        let core_stats: Arc<[Arc<CoreStats>]> = (0..2).map(|_| Arc::default()).collect();
-        let setup = CodeFilterSetup {
-            links: node.links.clone(),
-            mailboxes: node.mailboxes.clone(),
-            hasher: node.hasher,
-            cores: node.cores,
-            core_stats: Arc::clone(&core_stats),
-            stats: Arc::clone(&node.stats),
-        };
-        let stop = AtomicBool::new(false);
-        setup.look(&stop);
-        assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()), "no core wants them");
-        core_stats[1].wants_codes.set(1);
-        let sender = std::thread::spawn({
-            let setup = setup.clone();
-            move || setup.look(&AtomicBool::new(false))
-        });
-        let mut seen = HashSet::new();
-        for (core, mail) in node.mail.iter().take(2).enumerate() {
-            assert!(matches!(mail.recv(), Ok(ToCore::StoredCodes(StoredCodes::Begin))));
-            loop {
-                match mail.recv().expect("an end") {
-                    ToCore::StoredCodes(StoredCodes::Some { hashes, .. }) => {
-                        let is_owned = |hash: &CodeHash| owner(*hash, node.cores).index() == core;
-                        assert!(hashes.iter().all(is_owned));
-                        seen.extend(hashes);
-                    }
-                    ToCore::StoredCodes(StoredCodes::End { is_whole }) => break assert!(is_whole),
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-        sender.join().unwrap();
-        assert_eq!(seen, expected);
-        // The alarm clears once no core is in doubt.
-        node.stats.alarms.raise(Alarm::MemoryLimitLow, String::new());
-        core_stats[0].in_doubt.set(1);
-        core_stats[1].wants_codes.set(0);
-        setup.look(&stop);
-        assert!(node.stats.alarms.is_on(Alarm::MemoryLimitLow));
-        core_stats[0].in_doubt.set(0);
-        setup.look(&stop);
-        assert!(!node.stats.alarms.is_on(Alarm::MemoryLimitLow));
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::support::http::{SHORT_URLS, Wire};
-use crate::support::memory::{code, import, keeping};
+use crate::support::memory::{code, import};
 use crate::support::node::{Node, Setup, wait_until};
 
 /// A node with fewer links makes no image.
@@ -77,7 +77,7 @@ fn start_reads_image_then_newer_changes() {
     check(&node, &expected);
     expected.extend(change_some(&node, 1));
     let (setup, _) = node.terminate_and_tell();
-    let node = keeping(setup, 64 << 20).start();
+    let node = setup.start();
     assert!(node.log().contains(FROM_IMAGE), "{}", node.log());
     check(&node, &expected);
     // A damaged image is noticed, and the store has all links.

@@ -1,5 +1,6 @@
 //! Durability: crashes, power loss, failing disks, flipped bits, and what a start reads back.
 
+mod code_filter;
 mod crash;
 mod damage;
 mod data_dir;

@@ -1,0 +1,133 @@
+//! Builds the file of the filters from the store, with little memory: the hashes of all codes are sorted by the part of
+//! the file that they belong to, and then the parts are filled one after the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use carom_shards::{Code, CodeHash, CodeHasher};
+
+use super::file::{FilterFile, FilterPage, FilterSize, FilterWriter};
+use crate::bridge::RuledBits;
+use crate::services::derived::sealed_file::{NotWritten, SealKey, WritePace};
+use crate::services::derived::spill::Spill;
+use crate::services::maintenance::disk_guard::DiskGuard;
+use carom_limits::FILTER_PART_PAGES;
+use carom_model::link::record::{self, RecordRef};
+use carom_store::links::{DamagedRange, Links, parts};
+
+/// Inputs of a new file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilterOrder<'a> {
+    /// The store of links.
+    pub(super) links: &'a Links,
+    /// The path of the file.
+    pub(super) path: &'a Path,
+    /// The hasher of the process.
+    pub(super) hasher: CodeHasher,
+    /// The disk of the file.
+    pub(super) disk: &'a DiskGuard,
+    /// True once the thread should end.
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// The filters of all codes in the store.
+#[derive(Debug)]
+pub(super) struct BuiltFilter {
+    /// The file. It has no name if `damaged` has ranges, because it lacks their codes.
+    pub(super) file: FilterFile,
+    /// The codes whose links may have redirect rules.
+    pub(super) ruled: RuledBits,
+    /// The ranges of the store that cannot be read.
+    pub(super) damaged: Vec<DamagedRange>,
+}
+
+/// Returns the path of the file of hashes, until it is unlinked.
+pub(super) fn unsorted(path: &Path) -> PathBuf {
+    path.with_extension("filter.sort")
+}
+
+/// True if a record is a link or damaged, and not a tombstone.
+pub(super) fn is_of_link(key: &[u8], value: &[u8]) -> bool {
+    !(record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))))
+}
+
+/// Builds a file of a size from a scan of the store. Blocks the thread for about a microsecond per link.
+///
+/// # Errors
+/// If the disk or the store fails, or the thread is stopping. Then there is no new file. Damage is no error.
+pub(super) fn build(order: &FilterOrder<'_>, size: FilterSize) -> Result<BuiltFilter, NotWritten> {
+    // The position comes before the scan: a link that changes during it is in the log after that position.
+    let key = SealKey { position: order.links.log_position(), hasher: order.hasher, cores: size.cores };
+    let mut writer = FilterWriter::begin(order.path, key, size)?;
+    let built = fill(order, size, &mut writer);
+    if !built.as_ref().is_ok_and(|built| built.damaged.is_empty()) {
+        writer.abandon();
+    }
+    built
+}
+
+fn fill(order: &FilterOrder<'_>, size: FilterSize, writer: &mut FilterWriter) -> Result<BuiltFilter, NotWritten> {
+    let mut pace = WritePace::new(order.disk, order.stop);
+    let count = size.pages().div_ceil(FILTER_PART_PAGES) as usize;
+    let mut spill = Spill::new(&unsorted(order.path), count, size_of::<u64>())?;
+    let (mut ruled, mut damaged) = (RuledBits::default(), Vec::new());
+    for part in parts() {
+        let mut taken = Ok(());
+        let unread = order.links.scan(part, |key, value| {
+            // Nobody can request a key that is not a code.
+            if let Ok(code) = Code::from_key(key)
+                && is_of_link(key, value)
+            {
+                let hash = order.hasher.hash(&code);
+                if record::may_have_rules(value) {
+                    ruled.mark(hash);
+                }
+                taken = sort(&mut spill, size, hash, &mut pace);
+            }
+            taken.is_ok()
+        })?;
+        taken?;
+        damaged.extend(unread);
+    }
+    write_parts(size, &mut spill, writer, &mut pace)?;
+    writer.write_ruled(&ruled)?;
+    // A power failure must not take links from the store that the file has.
+    order.links.sync()?;
+    if damaged.is_empty() {
+        writer.finish()?;
+    }
+    Ok(BuiltFilter { file: writer.reader()?, ruled, damaged })
+}
+
+/// Adds a hash to its part.
+fn sort(spill: &mut Spill, size: FilterSize, hash: CodeHash, pace: &mut WritePace<'_>) -> Result<(), NotWritten> {
+    let part = (size.place(hash).page / FILTER_PART_PAGES) as usize;
+    let written = spill.push(part, |hashes| hashes.extend_from_slice(&hash.0.to_le_bytes()))?;
+    pace.wrote(written, || spill.sync())
+}
+
+/// Writes all pages of blocks.
+fn write_parts(
+    size: FilterSize,
+    spill: &mut Spill,
+    writer: &mut FilterWriter,
+    pace: &mut WritePace<'_>,
+) -> Result<(), NotWritten> {
+    let mut pages: Vec<FilterPage> = (0..FILTER_PART_PAGES).map(|_| FilterPage::default()).collect();
+    for part in 0..spill.parts() {
+        let first = part as u64 * FILTER_PART_PAGES;
+        pages.iter_mut().for_each(FilterPage::clear);
+        for bytes in spill.take(part)?.as_chunks().0 {
+            let hash = CodeHash(u64::from_le_bytes(*bytes));
+            let place = size.place(hash);
+            pages[(place.page - first) as usize].insert(place.block, hash);
+        }
+        for (number, page) in (first..).zip(&mut pages) {
+            if size.block_pages().contains(&number) {
+                let written = writer.write(number, page)?;
+                pace.wrote(written, || writer.sync())?;
+            }
+        }
+    }
+    Ok(())
+}
