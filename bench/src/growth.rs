@@ -26,8 +26,15 @@ const CREATORS: usize = 64;
 /// Time within which a start must finish.
 const READY_TIME_MAX: Duration = Duration::from_secs(300);
 
+/// Time within which a node must have written the file of its filters of codes.
+const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);
+
+/// Memory of a node that keeps only the links in use there.
+const HOT_BYTES_PER_LINK: u64 = 16;
+const HOT_BYTES_MIN: u64 = 64 << 20;
+
 /// Extent of the measurements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GrowthOptions {
     /// Runs of each measurement.
     pub(crate) rounds: usize,
@@ -35,6 +42,8 @@ pub(crate) struct GrowthOptions {
     pub(crate) seconds: u64,
     /// Number of links of the largest node.
     pub(crate) many: u64,
+    /// Numbers of links of nodes that keep only the links in use in memory.
+    pub(crate) hot: Vec<u64>,
 }
 
 struct Growth<'a> {
@@ -60,7 +69,19 @@ pub(crate) fn run(
     growth.creates()?;
     growth.client()?;
     growth.memory()?;
-    growth.ready()
+    growth.ready()?;
+    growth.ready_hot()
+}
+
+/// Measures only the starts of nodes that keep only the links in use in memory. Replaces their figures in `results`.
+pub(crate) fn run_hot(
+    order: &GrowthOptions,
+    place: &BenchDirs,
+    cpus: &Cpus,
+    stop: &AtomicBool,
+    results: &mut Results,
+) -> Result<()> {
+    Growth { order, place, cpus, stop, results }.ready_hot()
 }
 
 fn keep_alive(connections: usize) -> Scenario {
@@ -81,8 +102,23 @@ impl Growth<'_> {
     fn carom(&self, data: &Path, cpus: &str) -> Result<Running> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
-        let command = peers::carom_command(self.place, data, &cores, address, free_port()?);
-        let server = Server::start(&command, cpus, address, &self.place.scratch.join("carom.log"))?;
+        self.start(&peers::carom_command(self.place, data, &cores, address, free_port()?), cpus, address)
+    }
+
+    /// Starts carom with a data directory of so many links, and with memory for the links in use.
+    fn carom_hot(&self, data: &Path, cpus: &str, links: u64) -> Result<Running> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
+        let limit = HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK);
+        let settings = ["CAROM_LINKS_RESIDENCY=hot".to_owned(), format!("CAROM_LINKS_MEMORY_LIMIT={limit}")];
+        let mut command = vec!["env".to_owned()];
+        command.extend(settings);
+        command.extend(peers::carom_command(self.place, data, &cores, address, free_port()?));
+        self.start(&command, cpus, address)
+    }
+
+    fn start(&self, command: &[String], cpus: &str, address: SocketAddr) -> Result<Running> {
+        let server = Server::start(command, cpus, address, &self.place.scratch.join("carom.log"))?;
         Ok(Running { server, helper: None, twin: None, is_secure: false })
     }
 
@@ -409,6 +445,53 @@ impl Growth<'_> {
             )?;
         }
         Ok(())
+    }
+}
+
+impl Growth<'_> {
+    /// Measures the starts of nodes that keep only the links in use in memory: without the file of the filters of codes,
+    /// as after an import, and with it, after a kill.
+    fn ready_hot(&mut self) -> Result<()> {
+        let cpus = match (self.cpus.server, self.cpus.client) {
+            (server, client) if server == client => server.to_string(),
+            (server, client) => format!("{server},{client}"),
+        };
+        let order = self.order;
+        for &links in &order.hot {
+            let data = peers::carom_data(self.place, links)?;
+            let file = data.join("links.filter");
+            let (mut first, mut later) = (Vec::new(), Vec::new());
+            for _ in 0..order.rounds.min(3) {
+                if file.exists() {
+                    std::fs::remove_file(&file)?;
+                }
+                first.push(self.start_hot(&data, &cpus, links, || file.exists())?);
+                later.push(self.start_hot(&data, &cpus, links, || true)?);
+            }
+            let how = "from the start of the process to the first right redirect; the files are in the page cache";
+            for (what, seconds) in [("first start", first), ("start after kill -9", later)] {
+                let name = format!("{what}, {links} links, hot residency");
+                self.results.growth.retain(|figure| figure.name != name);
+                self.add(name, median(seconds).unwrap_or(0.0), "s", Some(Budget::AtMost(5.0)), how)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the seconds of one start, and kills the node once it has settled.
+    fn start_hot(&self, data: &Path, cpus: &str, links: u64, has_settled: impl Fn() -> bool) -> Result<f64> {
+        let begin = Instant::now();
+        let running = self.carom_hot(data, cpus, links)?;
+        await_redirect(running.server.address, links - 1)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        while !has_settled() {
+            if begin.elapsed() > HOT_SETTLE_TIME_MAX {
+                bail!("waited {HOT_SETTLE_TIME_MAX:?} in vain for the filters of codes");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        running.server.kill()?;
+        Ok(seconds)
     }
 }
 

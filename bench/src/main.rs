@@ -47,7 +47,7 @@ enum What {
     /// Throughput, CPU per request and latencies of carom and its peers.
     Compare(CompareArguments),
     /// Growth of carom's costs with links, cores and connections; creates, memory, and time to ready.
-    Growth(CommonArguments),
+    Growth(GrowthArguments),
     /// carom over bypass, over kernel sockets, and nginx, over virtual interfaces. Needs root.
     Bypass(BypassArguments),
     /// Three nodes beside one: creates and redirects per second, and what each costs Redis. Needs redis-server.
@@ -95,6 +95,19 @@ struct CommonArguments {
     /// File of results. Results of other measurements in it are kept.
     #[arg(long, value_name = "FILE", default_value = "bench/results/results.json")]
     json: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+struct GrowthArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Numbers of links whose start is measured with only the links in use in memory, separated by commas [default: that
+    /// of the largest node]. 100 million take 40 GB.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    hot_links: Vec<u64>,
+    /// Measure only these starts, and keep the other results.
+    #[arg(long)]
+    only_hot: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -173,22 +186,31 @@ fn carry_out(what: What) -> Result<()> {
                 compare::run(&order, place, cpus, stop, results)
             })
         }
-        What::Growth(common) => {
-            let rounds = if common.quick { 2 } else { common.rounds };
-            let seconds = if common.quick { 2 } else { common.seconds };
-            let many = if common.quick { 1_000_000 } else { 10_000_000 };
-            measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
-                results.growth_machine = machine;
-                (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
-                if many != 10_000_000 {
-                    results.growth_notes.push(format!("A quick run, with at most {many} links."));
-                }
-                growth::run(&growth::GrowthOptions { rounds, seconds, many }, place, cpus, stop, results)
-            })
-        }
+        What::Growth(arguments) => measure_growth(arguments),
         What::Bypass(arguments) => compare_bypass(&arguments),
         What::Fleet(arguments) => measure_fleet(arguments),
     }
+}
+
+/// Measures the growth of costs.
+fn measure_growth(arguments: GrowthArguments) -> Result<()> {
+    let GrowthArguments { common, hot_links, only_hot } = arguments;
+    let rounds = if common.quick { 2 } else { common.rounds };
+    let seconds = if common.quick { 2 } else { common.seconds };
+    let many = if common.quick { 1_000_000 } else { 10_000_000 };
+    let hot = if hot_links.is_empty() { vec![many] } else { hot_links };
+    let order = growth::GrowthOptions { rounds, seconds, many, hot };
+    measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
+        results.growth_machine = machine;
+        if only_hot {
+            return growth::run_hot(&order, place, cpus, stop, results);
+        }
+        (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
+        if many != 10_000_000 {
+            results.growth_notes.push(format!("A quick run, with at most {many} links."));
+        }
+        growth::run(&order, place, cpus, stop, results)
+    })
 }
 
 /// Measures a fleet, if this machine has Redis.
