@@ -16,6 +16,7 @@ pub mod expiry;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+pub mod first_start;
 pub mod geo;
 pub mod host_lists;
 pub mod ids;

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use carom_shards::CodeSpace;
+use carom_shards::{CodeSpace, CoreCount};
 
 use super::cli::{FileOrStdio, ImportArgs};
 use super::data::import;
@@ -18,12 +18,14 @@ use super::moving::lines::MovingLines;
 use super::moving::moved_link::MovedDomains;
 use super::offline::settings_of;
 use super::terminal::note;
+use crate::services::first_start::StartFiles;
 use crate::services::maintenance::index_builder;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
 use crate::startup::preflight;
-use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Residency, Settings};
+use carom_store::links::Links;
 
 /// A directory that is removed in the end: the stand-in for a data directory that does not exist yet.
 struct Scratch(Option<PathBuf>);
@@ -93,7 +95,31 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
         terminal: io::stderr().is_terminal(),
     };
     let summary = import::import(&setup, &mut *input, &mut io::stderr().lock(), report_file).map_err(exit_of)?;
+    if !dry_run {
+        prepare_start(&settings, &setup.links, summary.taken);
+    }
     outcome(setup.moving.as_deref(), &summary, report.as_deref())
+}
+
+/// Writes the files that a start reads instead of the store, if most links are new. Without them, the import is still
+/// complete.
+fn prepare_start(settings: &Settings, links: &Links, taken: u64) {
+    let (Ok(seed), Some(cores)) = (getrandom::u64(), CoreCount::new(settings.cores.cpus.len())) else { return };
+    let files = StartFiles {
+        links,
+        data_dir: &settings.data_dir,
+        cores,
+        is_hot: matches!(settings.residency, Residency::Hot { .. }),
+        search_memory: settings.search_memory,
+        seed,
+    };
+    if !files.are_due(taken) {
+        return;
+    }
+    note("writing the files of the first start, so that the node need not write them beside its first redirects");
+    for why in files.write().err().unwrap_or_default() {
+        note(&format!("note: not written: {why}; all links are stored, and the node writes it after its start"));
+    }
 }
 
 /// Names the data directory that the settings chose. The default one depends on the working directory.

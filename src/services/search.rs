@@ -33,4 +33,4 @@ mod walk;
 
 pub use self::catalog::{Catalog, IndexedChange, listing};
 pub use self::counting::start as start_counting;
-pub use self::filter_builder::start as start_signing;
+pub use self::filter_builder::{sign_once, start as start_signing};

@@ -57,6 +57,16 @@ pub(in crate::services) enum NotWritten {
     Failed(String),
 }
 
+impl std::fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            NotWritten::Stopped => "it was stopped",
+            NotWritten::Damaged => "parts of the store cannot be read",
+            NotWritten::Failed(error) => error,
+        })
+    }
+}
+
 impl From<io::Error> for NotWritten {
     fn from(error: io::Error) -> NotWritten {
         NotWritten::Failed(error.to_string())
@@ -213,18 +223,21 @@ pub(in crate::services) fn remove_left(path: &Path, what: &str) {
     }
 }
 
-/// The pace of a writer in the background. It counts the bytes since the last wait for the disk.
+/// The pace of a writer. It counts the bytes since the last wait for the disk.
 #[derive(Debug)]
 pub(in crate::services) struct WritePace<'a> {
     disk: &'a DiskGuard,
     stop: &'a AtomicBool,
+    /// True if a node serves meanwhile, so that the disk is left to it in between.
+    pauses: bool,
     written: usize,
 }
 
 impl<'a> WritePace<'a> {
-    /// Returns the pace of a writer that ends with `stop`, on the disk of a guard.
-    pub(in crate::services) fn new(disk: &'a DiskGuard, stop: &'a AtomicBool) -> WritePace<'a> {
-        WritePace { disk, stop, written: 0 }
+    /// Returns the pace of a writer that ends with `stop`, on the disk of a guard. It `pauses` for a node that serves
+    /// meanwhile.
+    pub(in crate::services) fn new(disk: &'a DiskGuard, stop: &'a AtomicBool, pauses: bool) -> WritePace<'a> {
+        WritePace { disk, stop, pauses, written: 0 }
     }
 
     /// Notes that bytes were written. Waits for the disk once they are many, so that it never gets much at once.
@@ -244,7 +257,9 @@ impl<'a> WritePace<'a> {
             if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
                 return Err(NotWritten::Failed("the disk is nearly full".to_owned()));
             }
-            std::thread::park_timeout(IMAGE_SYNC_PAUSE);
+            if self.pauses {
+                std::thread::park_timeout(IMAGE_SYNC_PAUSE);
+            }
         }
         if self.stop.load(Ordering::Relaxed) { Err(NotWritten::Stopped) } else { Ok(()) }
     }

@@ -15,18 +15,18 @@ mod loading;
 mod update;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::Code;
+use carom_shards::{Code, CodeHasher, CoreCount};
 
 use self::build::{BuiltFilter, FilterOrder, build, is_of_link, unsorted};
 use self::delivery::CodeBatches;
 pub use self::delivery::FilterNode;
-use self::file::{FilterFile, FilterSize};
+use self::file::{FILE_NAME, FilterFile, FilterSize};
 pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
 use self::update::{NotUpdated, later_codes, update};
 use crate::bridge::{StoredCodes, ToCore};
@@ -35,7 +35,7 @@ use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
-use carom_store::links::{DamagedRange, parts};
+use carom_store::links::{DamagedRange, Links, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::CoreStats;
 
@@ -57,7 +57,7 @@ pub struct CodeFilterSetup {
     pub core_stats: Arc<[Arc<CoreStats>]>,
     /// The origin of the filters that the cores have.
     pub origin: FilterOrigin,
-    /// Number of committed changes ([`carom_store::links::Links::changes`]) before the filters were loaded.
+    /// Number of committed changes ([`Links::changes`]) before the filters were loaded.
     pub changes: u64,
 }
 
@@ -96,6 +96,20 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     };
     let thread = std::thread::Builder::new().name("code-filter".to_owned()).spawn(run)?;
     Ok(CodeFilters { stop, thread })
+}
+
+/// Writes the file for a store that no node has open. Blocks the calling thread: about a microsecond of CPU per link.
+///
+/// # Errors
+/// The reason why there is no new file.
+pub fn write_once(links: &Links, data_dir: &Path, hasher: CodeHasher, cores: CoreCount) -> Result<(), String> {
+    let (path, disk, stop) = (data_dir.join(FILE_NAME), DiskGuard::new(data_dir.to_owned()), AtomicBool::new(false));
+    let order = FilterOrder { links, path: &path, hasher, disk: &disk, stop: &stop, pauses: false };
+    let built = match build(&order, FilterSize::for_about(links.approximate_len(), cores)) {
+        Ok(BuiltFilter { damaged, .. }) if !damaged.is_empty() => Err(NotWritten::Damaged),
+        built => built.map(drop),
+    };
+    built.map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// The state of the thread.
@@ -200,7 +214,7 @@ impl Keeper {
 
     fn order(&self) -> FilterOrder<'_> {
         let FilterNode { links, hasher, .. } = &self.node;
-        FilterOrder { links, path: &self.path, hasher: *hasher, disk: &self.disk, stop: &self.stop }
+        FilterOrder { links, path: &self.path, hasher: *hasher, disk: &self.disk, stop: &self.stop, pauses: true }
     }
 
     /// Tells the cores which links may have redirect rules, and writes the file with all later codes if `is_due`.

@@ -56,6 +56,7 @@ fn maker(node: &TestNode, dir: &Path) -> Maker {
         path: dir.join(FILE_NAME),
         disk: DiskGuard::new(dir.to_owned()),
         made_at: None,
+        pauses: true,
         stop: Arc::default(),
     }
 }

@@ -2,6 +2,7 @@
 //! in since.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ use super::texts::Texts;
 use crate::services::threads::priority::run_in_the_background;
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::catalog::{IndexKind, View, place_of};
-use carom_store::links::{StoreError, Value};
+use carom_store::links::{Links, StoreError, Value};
 
 /// Pause between two sections. Client requests on the same CPU need it more.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -54,6 +55,26 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
             tracing::error!(%error, "cannot read links for the search index; until a restart, searches read every link");
         }
     })
+}
+
+/// Signs all links of a store that no node has open, and stores the sections in `dir` for the next start. Blocks the
+/// calling thread: about 7 µs of CPU per link. Does nothing if `search_memory` is 0.
+///
+/// # Errors
+/// The reason why sections are missing.
+pub fn sign_once(links: &Links, search_memory: u64, dir: &Path) -> Result<(), String> {
+    if search_memory == 0 {
+        return Ok(());
+    }
+    let failed = |error: StoreError| format!("the search index: {error}");
+    let catalog = Catalog::new(links.clone(), search_memory, dir).map_err(failed)?;
+    keeping::restore(&catalog).map_err(failed)?;
+    while work_once(&catalog, || {}).map_err(failed)? {}
+    keeping::save(&catalog, true);
+    if catalog.texts.is_none() || catalog.is_unwritten.load(Ordering::Relaxed) {
+        return Err(format!("the search index cannot be stored in {}", dir.display()));
+    }
+    Ok(())
 }
 
 /// Restores the sections that the last process stored, and signs all other links.

@@ -182,7 +182,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::filter_builder::work_once;
+    use super::super::filter_builder::{sign_once, work_once};
     use super::super::tests::{CatalogModel, any_change};
     use super::*;
     use carom_model::link::{Link, Origin};
@@ -298,6 +298,15 @@ mod tests {
         assert_eq!(restore(&model.catalog).unwrap().map(|(_, changed)| changed), Some(10));
         let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+    }
+
+    #[test]
+    fn what_a_command_has_signed_is_loaded_by_the_next_start() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        sign_once(&model.catalog.links, 1 << 20, model.dir()).unwrap();
+        let model = model.restarted(|_| {});
+        assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
     }
 
     #[test]

@@ -67,6 +67,11 @@ fn start_reads_image_then_newer_changes() {
     let data = folder.path().join("data");
     import(&data, LINKS);
     let setup = Setup::new(&data).cores(2).env("CAROM_LOG_LEVEL", "info");
+    // An import of many links writes the image.
+    let node = setup.start();
+    assert!(node.log().contains(FROM_IMAGE), "{}", node.log());
+    let setup = node.terminate();
+    fs::remove_file(data.join("links.image")).unwrap();
     let node = setup.start();
     assert!(node.log().contains(FROM_STORE), "{}", node.log());
     image_is_made(&data);

@@ -91,6 +91,8 @@ fn changes_made_while_loading_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let data: &Path = &folder.path().join("data");
     import(data, LINKS);
+    // The first start reads the store.
+    std::fs::remove_file(data.join("links.image")).unwrap();
     let mut dice = Dice::new();
     let mut changed = 0;
     // A change is at risk while the old record is on its way to its owner: several rounds meet enough of that.

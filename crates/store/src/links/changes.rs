@@ -120,6 +120,15 @@ impl Links {
         self.log_end.codes.load(Ordering::Relaxed)
     }
 
+    /// Begins the log behind all links that were written without it, as by an import. A file that is valid for a position
+    /// from then on is valid at the next start, too. No other thread may write meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the entry cannot be written. Then the next start invalidates all positions.
+    pub fn restart_log(&self) -> Result<(), StoreError> {
+        self.reset_log()
+    }
+
     /// Invalidates all earlier positions, because links are or were written without the log.
     pub(super) fn reset_log(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,6 +241,24 @@ mod tests {
         let links = open(dir.path());
         assert_eq!(since(&links, before), None);
         let after = links.log_position();
+        put(&links, &[3]);
+        assert_eq!(since(&links, after).unwrap(), ["c3"]);
+    }
+
+    #[test]
+    fn a_log_that_is_restarted_after_an_import_holds_at_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let before = put(&links, &[1]);
+        links.ingest([(&b"c2"[..], &b"record"[..])].into_iter()).unwrap();
+        links.merge_tables().unwrap();
+        links.restart_log().unwrap();
+        let after = links.log_position();
+        links.sync().unwrap();
+        drop(links);
+        let links = open(dir.path());
+        assert_eq!(since(&links, before), None);
+        assert_eq!(since(&links, after).unwrap(), [""; 0]);
         put(&links, &[3]);
         assert_eq!(since(&links, after).unwrap(), ["c3"]);
     }

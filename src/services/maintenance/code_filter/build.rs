@@ -28,6 +28,8 @@ pub(super) struct FilterOrder<'a> {
     pub(super) disk: &'a DiskGuard,
     /// True once the thread should end.
     pub(super) stop: &'a AtomicBool,
+    /// True if a node serves meanwhile.
+    pub(super) pauses: bool,
 }
 
 /// The filters of all codes in the store.
@@ -67,7 +69,7 @@ pub(super) fn build(order: &FilterOrder<'_>, size: FilterSize) -> Result<BuiltFi
 }
 
 fn fill(order: &FilterOrder<'_>, size: FilterSize, writer: &mut FilterWriter) -> Result<BuiltFilter, NotWritten> {
-    let mut pace = WritePace::new(order.disk, order.stop);
+    let mut pace = WritePace::new(order.disk, order.stop, order.pauses);
     let count = size.pages().div_ceil(FILTER_PART_PAGES) as usize;
     let mut spill = Spill::new(&unsorted(order.path), count, size_of::<u64>())?;
     let (mut ruled, mut damaged) = (RuledBits::default(), Vec::new());

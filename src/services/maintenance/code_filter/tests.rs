@@ -3,9 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use carom_shards::{CodeFilter, CodeHash, CoreCount, owner};
+use carom_shards::{CodeFilter, CodeHash, owner};
 use proptest::prelude::*;
 
 use super::*;
@@ -250,7 +249,7 @@ fn a_file_of_another_store_number_of_cores_or_seed_is_not_used() {
     assert!(!is_built(&second));
     second.cores = CoreCount::new(1).unwrap();
     assert!(is_built(&second));
-    second.hasher = carom_shards::CodeHasher::new(second.hasher.seed() + 1);
+    second.hasher = CodeHasher::new(second.hasher.seed() + 1);
     assert!(is_built(&second));
     assert_eq!(hasher_of(other.path()).unwrap().seed(), second.hasher.seed());
 }

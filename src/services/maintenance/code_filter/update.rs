@@ -129,7 +129,7 @@ fn fill(
     let size = old.head.size;
     let mut ruled = old.ruled()?;
     ruled.add(&later.ruled);
-    let mut pace = WritePace::new(order.disk, order.stop);
+    let mut pace = WritePace::new(order.disk, order.stop, order.pauses);
     let mut live = in_order(later.live, size).peekable();
     let mut gone = in_order(later.gone, size).peekable();
     let (mut page, mut stale) = (FilterPage::default(), old.head.stale);
