@@ -11,7 +11,7 @@ use crate::startup::data_dir::store_exit;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
 
-/// What must follow a load.
+/// The part of a start that follows the load.
 pub(super) enum AfterLoad {
     /// All links are in memory, and a thread makes the next image of the map.
     All(ImageMaker),

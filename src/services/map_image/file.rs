@@ -44,7 +44,7 @@ pub(crate) struct Image {
 impl Image {
     /// Opens an image and checks its header and length. Returns `None` if the file does not exist.
     pub(crate) fn open(path: &Path) -> Result<Option<Image>, Unusable> {
-        let Some((file, numbers)) = KIND.open(path)? else { return Ok(None) };
+        let Some((file, numbers)) = KIND.open::<5>(path)? else { return Ok(None) };
         let [position, records, pages, seed, cores] = numbers;
         let damaged = |what: String| Unusable::Damaged(what);
         let wanted = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(HEADER_LEN as u64));

@@ -45,8 +45,8 @@ impl FilterNode {
         self.cores.cores().for_each(|core| self.mailboxes.to(core).post(ToCore::StoredCodes(message())));
     }
 
-    /// Tells the cores which links of the store may have redirect rules; `None` if that is unknown. All cores share
-    /// what one is told.
+    /// Tells the cores which links of the store may have redirect rules; `None` if that is unknown. Core 0 keeps
+    /// it for all of them.
     pub(super) fn tell_ruled(&self, bits: Option<RuledBits>) {
         self.mailboxes.to(CoreId(0)).post(ToCore::StoredCodes(StoredCodes::Ruled(bits.map(Arc::new))));
     }

@@ -173,7 +173,7 @@ impl FilterFile {
     /// # Errors
     /// If the file cannot be read, or its header is wrong.
     pub(super) fn open(path: &Path) -> Result<Option<FilterFile>, Unusable> {
-        let Some((file, numbers)) = KIND.open(path)? else { return Ok(None) };
+        let Some((file, numbers)) = KIND.open::<6>(path)? else { return Ok(None) };
         let [position, seed, cores, codes_of_core, codes, stale] = numbers;
         let damaged = |what: String| Unusable::Damaged(what);
         let cores = CoreCount::new(cores as usize)
