@@ -95,8 +95,8 @@ impl Cores {
 
     /// Takes all mail, as `core::codes` does.
     fn take_mail(&mut self, node: &TestNode) {
-        for core in 0..node.cores.get() {
-            for message in node.mail[core].try_iter() {
+        for (core, mail) in node.mail.iter().take(node.cores.get()).enumerate() {
+            for message in mail.try_iter() {
                 match message {
                     ToCore::StoredCodes(codes) => self.take(core, codes),
                     ToCore::LoadDone => self.loaded += 1,
