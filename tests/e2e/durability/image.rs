@@ -67,9 +67,10 @@ fn start_reads_image_then_newer_changes() {
     let data = folder.path().join("data");
     import(&data, LINKS);
     let setup = Setup::new(&data).cores(2).env("CAROM_LOG_LEVEL", "info");
-    // An import of many links writes the image.
+    // An import of many links writes the image and the search index.
     let node = setup.start();
     assert!(node.log().contains(FROM_IMAGE), "{}", node.log());
+    wait_until("the search index", || node.log().contains("loaded the search index of the last run"));
     let setup = node.terminate();
     fs::remove_file(data.join("links.image")).unwrap();
     let node = setup.start();
