@@ -45,6 +45,8 @@ pub struct FleetView {
     others_restore: AtomicBool,
     /// True if the node may have marked codes, which have a link although no core has them.
     has_marks: AtomicBool,
+    /// True if the node may lack links that Redis no longer has.
+    is_behind: AtomicBool,
     /// The instant before which every acknowledged link of the fleet is in Redis.
     vouched_ms: AtomicU64,
     /// Number of questions that wait for the other nodes to vouch.
@@ -64,6 +66,7 @@ impl FleetView {
             disturbed_ms: AtomicU64::new(0),
             others_restore: AtomicBool::new(false),
             has_marks: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             vouched_ms: AtomicU64::new(0),
             doubts: AtomicUsize::new(0),
             heart: OnceLock::new(),
@@ -82,6 +85,21 @@ impl FleetView {
     /// Records that every change that was in the streams at that instant is in the memory of the cores.
     pub fn follow(&self, at: Duration) {
         self.followed_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// Records whether the node may lack links that Redis no longer has. While it does, no code counts as missing.
+    pub fn set_behind(&self, is_behind: bool) {
+        self.is_behind.store(is_behind, Ordering::Release);
+    }
+
+    /// Returns the instant before which every change in the streams is in the memory of the cores; `None` before the first.
+    pub fn followed_at(&self) -> Option<Duration> {
+        Some(self.followed_ms.load(Ordering::Acquire)).filter(|at_ms| *at_ms > 0).map(Duration::from_millis)
+    }
+
+    /// True if Redis has lost nothing lately that another node may be about to bring back.
+    pub fn trusts_redis(&self) -> bool {
+        self.is_settled(since_boot())
     }
 
     /// Records that a connection to Redis was lost, or a master replaced, at that instant.
@@ -188,7 +206,10 @@ impl FleetView {
     fn is_settled(&self, now: Duration) -> bool {
         let hears = is_fresh(self.heard_ms.load(Ordering::Acquire), now, MARK_KEPT);
         let is_disturbed = is_fresh(self.disturbed_ms.load(Ordering::Acquire), now, SETTLE_TIME);
-        hears && !is_disturbed && !self.others_restore.load(Ordering::Relaxed)
+        hears
+            && !is_disturbed
+            && !self.others_restore.load(Ordering::Relaxed)
+            && !self.is_behind.load(Ordering::Acquire)
     }
 
     /// True if a node may have generated the code.
@@ -309,6 +330,19 @@ mod tests {
         assert!(view.is_denied(&slug, false));
         view.disturb(since_boot());
         assert!(!view.is_denied(&slug, false), "a new master may have lost it");
+    }
+
+    #[test]
+    fn nothing_is_missing_on_a_node_that_is_behind() {
+        let view = view();
+        let (slug, guess) = (Code::parse(b"my-slug").unwrap(), generated(&view, LENGTH.codes() - 1));
+        view.hear([(LENGTH, 1_000)], false, since_boot());
+        view.follow(since_boot());
+        view.set_behind(true);
+        assert!(!view.is_denied(&slug, true), "the state may have expired in Redis");
+        assert!(!view.is_absent(&guess, view.followed()));
+        view.set_behind(false);
+        assert!(view.is_denied(&slug, false) && view.is_absent(&guess, view.followed()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
-use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, agreement};
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, agreement};
 use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
@@ -165,6 +165,7 @@ pub(super) fn join(
     let reclaim_after = settings.fleet.reclaim_after;
     let heard = base.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
+    let retention = Retention::new(settings.fleet.retention, &base.links).map_err(|error| store_exit(&error))?;
     base.stats.fleet.configured.store(true, Ordering::Release);
     let shared = FleetContext {
         settings: Arc::new(FleetSetup {
@@ -174,6 +175,7 @@ pub(super) fn join(
             accept_without_redis: settings.fleet.accept_without_redis,
             reclaim_after,
             dedupe: settings.dedupe,
+            retention: settings.fleet.retention,
             fingerprint: base.code_secret.fingerprint(),
             agreed: agreement::fingerprints(settings, &base.code_secret.fingerprint()),
         }),
@@ -182,6 +184,7 @@ pub(super) fn join(
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
         view: Arc::new(FleetView::new(CodeSpace::new(&base.code_secret))),
+        retention: Arc::new(retention),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };

@@ -8,7 +8,8 @@
 //!   [`agreement`] compares formats and settings;
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
-//! * [`counter`] leases counter values.
+//! * [`counter`] leases counter values;
+//! * `retention` measures whether this node has all that Redis no longer has.
 //!
 //! All of them share a [`FleetContext`].
 //!
@@ -26,6 +27,7 @@ pub mod gateway;
 pub mod heartbeat;
 mod held_creates;
 pub mod redis;
+mod retention;
 mod reuse;
 
 use std::io;
@@ -39,6 +41,7 @@ use carom_shards::{CodeLength, Run};
 pub use self::context::{FleetContext, FleetSetup, SettingFingerprints};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
+pub use self::retention::Retention;
 use crate::bridge::{LookupQueue, WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
 

@@ -176,9 +176,7 @@ impl Writer {
         assert_eq!(self.health, Health::Good, "a commit after a failed write could acknowledge what is not on disk");
         assert!(self.bundles.iter().all(Vec::is_empty), "messages of the last commit would be sent with this one");
         let begun = Instant::now();
-        let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
-        let has_events = self.setup.links.events().is_some();
-        let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms).with_events(has_events);
+        let mut plan = new_plan(&self.setup, &mut self.outbox);
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
@@ -465,6 +463,14 @@ impl Writer {
         }
         self.check_room();
     }
+}
+
+/// Returns an empty commit of a node.
+fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o> {
+    CommitPlanner::new(outbox, unix_ms())
+        .with_window(setup.dedupe.map(|window| window.as_millis() as u64))
+        .with_events(setup.links.events().is_some())
+        .with_retention(setup.stats.fleet.retention_ms.get() > 0)
 }
 
 /// Adds a reply to the messages for the core whose task waits for it.

@@ -9,7 +9,8 @@
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
 //! * writes the newest format that all live nodes read ([`formats`]),
-//! * answers 404 for a code only if no other node can have it ([`absence`], [`vouching`]).
+//! * answers 404 for a code only if no other node can have it ([`absence`], [`vouching`]),
+//! * refuses changes while it may lack states that Redis no longer has ([`retention`]).
 //!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
 //! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
@@ -22,6 +23,7 @@ pub mod formats;
 pub mod lease;
 pub mod members;
 pub mod outbox;
+pub mod retention;
 pub mod rules;
 pub mod state;
 pub mod vouching;

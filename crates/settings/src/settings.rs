@@ -235,6 +235,8 @@ pub struct FleetSettings {
     pub join_key_file: Option<PathBuf>,
     /// Bytes per second that this node sends to joining nodes.
     pub join_rate: u64,
+    /// Time for which Redis keeps a state after its last change; `None` for forever.
+    pub retention: Option<Duration>,
 }
 
 /// The limits that an operator may set. All others are fixed, in [`carom_limits`].

@@ -37,6 +37,7 @@ pub enum Alarm {
     DiskFull,
     DomainHidden,
     EventsSinkFailed,
+    FleetBehind,
     GeoFileInvalid,
     IdTableMoved,
     LeaseLost,
@@ -60,7 +61,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 43] = [
+    pub const ALL: [Alarm; 44] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -85,6 +86,7 @@ impl Alarm {
         Alarm::DiskFull,
         Alarm::DomainHidden,
         Alarm::EventsSinkFailed,
+        Alarm::FleetBehind,
         Alarm::GeoFileInvalid,
         Alarm::IdTableMoved,
         Alarm::LeaseLost,
@@ -133,6 +135,7 @@ impl Alarm {
             Alarm::DiskFull => "disk_full",
             Alarm::DomainHidden => "domain_hidden",
             Alarm::EventsSinkFailed => "events_sink_failed",
+            Alarm::FleetBehind => "fleet_behind",
             Alarm::GeoFileInvalid => "geo_file_invalid",
             Alarm::IdTableMoved => "id_table_moved",
             Alarm::LeaseLost => "lease_lost",
@@ -160,6 +163,7 @@ impl Alarm {
         match self {
             Alarm::CodesFailed
             | Alarm::DiskFull
+            | Alarm::FleetBehind
             | Alarm::OtherKey
             | Alarm::StoreDamaged
             | Alarm::StoreFailed
@@ -225,6 +229,9 @@ impl Alarm {
             Alarm::DiskFull => "The disk of the data directory is nearly full; writes are refused.",
             Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
             Alarm::EventsSinkFailed => "A sink does not accept events; they are kept for events.keep and tried again.",
+            Alarm::FleetBehind => {
+                "This node may lack changes that Redis no longer has; it refuses writes until it has caught up."
+            }
             Alarm::GeoFileInvalid => "The file with locations of addresses is invalid; the last valid one is used.",
             Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
             Alarm::LeaseLost => {

@@ -483,6 +483,15 @@ pub struct FleetStats {
     pub unread: Counter,
     /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
     pub format: Counter,
+    /// The shortest retention of all nodes, in milliseconds; 0 if Redis keeps all states forever. Written by the heartbeat
+    /// thread, like the next three.
+    pub retention_ms: Counter,
+    /// The time for which this node may lack changes, in milliseconds by the clock of Redis.
+    pub unfollowed_ms: Counter,
+    /// True if that is more than half the retention, so that the node refuses writes.
+    pub is_behind: AtomicBool,
+    /// True if only a copy of another node can help.
+    pub needs_copy: AtomicBool,
     /// Origins whose visit counts have been missing here for a minute or longer.
     pub visits_missing: Counter,
     /// The origins of visit counts, for the status.

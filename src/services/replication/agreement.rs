@@ -19,12 +19,13 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
 /// The groups of settings that must be the same, with their keys for people.
-const GROUPS: [(&str, &str); 6] = [
+const GROUPS: [(&str, &str); 7] = [
     ("domains", "base_url, domains.serve and domains.fallback"),
     ("dedupe", "links.dedupe"),
     ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
     ("slugs", "links.multi_segment_slugs and links.slug_case"),
     ("visitLog", "visits.log, visits.share_log and visits.keep"),
+    ("retention", "fleet.retention"),
     ("codeSecret", "the code secret"),
 ];
 
@@ -48,6 +49,7 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
         ("slugs", format!("{} {}", settings.slugs.multi_segment, settings.slugs.case.as_str())),
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
         ("visitLog", visit_log),
+        ("retention", millis(settings.fleet.retention)),
     ];
     let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
@@ -78,6 +80,7 @@ pub(super) fn about(
         "version": env!("CARGO_PKG_VERSION"),
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
         "settings": setup.agreed,
+        "retentionMillis": setup.retention.map(|retention| retention.as_millis() as u64),
         "ready": stats.ready.load(Ordering::Relaxed),
         "draining": stats.draining.load(Ordering::Relaxed),
         "stopped": stopped,
@@ -140,6 +143,12 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
         }
     };
     names.into_iter().map(other).collect()
+}
+
+/// Returns the shortest retention of all nodes, also of silent ones; `None` if all of them keep states forever.
+pub(super) fn shortest_retention(heard: &HeartbeatReply) -> Option<Duration> {
+    let of = |about: &str| serde_json::from_str::<Value>(about).ok()?["retentionMillis"].as_u64();
+    heard.about.iter().filter_map(|(_, about)| of(about)).filter(|ms| *ms > 0).min().map(Duration::from_millis)
 }
 
 /// Compares this node with the other live ones: decides which format it writes from now on, and raises an alarm if a
@@ -221,6 +230,17 @@ mod tests {
         assert!(others[1].statement.is_none() && others[1].is_restoring, "an older version");
         assert!(others[2].statement.is_none(), "it has not heard of this node");
         assert!(others[3].statement.is_none() && !others[3].is_asking);
+    }
+
+    #[test]
+    fn the_shortest_retention_counts() {
+        let about = |texts: &[&str]| HeartbeatReply {
+            about: texts.iter().map(|text| ("n".to_owned(), (*text).to_owned())).collect(),
+            ..HeartbeatReply::default()
+        };
+        assert_eq!(shortest_retention(&about(&[r#"{"retentionMillis":null}"#, "{}", "?"])), None);
+        let some = about(&[r#"{"retentionMillis":9000}"#, r#"{"retentionMillis":7000}"#, r#"{"retentionMillis":0}"#]);
+        assert_eq!(shortest_retention(&some), Some(Duration::from_secs(7)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
+use super::retention::{BEHIND, Retention};
 use crate::bridge::Mailboxes;
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
@@ -37,6 +38,8 @@ pub struct FleetSetup {
     pub reclaim_after: Duration,
     /// Time after its last use for which an equivalent link still answers a create; `None` turns that off.
     pub dedupe: Option<Duration>,
+    /// Time for which Redis keeps a state after its last change; `None` for forever.
+    pub retention: Option<Duration>,
     /// The fingerprint of the code secret.
     pub fingerprint: String,
     /// The settings that must be the same on all nodes.
@@ -58,6 +61,8 @@ pub struct FleetContext {
     pub lease: Arc<Mutex<Lease>>,
     /// The knowledge about the fleet that decides between 404 and 503.
     pub view: Arc<FleetView>,
+    /// The retention of Redis, and whether this node has what Redis no longer has.
+    pub retention: Arc<Retention>,
     /// True once no codes of an earlier process are left that may belong to another node.
     pub is_resumed: Arc<AtomicBool>,
     /// True once the node is shutting down.
@@ -97,6 +102,9 @@ impl FleetContext {
             // The writer tells the client why. Redis must not get a change that a client will hear was refused.
             return Err("the store does not accept writes");
         }
+        if self.retention.is_behind() {
+            return Err(BEHIND);
+        }
         Ok(())
     }
 
@@ -105,7 +113,31 @@ impl FleetContext {
     /// # Errors
     /// If the certificates for Redis cannot be used, or the operating system refuses something.
     pub(super) fn redis(&self) -> io::Result<Redis> {
-        Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
+        let redis = Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)?;
+        Ok(redis.with_retention(self.retention.state_ms()))
+    }
+
+    /// Returns the state of a code on this node, for a request to a Redis that may no longer have it; `None` while Redis
+    /// keeps all states.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell. Redis must not be asked then: it would give the code away. The error was
+    /// counted and logged.
+    pub(super) fn own_state(&self, code: &Code) -> Result<Option<State>, StoreError> {
+        if !self.retention.may_have_expired() {
+            return Ok(None);
+        }
+        let read = || match self.links.get(code)? {
+            None => Ok(None),
+            Some(value) => match State::from_value(*code, &value) {
+                Some(state) => Ok(Some(state)),
+                None => Err(StoreError::Damaged(format!("the record of {code} cannot be decoded"))),
+            },
+        };
+        read().inspect_err(|error| {
+            self.stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "the store cannot tell whether a code is free, so Redis is not asked for it");
+        })
     }
 
     /// True if this node has marked a code, and Redis has lost the marked state: `theirs`, the state in Redis, is earlier

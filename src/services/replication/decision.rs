@@ -16,11 +16,11 @@ pub(super) fn decision_of(
     answer: Result<Changed, RedisError>,
     change: Option<&CodeChange>,
 ) -> FleetDecision {
-    let alone = fleet.settings.accept_without_redis && fleet.lease_holds();
+    let alone = fleet.settings.accept_without_redis && fleet.lease_holds() && !fleet.retention.is_behind();
     match answer {
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-            Some(CodeChange::Claim(state) | CodeChange::Offer(state)) => {
+            Some(CodeChange::Claim(state, _) | CodeChange::Offer(state)) => {
                 FleetDecision::Accepted { state: state.clone(), echo }
             }
             Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
@@ -28,7 +28,7 @@ pub(super) fn decision_of(
             }
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-            if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
+            if matches!(change, Some(CodeChange::Claim(mine, _)) if mine.origin() == Origin::Issued) {
                 fleet.stats.fleet.collisions.add_shared(1);
             }
             FleetDecision::Held(state)

@@ -1,6 +1,6 @@
 //! Asks Redis to remove expired links. Redis removes a link only if it has the very link that this node has: of the
 //! same version, with the same fields. A change of the end is a change in Redis too, so a node that has not heard of it
-//! is refused.
+//! is refused. If the state has expired in Redis, it has not changed for long, and the state of the node counts.
 //!
 //! This module does nothing with an accepted removal. It comes back through the stream, to this node as to all others.
 //! If Redis loses it before that, every node still has the link, and it is still due. So removals need no outbox, and
@@ -71,12 +71,16 @@ impl FleetExpiry {
             return Removed::NotNow;
         }
         let now_ms = unix_ms();
+        // A link that has not changed for long has expired in Redis. Or Redis has lost its state, perhaps a later one.
+        let or_none = self.fleet.retention.may_have_expired()
+            && self.fleet.view.trusts_redis()
+            && self.fleet.stats.fleet.comparing.get() == 0;
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
         let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
                 let state = State::from_value(due.code, &self.fleet.links.get(&due.code).ok()??)?;
                 let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
-                is_due.then_some((due.code, CodeChange::Expire { state, now_ms }))
+                is_due.then_some((due.code, CodeChange::Expire { state, now_ms, or_none }))
             })
             .collect();
         let (mut left, mut error) = (changes.len() < ends.len(), None);

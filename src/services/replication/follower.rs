@@ -1,11 +1,12 @@
-//! The follower thread: it reads the streams of changes, delivers the outbox to Redis, and compares every partition
-//! whose position in its stream was lost.
+//! The follower thread: it reads the streams of changes, delivers the outbox to Redis, compares every partition whose
+//! position in its stream was lost, and keeps only recent states in Redis.
 //!
-//! The thread takes turns between the three, in small pieces, so that none blocks the others. It sleeps on the queue of
+//! The thread takes turns between these, in small pieces, so that none blocks the others. It sleeps on the queue of
 //! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
 mod compare;
 mod progress;
+mod retain;
 mod unread;
 
 use std::cell::{Cell, RefCell};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::progress::{Compare, Rereading};
+use self::progress::{Compare, Rereading, Retaining};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
@@ -74,6 +75,7 @@ pub(super) fn prepare(
         is_behind: false,
         compare: None,
         rereading: Rereading::default(),
+        retaining: Retaining::default(),
         unmarked: Cell::new(None),
         must_compare: Vec::new(),
         expected: HashMap::new(),
@@ -100,6 +102,7 @@ pub(super) struct Follower {
     is_behind: bool,
     compare: Option<Compare>,
     rereading: Rereading,
+    retaining: Retaining,
     /// An instant since boot at which no code was marked, and after which none was to be marked.
     unmarked: Cell<Option<Duration>>,
     must_compare: Vec<Partition>,
@@ -181,7 +184,7 @@ impl Follower {
         }
         let mut pace = Pace::Quiet;
         // Each kind by itself: in a cluster, one server may be away.
-        for work in [Self::read, Self::deliver, Self::compare, Self::read_again] {
+        for work in [Self::read, Self::deliver, Self::compare, Self::read_again, Self::retain] {
             match work(self) {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}

@@ -20,8 +20,9 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::context::FleetContext;
 use super::decision::{UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
+use super::retention::BEHIND;
 use super::reuse;
-use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
+use crate::bridge::{FleetDecision, StoreRequest, ToCore, WriteFailure, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
@@ -109,6 +110,8 @@ impl Gateway {
                 self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if self.has_marked_code(&request) {
                 self.send_to_writer(request, UNKNOWN)?;
+            } else if self.fleet.retention.is_behind() {
+                self.refuse(&request);
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
@@ -123,6 +126,12 @@ impl Gateway {
             self.writer.send(order).map_err(|_| Ended)?;
         }
         Ok(())
+    }
+
+    /// Refuses a request of a client, because neither this node nor Redis knows which codes have a link.
+    fn refuse(&self, request: &StoreRequest) {
+        let (core, token, reply) = request.failed(WriteFailure::Refused(BEHIND)).into_parts();
+        self.fleet.mailboxes.to(core).post(ToCore::Reply { token, reply });
     }
 
     /// Gives a new link its first version. Passes on orders that are no requests of clients.
@@ -187,7 +196,8 @@ impl Gateway {
         }
         match &request {
             StoreRequest::Create { link, .. } => {
-                let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link))));
+                let Ok(mine) = self.fleet.own_state(&link.code) else { return self.send_to_writer(request, UNKNOWN) };
+                let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link)), mine));
                 self.put(request, deadline, change);
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
@@ -267,8 +277,9 @@ impl Gateway {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
+                    let Ok(mine) = self.fleet.own_state(code) else { return self.send_to_writer(request, UNKNOWN) };
                     let claim = claim_to_remove(known(state), || self.mine(code));
-                    let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms() });
+                    let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms(), mine });
                     self.put(request, deadline, change);
                     Ok(())
                 }

@@ -15,9 +15,10 @@ use super::agreement::{self, OtherNode, Voucher};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
+use carom_model::replication::Partition;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::vouching::Vouching;
-use carom_store::links::StoreError;
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
 
@@ -42,6 +43,7 @@ pub(super) fn start(
     lengths: Vec<CodeLength>,
     reclaimed: Sender<Run>,
 ) -> io::Result<JoinHandle<()>> {
+    judge(fleet);
     let heart = HeartbeatThread {
         redis: fleet.redis()?,
         fleet: fleet.clone(),
@@ -110,7 +112,9 @@ impl HeartbeatThread {
 
     fn send(&mut self, about: String, seen: &[(CodeLength, u64)]) -> Result<HeartbeatReply, RedisError> {
         let settings = &self.fleet.settings;
-        let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen };
+        let (expiring_ms, expires) = self.fleet.retention.expiring(self.fleet.stats.fleet.format.get());
+        let (node, fingerprint) = (&settings.node, &settings.fingerprint);
+        let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expires };
         self.redis.beat(&beat, BEAT_TIME)
     }
 
@@ -140,6 +144,7 @@ impl HeartbeatThread {
             }
             Err(error) => {
                 note_error(&self.fleet.stats, &error);
+                judge(&self.fleet);
                 let stats = &self.fleet.stats;
                 stats.fleet.connected.store(false, Ordering::Release);
                 stats.alarms.raise(
@@ -171,6 +176,8 @@ impl HeartbeatThread {
 
     fn hear(&mut self, heard: &HeartbeatReply, (number, sent): (u64, Duration), seen: &[(CodeLength, u64)]) {
         self.join();
+        // Before any thread asks Redis for a change.
+        self.measure(heard);
         let stats = &self.fleet.stats;
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_code_secret.store(true, Ordering::Release);
@@ -180,6 +187,8 @@ impl HeartbeatThread {
         let now = since_boot();
         self.confirm_lease(sent, now);
         self.members.observe(&heard.marks(), (sent, now), self.fleet.settings.reclaim_after);
+        agreement::compare(&self.fleet, heard);
+        self.fleet.retention.agree(stats.fleet.format.get());
         self.keep(heard, sent, seen);
         let others = agreement::others(heard, &self.fleet.settings.node);
         // Until they are done, Redis may lack links that were acknowledged.
@@ -187,8 +196,17 @@ impl HeartbeatThread {
         self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
         self.hear_statements(others, number, now);
         self.show(heard, now);
-        agreement::compare(&self.fleet, heard);
         self.take_over(heard, now);
+    }
+
+    /// Measures how far this node has followed the streams, by the clock of Redis.
+    fn measure(&self, heard: &HeartbeatReply) {
+        let FleetContext { settings, view, links, retention, .. } = &self.fleet;
+        // A state that awaits an upgrade may expire in Redis before that.
+        let followed = view.followed_at().filter(|_| !awaits_upgrade(links));
+        let beat_ms = heard.heartbeat_of(&settings.node).map(|(beat_ms, _)| beat_ms);
+        retention.hear(agreement::shortest_retention(heard), (heard.expiring_ms, beat_ms), followed);
+        judge(&self.fleet);
     }
 
     /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
@@ -240,6 +258,7 @@ impl HeartbeatThread {
             batch.set_heard(&boot_id(), sent);
             self.written_down = Some(Instant::now());
         }
+        self.fleet.retention.keep(links, &mut batch);
         if !batch.is_empty()
             && !self.fleet.stats.writes_refused.load(Ordering::Acquire)
             && let Err(error) = links.commit(batch)
@@ -278,6 +297,10 @@ impl HeartbeatThread {
 
     /// Takes over the leases of nodes that are gone.
     fn take_over(&mut self, heard: &HeartbeatReply, now: Duration) {
+        // A node that is behind would not know which of the codes have a link.
+        if self.fleet.retention.is_behind() {
+            return;
+        }
         let me = self.fleet.settings.node.clone();
         for (gone, _) in self.members.gone(now, self.fleet.settings.reclaim_after) {
             let Some(watched) = heard.heartbeat_of(&gone).filter(|_| gone != me) else { continue };
@@ -297,4 +320,26 @@ impl HeartbeatThread {
             }
         }
     }
+}
+
+/// Judges whether this node may lack changes that Redis no longer has, and tells the other threads and the operator.
+fn judge(fleet: &FleetContext) {
+    let stats = &fleet.stats;
+    let standing = fleet.retention.judge(stats.fleet.comparing.get() > 0);
+    fleet.view.set_behind(standing.is_behind);
+    stats.fleet.retention_ms.set(standing.retention.map_or(0, |retention| retention.as_millis() as u64));
+    stats.fleet.unfollowed_ms.set(standing.lag_ms);
+    stats.fleet.is_behind.store(standing.is_behind, Ordering::Release);
+    stats.fleet.needs_copy.store(standing.needs_copy, Ordering::Release);
+    if standing.is_behind {
+        stats.alarms.raise(Alarm::FleetBehind, standing.describe(awaits_upgrade(&fleet.links)));
+    } else {
+        stats.alarms.clear(Alarm::FleetBehind);
+    }
+}
+
+/// True if Redis may have a state that only a later version can decode, and that this node has not kept; also if the store
+/// cannot tell.
+fn awaits_upgrade(links: &Links) -> bool {
+    Partition::all().any(|partition| links.awaits_upgrade(partition).unwrap_or(true))
 }

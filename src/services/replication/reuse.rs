@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
-use super::decision::decision_of;
+use super::decision::{UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
@@ -372,10 +372,16 @@ impl Turn<'_> {
     /// Claims the codes of links that are to be created.
     fn claim(&mut self, searches: &mut [Search<'_>]) {
         let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
-        let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
-        let claim =
-            |search: &&mut Search<'_>| (search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link))));
-        let claims: Vec<(Code, CodeChange)> = open.iter().map(claim).collect();
+        let (mut open, mut claims) = (Vec::new(), Vec::new());
+        for search in searches.iter_mut().filter(is_open) {
+            match self.fleet.own_state(&search.link.code) {
+                Ok(mine) => {
+                    claims.push((search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link)), mine)));
+                    open.push(search);
+                }
+                Err(_) => search.claimed = Some(UNKNOWN),
+            }
+        }
         if claims.is_empty() {
             return;
         }

@@ -80,6 +80,8 @@ pub struct CommitPlanner<'o> {
     conflicts: Vec<Conflict>,
     /// The events of the commit; `None` if events are off.
     events: Option<Vec<LinkEvent>>,
+    /// True if Redis keeps only recent states.
+    forgets: bool,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -103,6 +105,7 @@ impl<'o> CommitPlanner<'o> {
             edits: Vec::new(),
             conflicts: Vec::new(),
             events: None,
+            forgets: false,
             needs_sync: false,
         }
     }
@@ -111,6 +114,12 @@ impl<'o> CommitPlanner<'o> {
     #[must_use]
     pub fn with_window(self, window_ms: Option<u64>) -> CommitPlanner<'o> {
         CommitPlanner { window_ms, ..self }
+    }
+
+    /// Plans for a Redis that keeps only recent states, if `forgets` is true.
+    #[must_use]
+    pub fn with_retention(self, forgets: bool) -> CommitPlanner<'o> {
+        CommitPlanner { forgets, ..self }
     }
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results

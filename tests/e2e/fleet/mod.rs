@@ -19,6 +19,7 @@ mod memory;
 mod next_version;
 mod outage;
 mod rates;
+mod retention;
 mod scripts;
 mod sentinel;
 mod sharing;

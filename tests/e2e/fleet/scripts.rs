@@ -2,6 +2,7 @@
 //! agree.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis};
@@ -11,13 +12,14 @@ use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::{ReceivedState, State, StateHead};
-use carom_model::replication::{Echo, Partition};
+use carom_model::replication::{Echo, EntryId, Partition, retention};
 use carom_shards::{Code, CodeLength, Policy};
+use carom_telemetry::clock::unix_ms;
 
 use crate::support::fleet::{WITHIN, connect};
 use crate::support::node::Dice;
 use crate::support::redis::Server;
-use crate::support::resp::Client;
+use crate::support::resp::{Client, Reply};
 
 /// One of a few states, so that they meet often.
 fn state(code: Code, dice: &mut Dice) -> State {
@@ -35,6 +37,11 @@ fn state(code: Code, dice: &mut Dice) -> State {
     if dice.below(2) == 0 { state } else { state.deleted(dice.below(2)).with_version(version) }
 }
 
+/// The key of the state of a code.
+fn key_of(code: &Code) -> String {
+    format!("{{test:{:02x}}}:l:{code}", Partition::of(code).0)
+}
+
 #[test]
 fn lua_and_rust_rules_agree() {
     let server = Server::start();
@@ -46,28 +53,43 @@ fn lua_and_rust_rules_agree() {
         let mut stored: Option<State> = None;
         for _ in 0..12 {
             let new = state(code, &mut dice);
-            let (change, expected) = match dice.below(4) {
-                0 => (CodeChange::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
+            // The state may have expired in Redis, and the node may have one.
+            if dice.below(8) == 0 {
+                server.command(&["DEL", &key_of(&code)]);
+                stored = None;
+            }
+            let mine = (dice.below(2) == 0).then(|| state(code, &mut dice));
+            let present = |is_claim: bool| rules::present(stored.as_ref(), mine.as_ref(), is_claim).cloned();
+            let (change, before, expected) = match dice.below(4) {
+                0 => {
+                    let (before, mine) = (present(true), mine.clone());
+                    let expected = rules::claim(before.as_ref(), &new);
+                    (CodeChange::Claim(new.clone(), mine), before, expected)
+                }
                 1 => {
-                    let claim = stored.as_ref().map_or(0, |stored| stored.version().claim);
-                    (CodeChange::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
+                    let before = present(false);
+                    let claim = before.as_ref().map_or(0, |before| before.version().claim);
+                    let expected = rules::remove(before.as_ref(), claim, 7);
+                    (CodeChange::Remove { claim, now_ms: 7, mine: mine.clone() }, before, expected)
                 }
                 2 => {
                     // What is there, as it is or with another version, or something else.
                     let state = stored.clone().filter(|_| dice.below(4) > 0).unwrap_or(new);
                     let version = state.version();
                     let state = if dice.below(3) > 0 { state } else { state.with_version(version.edited()) };
-                    let expected = rules::expire(stored.as_ref(), &state, 7);
-                    (CodeChange::Expire { state, now_ms: 7 }, expected)
+                    let or_none = dice.below(2) == 0;
+                    let before = rules::present(stored.as_ref(), or_none.then_some(&state), false).cloned();
+                    let expected = rules::expire(before.as_ref(), &state, 7);
+                    (CodeChange::Expire { state, now_ms: 7, or_none }, before, expected)
                 }
-                _ => (CodeChange::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
+                _ => (CodeChange::Offer(new.clone()), stored.clone(), rules::offer(stored.as_ref(), &new)),
             };
             let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
             assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
             if let Verdict::Accepted(next) = expected {
                 let Echo { partition, id, check } = changed.echo.unwrap();
                 let told = redis.read(&[(partition, StreamPosition { id, check })], 10, WITHIN).remove(0).unwrap();
-                assert_eq!(told[0].displaced, rules::displaced(stored.as_ref(), &next), "{change:?} over {stored:?}");
+                assert_eq!(told[0].displaced, rules::displaced(before.as_ref(), &next), "{change:?} over {before:?}");
                 displaced += usize::from(told[0].displaced.is_some());
                 stored = Some(next);
             }
@@ -89,12 +111,11 @@ fn older_script_and_rule_agree() {
         let (stored, new) = (state(code, &mut dice), state(code, &mut dice));
         let mut text = stored.to_text(&code);
         text[0] = b'X';
-        let key = format!("{{test:{:02x}}}:l:{code}", Partition::of(&code).0);
-        client.ask(&[b"SET".as_slice(), key.as_bytes(), &text]).unwrap();
+        client.ask(&[b"SET".as_slice(), key_of(&code).as_bytes(), &text]).unwrap();
         let change = match dice.below(6) {
-            0 => CodeChange::Claim(new.clone()),
-            1 => CodeChange::Remove { claim: stored.version().claim, now_ms: 7 },
-            2 => CodeChange::Expire { state: stored.clone(), now_ms: 7 },
+            0 => CodeChange::Claim(new.clone(), None),
+            1 => CodeChange::Remove { claim: stored.version().claim, now_ms: 7, mine: None },
+            2 => CodeChange::Expire { state: stored.clone(), now_ms: 7, or_none: false },
             _ => CodeChange::Offer(new.clone()),
         };
         let expected = match &change {
@@ -192,7 +213,8 @@ fn returned_node_with_an_old_time_is_not_gone() {
     let mut redis = connect(&server);
     let length = CodeLength::DEFAULT;
     let beat = |redis: &mut Redis, about: &str| {
-        let beat = Heartbeat { node: "away", about: about.to_owned(), fingerprint: "f", seen: &[] };
+        let about = about.to_owned();
+        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms: 0, expires: false };
         redis.beat(&beat, WITHIN).unwrap()
     };
     let watched = beat(&mut redis, r#"{"beat":1}"#);
@@ -209,4 +231,83 @@ fn returned_node_with_an_old_time_is_not_gone() {
     };
     assert_eq!(reclaim(&mut redis, &watched), []);
     assert_eq!(reclaim(&mut redis, &same), [(length, granted.start, 5)]);
+}
+
+#[test]
+fn states_expire_and_are_renewed_by_changes() {
+    const KEPT_MS: u64 = 600_000;
+    let server = Server::start();
+    let (mut forever, state_ms) = (connect(&server), Arc::new(AtomicU64::new(0)));
+    let mut redis = connect(&server).with_retention(Arc::clone(&state_ms));
+    let mut dice = Dice(5);
+    let codes = ["a", "b", "c"].map(|text| Code::parse(text.as_bytes()).unwrap());
+    let states = codes.map(|code| state(code, &mut dice));
+    let offers: Vec<_> =
+        codes.iter().zip(&states).map(|(code, state)| (*code, CodeChange::Offer(state.clone()))).collect();
+    let left = |code: &Code| server.command(&["PTTL", &key_of(code)]);
+    let renewed = |code: &Code| matches!(left(code), Reply::Int(ms) if (KEPT_MS as i64 - 100_000..).contains(&ms));
+    for redis in [&mut forever, &mut redis] {
+        redis.change(&offers, WITHIN).into_iter().for_each(|answer| _ = answer.unwrap());
+        assert!(codes.iter().all(|code| left(code) == Reply::Int(-1)), "they stay");
+    }
+    state_ms.store(KEPT_MS, Ordering::Release);
+    // A script that meets an earlier state lets it expire.
+    assert_eq!(redis.change(&offers[..1], WITHIN).remove(0).unwrap().verdict, Verdict::Same);
+    assert!(renewed(&codes[0]));
+    assert_eq!(redis.expire_states(&codes, WITHIN).unwrap(), 2, "the pass over all states does the others");
+    assert!(codes.iter().all(renewed));
+    server.command(&["PEXPIRE", &key_of(&codes[1]), "5000"]);
+    assert_eq!(redis.expire_states(&codes, WITHIN).unwrap(), 0);
+    assert!(!renewed(&codes[1]), "only a change renews it");
+    let claim = states[1].version().claim.wrapping_add(1);
+    let later = states[1].with_version(Version { rev: u32::MAX, claim, edit: 0 });
+    redis.change(&[(codes[1], CodeChange::Offer(later))], WITHIN).remove(0).unwrap();
+    assert!(states[1].version().rev == u32::MAX || renewed(&codes[1]));
+}
+
+#[test]
+fn trimmed_streams_keep_the_position_of_nodes_at_the_end() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let stream = "{test:05}:s";
+    let now_ms = unix_ms();
+    let add = |age_ms: u64| {
+        let id = format!("{}-1", now_ms - age_ms);
+        server.command(&["XADD", stream, &id, "c", "", "v", ""]);
+        EntryId { ms: now_ms - age_ms, seq: 1 }
+    };
+    let ids = [900_000, 800_000, 500_000, 400_000].map(add);
+    let mut first = || {
+        let kept = Duration::from_secs(600);
+        redis.trim(&[Partition(5), Partition(6)], kept, WITHIN).unwrap();
+        let from = StreamPosition { id: EntryId::default(), check: 0 };
+        let entries = redis.read(&[(Partition(5), from)], 10, WITHIN).remove(0).unwrap();
+        (entries.first().map(|entry| entry.id), entries.len())
+    };
+    let expected = retention::first_kept(&ids, now_ms - 600_000);
+    assert_eq!(expected, Some(ids[1]));
+    assert_eq!(first(), (expected, 3));
+    assert_eq!(first(), (expected, 3), "it is trimmed already");
+    server.command(&["DEL", stream]);
+    let last = [900_000, 800_000].map(add)[1];
+    assert_eq!(first(), (Some(last), 1), "a quiet stream keeps its end");
+}
+
+#[test]
+fn nodes_remember_since_when_states_expire() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut beat = |expiring_ms: u64, expires: bool| {
+        let about = "{}".to_owned();
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expires };
+        redis.beat(&beat, WITHIN).unwrap().expiring_ms
+    };
+    assert_eq!(beat(0, false), 0);
+    let since_ms = beat(0, true);
+    assert!(unix_ms().abs_diff(since_ms) < 60_000, "{since_ms}");
+    assert_eq!(beat(0, false), since_ms);
+    assert_eq!(beat(since_ms + 5, true), since_ms);
+    assert_eq!(beat(since_ms - 5, false), since_ms - 5, "the earliest counts");
+    server.command(&["FLUSHALL"]);
+    assert_eq!(beat(since_ms, true), since_ms, "a server that came back empty hears of it");
 }

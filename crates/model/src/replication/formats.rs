@@ -10,7 +10,7 @@ mod numbers;
 
 use std::time::Duration;
 
-pub use self::numbers::{BROWSERS, EARLIER_VISITS, FIRST, NEWEST, RULES, SLASHES};
+pub use self::numbers::{BROWSERS, EARLIER_VISITS, FIRST, NEWEST, RETENTION, RULES, SLASHES};
 
 /// Silence after which the format of a node no longer counts. If the node comes back with an older version, it marks
 /// what it cannot decode, as every node does.

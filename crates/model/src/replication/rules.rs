@@ -32,6 +32,16 @@ pub enum Verdict {
     Absent,
 }
 
+/// Returns the state that a claim, removal or expiry applies to: the one in Redis or, if Redis has none, `mine`, the one
+/// of the requesting node. A state that has not changed for the [`retention`](super::retention) is only on the nodes. A
+/// claim also prefers `mine` to an earlier tombstone, which a node may have delivered late.
+pub fn present<'s>(stored: Option<&'s State>, mine: Option<&'s State>, is_claim: bool) -> Option<&'s State> {
+    let (Some(old), Some(new)) = (stored, mine) else { return stored.or(mine) };
+    let is_of_ended_link = new.is_link() && new.version().claim == old.version().claim;
+    let is_earlier = is_claim && old.is_free() && old.version().rev < new.version().rev && !is_of_ended_link;
+    Some(if is_earlier { new } else { old })
+}
+
 /// Claims a code for a new link. A slug that is free again continues its revisions.
 pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
     match stored {
@@ -361,6 +371,33 @@ pub(crate) mod tests {
         }
         assert_eq!(expire(Some(&gone), &gone, 9), Verdict::Held(gone));
         assert_eq!(expire(None, &mine, 9), Verdict::Absent);
+    }
+
+    #[test]
+    fn an_expired_state_is_known_to_nodes() {
+        let (mine, next) = (link(Origin::Custom, 3, 7), link(Origin::Custom, 1, 9));
+        assert_eq!(claim(present(None, Some(&mine), true), &next), Verdict::Held(mine.clone()));
+        assert!(matches!(remove(present(None, Some(&mine), false), 7, 9), Verdict::Accepted(State::Gone(_))));
+        assert!(matches!(expire(present(None, Some(&mine), false), &mine, 9), Verdict::Accepted(State::Gone(_))));
+        // A freed slug continues its revisions, or nodes would keep its tombstone.
+        let Verdict::Accepted(state) = claim(present(None, Some(&mine.deleted(1)), true), &next) else {
+            panic!("the slug is free")
+        };
+        assert!(adopts(Some(&mine.deleted(1)), &state));
+        let issued = link(Origin::Issued, 1, 7).deleted(1);
+        assert_eq!(claim(present(None, Some(&issued), true), &next), Verdict::Held(issued), "no code is used twice");
+    }
+
+    #[test]
+    fn a_late_tombstone_frees_no_later_link() {
+        let (earlier, mine) = (link(Origin::Custom, 1, 7).deleted(1), link(Origin::Custom, 3, 8));
+        assert_eq!(present(Some(&earlier), Some(&mine), true), Some(&mine));
+        assert_eq!(present(Some(&earlier), Some(&mine), false), Some(&earlier));
+        let ended = link(Origin::Custom, 9, 7);
+        assert_eq!(present(Some(&earlier), Some(&ended), true), Some(&earlier), "that link was deleted");
+        let later = link(Origin::Custom, 1, 9);
+        assert_eq!(present(Some(&later), Some(&mine), true), Some(&later), "only a free slug is given away");
+        assert_eq!(present(None, None, true), None);
     }
 
     #[test]

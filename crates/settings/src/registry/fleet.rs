@@ -4,7 +4,7 @@ use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
 
-pub(super) const FLEET: [Setting; 11] = [
+pub(super) const FLEET: [Setting; 12] = [
     Setting {
         key: Key::FleetNode,
         name: "fleet.node",
@@ -125,5 +125,16 @@ pub(super) const FLEET: [Setting; 11] = [
         secret: false,
         doc: "Bytes per second that this node sends to nodes that join from it.",
         show: |settings| Shown::size(settings.fleet.join_rate),
+    },
+    Setting {
+        key: Key::FleetRetention,
+        name: "fleet.retention",
+        env: "CAROM_FLEET_RETENTION",
+        flag: None,
+        kind: "forever, or a time such as 12h, 7d or 30d",
+        default: Some("7d"),
+        secret: false,
+        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",
+        show: |settings| Shown::time_or("forever", settings.fleet.retention),
     },
 ];

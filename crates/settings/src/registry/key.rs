@@ -49,6 +49,7 @@ pub enum Key {
     FleetJoinFrom,
     FleetJoinKeyFile,
     FleetJoinRate,
+    FleetRetention,
     TlsCert,
     TlsKey,
     TlsListen,

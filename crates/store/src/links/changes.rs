@@ -95,6 +95,40 @@ impl Links {
         Ok(if last == end { ChangesSince::UpTo(LogPosition(end)) } else { ChangesSince::Unknown })
     }
 
+    /// Returns about `count` codes that were changed since a position, in the order of the commits, and the position
+    /// after them; no codes at the end of the log. A code that was changed twice comes twice. Returns `None` if the log
+    /// lacks some of the changes, or is damaged.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] if the operating system refuses to read.
+    pub fn changes_page(
+        &self,
+        since: LogPosition,
+        count: usize,
+    ) -> Result<Option<(Vec<Code>, LogPosition)>, StoreError> {
+        let (LogPosition(mut last), LogPosition(end)) = (since, self.log_position());
+        if last > end {
+            return Ok(None);
+        }
+        let mut codes = Vec::with_capacity(count);
+        let range = (Bound::Excluded(last.to_be_bytes()), Bound::Included(end.to_be_bytes()));
+        for guard in self.changes.range(range) {
+            let (key, entry) = match guard.into_inner().map_err(StoreError::from) {
+                Ok(entry) => entry,
+                Err(StoreError::Damaged(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            if position_of(&key) != Some(last + 1) || !decode(&entry, |code| codes.push(code)) {
+                return Ok(None);
+            }
+            last += 1;
+            if codes.len() >= count {
+                return Ok(Some((codes, LogPosition(last))));
+            }
+        }
+        Ok((last == end).then_some((codes, LogPosition(last))))
+    }
+
     /// Commits a batch, with an entry in the log if it changes links.
     pub(super) fn commit_logged(&self, batch: Batch) -> Result<(), StoreError> {
         let Batch { mut inner, changed, events, .. } = batch;
@@ -228,6 +262,30 @@ mod tests {
         assert_eq!(since(&links, first).unwrap(), ["c1"]);
         assert_eq!(since(&links, end).unwrap(), [""; 0]);
         assert_eq!(since(&links, LogPosition(end.0 + 1)), None, "a file of a later position is not of this store");
+    }
+
+    #[test]
+    fn changed_codes_are_given_in_pages() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let start = links.log_position();
+        (0..7).for_each(|number| _ = put(&links, &[number, number + 10]));
+        let (mut since, mut codes) = (start, Vec::new());
+        loop {
+            let (page, next) = links.changes_page(since, 3).unwrap().unwrap();
+            if page.is_empty() {
+                break;
+            }
+            assert!(page.len() <= 4, "{page:?}");
+            codes.extend(page.iter().map(Code::to_string));
+            since = next;
+        }
+        let expected: Vec<String> =
+            (0..7).flat_map(|number| [format!("c{number}"), format!("c{}", number + 10)]).collect();
+        assert_eq!((codes, since), (expected, links.log_position()));
+        assert_eq!(links.changes_page(LogPosition(since.0 + 1), 3).unwrap(), None, "the log ends before that");
+        links.ingest([(&b"c2"[..], &b"record"[..])].into_iter()).unwrap();
+        assert_eq!(links.changes_page(start, 100).unwrap(), None, "an import is not in the log");
     }
 
     #[test]

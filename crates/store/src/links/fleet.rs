@@ -8,14 +8,22 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::changes::LogPosition;
 use super::handles::{Batch, Links, sealed, unsealed};
 use crate::error::StoreError;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
+use carom_model::replication::retention::FollowedSpan;
 use carom_model::replication::{EntryId, Partition, formats};
 
 /// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
 const HEARD: &str = "heard";
+
+/// Key of the time in which the node has followed the streams.
+const FOLLOWED: &str = "span";
+
+/// First byte of the keys of positions of the change log by their times.
+const LOG_TIME: u8 = b't';
 
 /// Returns the value of a replication record as a node gets it that joins with a snapshot of this store. The time of
 /// the last contact stands for the leases of this node, which the other one has not.
@@ -65,6 +73,22 @@ impl Batch {
     pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
         let value = format!("{boot} {}", since_boot.as_millis());
         self.inner.insert(&self.fleet, HEARD, value.as_str());
+    }
+
+    /// Records the time in which the node has followed the streams. A copy of another node needs the record of that node.
+    pub fn set_followed(&mut self, span: &FollowedSpan) {
+        let numbers = [span.began_ms, span.until_ms, span.expiring_ms];
+        self.inner.insert(&self.fleet, FOLLOWED, sealed_numbers(numbers, 0));
+    }
+
+    /// Records the position that the change log had at a time, in milliseconds since 1970 by the clock of Redis.
+    pub fn set_log_time(&mut self, at_ms: u64, position: LogPosition) {
+        self.inner.insert(&self.fleet, log_time_key(at_ms), position.0.to_be_bytes());
+    }
+
+    /// Removes the position that the change log had at a time.
+    pub fn remove_log_time(&mut self, at_ms: u64) {
+        self.inner.remove(&self.fleet, Slice::from(&log_time_key(at_ms)[..]));
     }
 }
 
@@ -125,6 +149,32 @@ impl Links {
         Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
     }
 
+    /// Returns the time in which the node has followed the streams; all zeros if it is unknown or damaged.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub fn followed(&self) -> Result<FollowedSpan, StoreError> {
+        let numbers = self.fleet.get(FOLLOWED)?.and_then(|stored| unsealed_numbers(&stored, 0));
+        let span = |[began_ms, until_ms, expiring_ms]: [u64; 3]| FollowedSpan { began_ms, until_ms, expiring_ms };
+        Ok(numbers.map_or_else(FollowedSpan::default, span))
+    }
+
+    /// Returns the recorded positions of the change log with their times, the earliest first. A damaged one is left out.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn log_times(&self) -> Result<Vec<(u64, LogPosition)>, StoreError> {
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+        let mut times = Vec::new();
+        for guard in self.fleet.prefix([LOG_TIME]) {
+            let (key, value) = guard.into_inner()?;
+            if let (Some(at_ms), Some(position)) = (key.get(1..).and_then(number), number(&value)) {
+                times.push((at_ms, LogPosition(position)));
+            }
+        }
+        Ok(times)
+    }
+
     /// True if a partition must be compared with Redis. That is also so if its stream had an entry that an earlier
     /// version could not understand.
     ///
@@ -150,23 +200,38 @@ fn position_key(partition: Partition) -> [u8; 2] {
     [b'p', partition.0]
 }
 
+fn log_time_key(at_ms: u64) -> [u8; 9] {
+    let mut key = [LOG_TIME; 9];
+    key[1..].copy_from_slice(&at_ms.to_be_bytes());
+    key
+}
+
 /// Encodes a position with a checksum over it and its partition.
 fn sealed_position(partition: Partition, position: &StreamPosition) -> [u8; 32] {
+    sealed_numbers([position.id.ms, position.id.seq, position.check], partition.0)
+}
+
+fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<StreamPosition> {
+    let [ms, seq, check] = unsealed_numbers(stored, partition.0)?;
+    Some(StreamPosition { id: EntryId { ms, seq }, check })
+}
+
+/// Encodes three numbers with a checksum over them and their owner.
+fn sealed_numbers(numbers: [u64; 3], owner: u8) -> [u8; 32] {
     let mut out = [0; 32];
-    let numbers = [position.id.ms, position.id.seq, position.check];
     for (place, number) in out.chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
     }
-    let sum = xxh3_64(&out[..24]) ^ u64::from(partition.0);
+    let sum = xxh3_64(&out[..24]) ^ u64::from(owner);
     out[24..].copy_from_slice(&sum.to_le_bytes());
     out
 }
 
-fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<StreamPosition> {
+fn unsealed_numbers(stored: &[u8], owner: u8) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = stored.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
-    let &[ms, seq, check, sum] = &numbers[..] else { return None };
-    let intact = stored.len() == 32 && sum == xxh3_64(&stored[..24]) ^ u64::from(partition.0);
-    intact.then_some(StreamPosition { id: EntryId { ms, seq }, check })
+    let &[first, second, third, sum] = &numbers[..] else { return None };
+    let intact = stored.len() == 32 && sum == xxh3_64(&stored[..24]) ^ u64::from(owner);
+    intact.then_some([first, second, third])
 }
 
 #[cfg(test)]
@@ -227,5 +292,31 @@ mod tests {
         links.commit(batch).unwrap();
         assert_eq!(links.position(here).unwrap(), None, "that was the place in another stream");
         assert!(!links.must_compare(there).unwrap());
+    }
+
+    #[test]
+    fn followed_time_and_log_times_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        assert_eq!(links.followed().unwrap(), FollowedSpan::default());
+        assert_eq!(links.log_times().unwrap(), []);
+        let span = FollowedSpan { began_ms: 5, until_ms: 9, expiring_ms: 4 };
+        let mut batch = links.batch();
+        batch.set_followed(&span);
+        [(900, 7), (80, 3), (1_000, 8)]
+            .iter()
+            .for_each(|&(at, position)| batch.set_log_time(at, LogPosition(position)));
+        links.commit(batch).unwrap();
+        assert_eq!(links.followed().unwrap(), span);
+        let mut batch = links.batch();
+        batch.remove_log_time(900);
+        links.commit(batch).unwrap();
+        assert_eq!(links.log_times().unwrap(), [(80, LogPosition(3)), (1_000, LogPosition(8))]);
+        let mut batch = links.batch();
+        let mut damaged = sealed_numbers([5, 9, 4], 0);
+        damaged[3] ^= 1;
+        batch.inner.insert(&batch.fleet.clone(), FOLLOWED, damaged);
+        links.commit(batch).unwrap();
+        assert_eq!(links.followed().unwrap(), FollowedSpan::default(), "the node is taken for one that has nothing");
     }
 }

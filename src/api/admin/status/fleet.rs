@@ -69,11 +69,26 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         "lagMillis": fleet.lag_ms.get(),
         "gaps": fleet.gaps.get(),
         "comparing": fleet.comparing.get(),
+        "retention": retention(fleet),
         "lookUps": fleet.look_ups.get(),
         "lookUpHits": fleet.look_up_hits.get(),
         "lookUpsLeftOut": fleet.look_ups_left_out.get(),
         "regressions": fleet.regressions.get(),
     })
+}
+
+/// Describes whether this node has all changes that Redis no longer has; `null` if Redis keeps all states forever.
+fn retention(fleet: &FleetStats) -> Value {
+    let retention_ms = fleet.retention_ms.get();
+    if retention_ms == 0 {
+        return Value::Null;
+    }
+    let standing = match (fleet.is_behind.load(Ordering::Acquire), fleet.needs_copy.load(Ordering::Acquire)) {
+        (false, _) => "current",
+        (true, false) => "behind",
+        (true, true) => "needsCopy",
+    };
+    json!({"millis": retention_ms, "lagMillis": fleet.unfollowed_ms.get(), "standing": standing})
 }
 
 /// Describes how far the visit log has the visits of each node; `null` if the logs are not shared.

@@ -2,7 +2,8 @@
 //! stream was lost.
 //!
 //! The first pass goes down: it adopts every code of Redis that differs here. The second goes up: it offers every code
-//! of the store that Redis lacks or has in an older state. A comparison runs in pieces beside the streams, without a
+//! of the store that Redis lacks or has in an older state. While Redis keeps only recent states, it does not lack the
+//! others: then only codes that have changed on this node within the retention are offered. A comparison runs in pieces beside the streams, without a
 //! time limit. The need for it is on disk, so it starts over after a crash. The comparison of a partition is complete
 //! once every stream entry it has made was read back. If Redis loses one before, everything is compared again.
 
@@ -20,6 +21,7 @@ use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Partition, State};
+use carom_store::links::{LogPosition, StoreError};
 use carom_telemetry::alarms::Alarm;
 
 /// Number of codes in one piece.
@@ -32,11 +34,17 @@ impl Follower {
     /// Continues the comparison. Returns true if more is left.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
         self.count_what_is_left();
+        if self.fleet.retention.is_behind() {
+            // Redis no longer has all that this node lacks.
+            self.compare = None;
+            return Ok(false);
+        }
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
         let Compare { which, phase, mut compared, mut logged } = compare;
         let next = match phase {
             Phase::Down(scan) => self.down(&which, scan, &mut compared),
             Phase::Up(behind) => self.up(&which, &behind, &mut compared),
+            Phase::Recent(since, until) => self.recent(&which, (since, until), &mut compared),
         };
         // After an error the walk starts over: a cluster may have moved codes that it had not seen.
         let Some(phase) = next? else {
@@ -75,7 +83,9 @@ impl Follower {
         compared: &mut u64,
     ) -> Result<Option<Phase>, Stopped> {
         let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME)? else {
-            return Ok(Some(Phase::Up(Vec::new())));
+            let until = self.fleet.links.log_position();
+            let recent = self.fleet.retention.recent_changes().map(|since| Phase::Recent(since, until));
+            return Ok(Some(recent.unwrap_or_else(|| Phase::Up(Vec::new()))));
         };
         codes.retain(|code| which.contains(&Partition::of(code)));
         *compared += codes.len() as u64;
@@ -100,11 +110,7 @@ impl Follower {
     fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
         let page = match self.fleet.links.page(behind, PIECE) {
             Ok(page) => page,
-            Err(error) => {
-                let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
-                self.fleet.stats.alarms.raise(Alarm::CompareFailed, text.clone());
-                return Err(Stopped::RedisError(RedisError::Refused(text)));
-            }
+            Err(error) => return Err(Stopped::RedisError(self.cannot_compare(&error))),
         };
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = last.clone();
@@ -115,6 +121,43 @@ impl Follower {
             .filter_map(|(code, value)| Some((code, State::from_value(code, value)?)))
             .collect();
         *compared += states.len() as u64;
+        self.offer_those_lacking(states)?;
+        Ok(Some(Phase::Up(last)))
+    }
+
+    /// Offers some codes that changed between two positions of the change log, and that Redis lacks.
+    fn recent(
+        &mut self,
+        which: &BTreeSet<Partition>,
+        (since, until): (LogPosition, LogPosition),
+        compared: &mut u64,
+    ) -> Result<Option<Phase>, Stopped> {
+        if since >= until {
+            return Ok(None);
+        }
+        let page = match self.fleet.links.changes_page(since, PIECE) {
+            Ok(page) => page,
+            Err(error) => return Err(Stopped::RedisError(self.cannot_compare(&error))),
+        };
+        // The log lacks some changes, as after an import: then any state may be a recent one.
+        let Some((codes, next)) = page else { return Ok(Some(Phase::Up(Vec::new()))) };
+        let codes: BTreeSet<Code> = codes.into_iter().filter(|code| which.contains(&Partition::of(code))).collect();
+        let states: Vec<(Code, State)> =
+            codes.into_iter().filter_map(|code| self.stored(&code).map(|state| (code, state))).collect();
+        *compared += states.len() as u64;
+        self.offer_those_lacking(states)?;
+        Ok(Some(Phase::Recent(next, until)))
+    }
+
+    /// Reports that the store cannot be read.
+    fn cannot_compare(&self, error: &StoreError) -> RedisError {
+        let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
+        self.fleet.stats.alarms.raise(Alarm::CompareFailed, text.clone());
+        RedisError::Refused(text)
+    }
+
+    /// Offers those of some states that Redis lacks or has in another form.
+    fn offer_those_lacking(&mut self, states: Vec<(Code, State)>) -> Result<(), Stopped> {
         let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
         let mut offers = Vec::new();
         for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
@@ -123,8 +166,7 @@ impl Follower {
                 offers.push((code, CodeChange::Offer(state)));
             }
         }
-        self.offer(&offers)?;
-        Ok(Some(Phase::Up(last)))
+        self.offer(&offers)
     }
 
     /// Skips a code that Redis refuses: it must not keep the others from being compared. The alarm names it.

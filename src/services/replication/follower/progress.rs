@@ -7,6 +7,7 @@ use carom_shards::Code;
 
 use crate::services::replication::redis::Scan;
 use carom_model::replication::Partition;
+use carom_store::links::LogPosition;
 
 /// A comparison in progress.
 pub(super) struct Compare {
@@ -25,6 +26,9 @@ pub(super) enum Phase {
     Down(Scan),
     /// The pass up to Redis, after this key of the store.
     Up(Vec<u8>),
+    /// The pass up to Redis over the codes that changed between two positions of the change log: within the retention, and
+    /// before the pass began. Redis has not lost earlier states, but let them expire.
+    Recent(LogPosition, LogPosition),
 }
 
 impl Compare {
@@ -32,6 +36,27 @@ impl Compare {
     pub(super) fn again(&mut self, partition: Partition) {
         self.which.remove(&partition);
     }
+}
+
+/// The progress of the work for the retention.
+#[derive(Debug, Default)]
+pub(super) struct Retaining {
+    /// The time at which the streams were last trimmed.
+    pub(super) trimmed: Option<Instant>,
+    /// The time of the last piece of the pass.
+    pub(super) worked: Option<Instant>,
+    pub(super) pass: ExpiryPass,
+    /// Number of states that the pass has let expire.
+    pub(super) expired: u64,
+}
+
+/// The pass over the states that were written before states expired.
+#[derive(Debug, Default)]
+pub(super) enum ExpiryPass {
+    #[default]
+    Begins,
+    Goes(Scan),
+    Ended,
 }
 
 /// The progress of the passes over marked codes.

@@ -1,19 +1,29 @@
--- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes.
+-- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes. Also
+-- returns since when states expire in Redis, which the nodes remember together: see
+-- crates/model/src/replication/retention.rs.
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
--- ARGV: the node, its description, its fingerprint of the secret key, then pairs of a length and the highest value seen.
+-- ARGV: the node, its description, its fingerprint of the secret key, since when states expire as far as it knows (or 0),
+-- 1 if it lets them expire from now on, then pairs of a length and the highest value seen.
 local beats, nodes, space = KEYS[1], KEYS[2], KEYS[3]
 local node, about, fingerprint = ARGV[1], ARGV[2], ARGV[3]
+local known, expires = tonumber(ARGV[4]), ARGV[5] == '1'
 
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
-if theirs ~= fingerprint then return {theirs, {}, {}, {}} end
+if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0'} end
 
 local time = redis.call('TIME')
-redis.call('ZADD', beats, string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), node)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', beats, string.format('%.0f', now), node)
 redis.call('HSET', nodes, node, about)
+local since = tonumber(redis.call('HGET', space, 'expiring') or '0') or 0
+local before = since
+if known > 0 and (since == 0 or known < since) then since = known end
+if since == 0 and expires then since = now end
+if since ~= before then redis.call('HSET', space, 'expiring', string.format('%.0f', since)) end
 local floors = {}
-for at = 4, #ARGV, 2 do
+for at = 6, #ARGV, 2 do
     local field = 'floor:' .. ARGV[at]
     local floor = math.max(tonumber(redis.call('HGET', space, field) or '0'), tonumber(ARGV[at + 1]))
     if floor > 0 then redis.call('HSET', space, field, string.format('%.0f', floor)) end
@@ -25,4 +35,5 @@ return {
     redis.call('ZRANGE', beats, 0, -1, 'WITHSCORES'),
     redis.call('HGETALL', nodes),
     floors,
+    string.format('%.0f', since),
 }

@@ -1,12 +1,14 @@
 -- Changes the state of one code, and appends the change to the stream of its partition: both or neither.
 --
 -- KEYS: the state of the code, the stream. ARGV: the request (claim, remove, expire or offer), the code, a state, about
--- how many entries the stream keeps, and for an expiry the beginning of the state that expires. A test compares the
--- rule for conflicts with crates/model/src/replication/rules.rs. A state is a letter (I and C for links, B and F for
--- their tombstones: issued and chosen codes), 8 hexadecimal digits of revision, 16 of claim, 8 of the number of
--- changes, and a record, which this script ignores.
+-- how many entries the stream keeps, for an expiry the beginning of the state that expires, the state of the asking node
+-- or nothing, and the milliseconds for which the state is kept, or 0 for forever. A test compares the rule for conflicts
+-- with crates/model/src/replication/rules.rs. A state is a letter (I and C for links, B and F for their tombstones:
+-- issued and chosen codes), 8 hexadecimal digits of revision, 16 of claim, 8 of the number of changes, and a record,
+-- which this script ignores.
 local state_key, stream = KEYS[1], KEYS[2]
 local asked, code, new, keep, head = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local mine, kept_ms = ARGV[6], ARGV[7]
 local old = redis.call('GET', state_key)
 
 local function kind(state) return string.sub(state, 1, 1) end
@@ -22,6 +24,16 @@ local function is_link(state) return kind(state) == 'I' or kind(state) == 'C' en
 local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
 
+-- The state may be from before states expired.
+if old and kept_ms ~= '0' and redis.call('PTTL', state_key) == -1 then redis.call('PEXPIRE', state_key, kept_ms) end
+-- A state that has not changed for long is only on the nodes. A tombstone may have come late, when a later state had
+-- expired.
+if mine ~= '' and not old then
+    old = mine
+elseif mine ~= '' and asked == 'claim' and kind(old) == 'F' and rev(old) < rev(mine) then
+    if not is_link(mine) or claim(mine) ~= claim(old) then old = mine end
+end
+
 local function accepted(state)
     -- A link of another claim loses its code to this one, although a client may have got it: the entry has its version.
     local told = {'c', code, 'v', state}
@@ -33,6 +45,7 @@ local function accepted(state)
     -- The stream first: if its key has another type, the script fails before anything has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
     redis.call('SET', state_key, state)
+    if kept_ms ~= '0' then redis.call('PEXPIRE', state_key, kept_ms) end
     return {'accepted', state, id, state}
 end
 

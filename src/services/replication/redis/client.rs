@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use carom_redis::{Client, ClientSettings, Question, RedisError, Route, ServerAddress, Value, slot, text};
@@ -35,6 +36,8 @@ pub(super) enum Script {
     Reclaim,
     Recent,
     Allow,
+    Trim,
+    Expire,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -45,9 +48,11 @@ const SCRIPTS: &[&str] = &[
     include_str!("reclaim.lua"),
     include_str!("recent.lua"),
     include_str!("allow.lua"),
+    include_str!("trim.lua"),
+    include_str!("expire.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Allow as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Expire as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {
@@ -91,6 +96,8 @@ pub struct Redis {
     pub(super) has_replicas: bool,
     /// The time at which the server last refused to read several streams with one command.
     pub(super) together_refused: Option<Instant>,
+    /// Time for which Redis keeps a state after its last change, in milliseconds; 0 for forever.
+    state_ms: Arc<AtomicU64>,
 }
 
 impl Redis {
@@ -100,7 +107,18 @@ impl Redis {
     /// A description of an unusable file of certificates, or of an error of the operating system.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
         let client = Client::new(settings.client.clone(), scripts())?;
-        Ok(Redis { client, settings, has_replicas: false, together_refused: None })
+        Ok(Redis { client, settings, has_replicas: false, together_refused: None, state_ms: Arc::default() })
+    }
+
+    /// Lets states expire this time after their last change, in milliseconds, whenever it is not 0.
+    #[must_use]
+    pub fn with_retention(self, state_ms: Arc<AtomicU64>) -> Redis {
+        Redis { state_ms, ..self }
+    }
+
+    /// Returns the time for which states are kept now, in milliseconds; 0 for forever.
+    pub(super) fn state_ms(&self) -> u64 {
+        self.state_ms.load(Ordering::Acquire)
     }
 
     /// The hash tag that the keys of a place share.

@@ -17,14 +17,17 @@ use carom_model::replication::{Echo, PARTITIONS, Partition, State};
 /// A change of a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CodeChange {
-    /// Claims the code for a new link.
-    Claim(State),
+    /// Claims the code for a new link. The second state is the one of this node, for a code whose state has expired in
+    /// Redis.
+    Claim(State, Option<State>),
     /// Deletes the link of the code.
     Remove {
         /// The claim of the link: if the request arrives late, the code may belong to another one.
         claim: u64,
         /// The time of the deletion, in milliseconds since 1970 UTC.
         now_ms: u64,
+        /// The state of this node, which is deleted if the state in Redis has expired.
+        mine: Option<State>,
     },
     /// Deletes the expired link of the code, if Redis has this very state of it.
     Expire {
@@ -32,6 +35,8 @@ pub enum CodeChange {
         state: State,
         /// The time of the removal, in milliseconds since 1970 UTC.
         now_ms: u64,
+        /// True if Redis may have none, because it has expired there.
+        or_none: bool,
     },
     /// Delivers a state that exists already.
     Offer(State),
@@ -117,19 +122,26 @@ impl Redis {
     fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, Question) {
         let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
         let partition = Partition::of(code);
-        let (asked, text) = match change {
-            CodeChange::Claim(state) => ("claim", state.to_text(code)),
-            CodeChange::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
-            CodeChange::Expire { state, now_ms } => ("expire", tombstone(state.version().claim, *now_ms).to_text(code)),
-            CodeChange::Offer(state) => ("offer", state.to_text(code)),
+        let (asked, text, mine) = match change {
+            CodeChange::Claim(state, mine) => ("claim", state.to_text(code), mine.as_ref()),
+            CodeChange::Remove { claim, now_ms, mine } => {
+                ("remove", tombstone(*claim, *now_ms).to_text(code), mine.as_ref())
+            }
+            CodeChange::Expire { state, now_ms, or_none } => {
+                let text = tombstone(state.version().claim, *now_ms).to_text(code);
+                ("expire", text, or_none.then_some(state))
+            }
+            CodeChange::Offer(state) => ("offer", state.to_text(code), None),
         };
-        let mut arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
+        let mut head = Vec::new();
         if let CodeChange::Expire { state, .. } = change {
-            let mut head = state.to_text(code);
+            head = state.to_text(code);
             head.truncate(COMPARED_LEN);
             assert_eq!(head.len(), COMPARED_LEN, "Redis would delete a link of which it compares a part");
-            arguments.push(head);
         }
+        let mine = mine.map_or_else(Vec::new, |mine| mine.to_text(code));
+        let kept_ms = self.state_ms().to_string().into_bytes();
+        let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep, head, mine, kept_ms];
         let keys = vec![self.key(code), self.stream(partition)];
         (KeyGroup::Partition(partition), Script::Change.call(keys, arguments))
     }
@@ -183,6 +195,23 @@ impl Redis {
             .collect();
         let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
         self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
+    }
+
+    /// Lets the states of these codes expire that were written before states expired. Returns their number.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn expire_states(&mut self, codes: &[Code], within: Duration) -> Result<u64, RedisError> {
+        let kept_ms = self.state_ms();
+        assert!(kept_ms > 0, "all states would expire at once");
+        let expire = |code: &Code| {
+            let script = Script::Expire.call(vec![self.key(code)], vec![kept_ms.to_string().into_bytes()]);
+            (KeyGroup::Partition(Partition::of(code)), script)
+        };
+        let questions = codes.iter().map(expire).collect();
+        let answers = self.ask_all(questions, within);
+        let is_new = |answer: Result<Value, RedisError>| answer.map(|answer| u64::from(answer == Value::Int(1)));
+        answers.into_iter().map(is_new).sum()
     }
 
     /// Begins a scan of all codes.
@@ -244,7 +273,7 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
             ReceivedState::Known(state) => Verdict::Held(state),
             ReceivedState::Unread(text) => Verdict::HeldUnread(text),
         },
-        ("same", CodeChange::Claim(_) | CodeChange::Offer(_)) => Verdict::Same,
+        ("same", CodeChange::Claim(..) | CodeChange::Offer(_)) => Verdict::Same,
         ("absent", CodeChange::Remove { .. } | CodeChange::Expire { .. }) => Verdict::Absent,
         _ => return Err(nonsense("a change")),
     };

@@ -24,6 +24,11 @@ pub struct Heartbeat<'a> {
     pub fingerprint: &'a str,
     /// The highest counter value of each length that it knows.
     pub seen: &'a [(CodeLength, u64)],
+    /// The time since which states expire in Redis, as far as it knows, in milliseconds since 1970 UTC by the clock of
+    /// Redis; 0 if they do not.
+    pub expiring_ms: u64,
+    /// True if the node lets states expire from now on.
+    pub expires: bool,
 }
 
 /// The response to a heartbeat.
@@ -37,6 +42,8 @@ pub struct HeartbeatReply {
     pub about: Vec<(NodeId, String)>,
     /// The highest counter value of each length that any node knows.
     pub floors: Vec<(CodeLength, u64)>,
+    /// The time since which states expire in Redis, in milliseconds since 1970 UTC by its clock; 0 if they do not.
+    pub expiring_ms: u64,
 }
 
 impl HeartbeatReply {
@@ -246,6 +253,7 @@ impl Redis {
         let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
+        arguments.extend([beat.expiring_ms, u64::from(beat.expires)].map(|number| number.to_string().into_bytes()));
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
@@ -281,12 +289,13 @@ impl Redis {
 
 fn heard(answer: &Value) -> Option<HeartbeatReply> {
     let Value::Array(parts) = answer else { return None };
-    let [fingerprint, beats, about, floors] = &parts[..] else { return None };
+    let [fingerprint, beats, about, floors, expiring] = &parts[..] else { return None };
     let length = |text: &str| CodeLength::new(text.parse().ok()?);
     Some(HeartbeatReply {
         fingerprint: text(fingerprint),
         beats: pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect(),
         about: pairs(about),
         floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
+        expiring_ms: text(expiring).parse().unwrap_or(0),
     })
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
-use super::client::{KeyGroup, Redis, nonsense};
+use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::link::Version;
 use carom_model::replication::Partition;
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
@@ -96,6 +96,20 @@ impl Redis {
         }
         let nobody = || RedisError::Refused("a stream stays empty".to_owned());
         ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
+    }
+
+    /// Removes the entries of streams that are older than `kept`, except the last of each.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer for a stream, or refused.
+    pub fn trim(&mut self, partitions: &[Partition], kept: Duration, within: Duration) -> Result<(), RedisError> {
+        let kept_ms = kept.as_millis().to_string();
+        let trim = |partition: &Partition| {
+            let script = Script::Trim.call(vec![self.stream(*partition)], vec![kept_ms.clone().into_bytes()]);
+            (KeyGroup::Partition(*partition), script)
+        };
+        let questions = partitions.iter().map(trim).collect();
+        self.ask_all(questions, within).into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     fn last_entries(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::super::context::FleetSetup;
+use super::super::retention::Retention;
 use super::*;
 use crate::bridge::Ticket;
 use crate::bridge::fleet_view::FleetView;
@@ -32,10 +33,12 @@ fn context(dir: &Path) -> FleetContext {
         accept_without_redis: true,
         reclaim_after: Duration::from_secs(600),
         dedupe: Some(Duration::from_secs(3_600)),
+        retention: None,
         fingerprint: String::new(),
         agreed: BTreeMap::new(),
     };
     FleetContext {
+        retention: Arc::new(Retention::new(settings.retention, &node.links).unwrap()),
         settings: Arc::new(settings),
         links: node.links.clone(),
         mailboxes: node.mailboxes.clone(),

@@ -167,11 +167,22 @@ impl CommitPlanner<'_> {
                 if !is_of_time {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
-            } else if was_refused && before.state().is_some_and(|mine| *mine != state) {
+            } else if before
+                .state()
+                .is_some_and(|mine| was_refused && *mine != state || self.has_returned(code, mine, &state))
+            {
                 // Redis can compare its present state with the one of this node.
                 self.outbox.note(code, None);
             }
         }
+    }
+
+    /// True if Redis has accepted a state that comes before the one of this node: it let that one expire, and a node that was
+    /// away delivered the other.
+    fn has_returned(&self, code: Code, mine: &State, theirs: &State) -> bool {
+        // A change of this node that comes back through the stream may be followed by another one.
+        let is_on_its_way = self.outbox.has(&code);
+        self.forgets && !is_on_its_way && matches!(rules::offer(Some(theirs), mine), Verdict::Accepted(_))
     }
 
     /// Marks a code for a state that this version cannot decode, unless this node has a newer one. From then on the

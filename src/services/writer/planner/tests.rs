@@ -115,6 +115,31 @@ fn a_delete_without_redis_denies_only_a_code_that_is_used_up() {
 }
 
 #[test]
+fn an_earlier_state_that_returns_is_answered_with_ours() {
+    let (earlier, mine) = (state(Origin::Custom, 1, 7), state(Origin::Custom, 3, 8));
+    let follow = |outbox: &mut Outbox, stored: &State, theirs: &State, forgets: bool| {
+        let to = StreamPosition { id: EntryId { ms: 1, seq: 9 }, check: 0 };
+        let change = StreamChange { code: code(), state: ReceivedState::Known(theirs.clone()), displaced: None };
+        let batch = StreamBatch { partition: HERE, entries: vec![(to, Some(change))], is_newer: false, to };
+        let mut plan = CommitPlanner::new(outbox, NOW).with_retention(forgets);
+        plan.add(WriterOrder::Followed(batch), |_| CodeState::Held(stored.clone()));
+        assert!(plan.finish().0.states.is_empty(), "the later state stays");
+        outbox.take_deliveries().len()
+    };
+    for (theirs, stored, forgets, offers) in [
+        (&earlier, &mine, true, 1),
+        (&earlier, &mine, false, 0),
+        (&earlier.deleted(1), &mine, true, 1),
+        (&earlier, &earlier.deleted(1), true, 1),
+        (&mine, &mine, true, 0),
+    ] {
+        let mut outbox = Outbox::default();
+        assert_eq!(follow(&mut outbox, stored, theirs, forgets), offers, "{theirs:?} over {stored:?}");
+        assert_eq!(follow(&mut outbox, stored, theirs, forgets), 0, "once is enough");
+    }
+}
+
+#[test]
 fn of_two_creates_in_one_commit_the_first_wins() {
     let mut outbox = Outbox::default();
     let mut plan = CommitPlanner::new(&mut outbox, NOW);

@@ -18,5 +18,9 @@ pub const EARLIER_VISITS: u32 = 3;
 /// The first format with conditions on browsers in redirect rules. A node accepts them once all live nodes read it.
 pub const BROWSERS: u32 = 4;
 
+/// The first format whose readers know that a state may have expired in Redis: they ask their own store before they take
+/// a code. A node lets states expire once all live nodes read it.
+pub const RETENTION: u32 = 5;
+
 /// The newest format that this version reads, and writes once all live nodes read it.
-pub const NEWEST: u32 = 4;
+pub const NEWEST: u32 = 5;

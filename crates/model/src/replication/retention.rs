@@ -1,0 +1,157 @@
+//! The time for which Redis keeps the state of a code after its last change, and the nodes that may rely on that.
+//!
+//! Every node has all states on its disk, so Redis lets a state expire that has not changed for the *retention*. A node
+//! knows the time up to which it has every change: the time up to which it has followed the streams or, if Redis began to
+//! expire states later, that one, since Redis has had everything until then. The time since then is its *lag*. All times
+//! are by the clock of Redis, which also decides when a state expires.
+//!
+//! A node with a lag of at most half the retention is **current**: it has all that Redis no longer has, and the other half
+//! is left to compare the rest. A node that is behind must neither change anything nor compare with Redis: both would
+//! take a state that Redis has expired for one that does not exist.
+
+use std::time::Duration;
+
+use super::EntryId;
+
+/// The share of the retention by which a node may lag behind.
+const LAG_SHARE: u64 = 2;
+
+/// The time in which a node has followed the streams. All times are in milliseconds since 1970 by the clock of Redis, and
+/// 0 if unknown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FollowedSpan {
+    /// The time at which the node, or the one from which it has its copy, had everything for the first time.
+    pub began_ms: u64,
+    /// The time up to which the node has followed all streams since.
+    pub until_ms: u64,
+    /// The time at which Redis began to expire states; 0 if it never did.
+    pub expiring_ms: u64,
+}
+
+impl FollowedSpan {
+    /// Records that the node has followed all streams up to a time.
+    pub fn advance(&mut self, until_ms: u64) {
+        if self.began_ms == 0 {
+            self.began_ms = until_ms;
+        }
+        self.until_ms = until_ms;
+    }
+
+    /// Records the time at which Redis began to expire states, as another node or Redis knows it; 0 if it does not. The
+    /// earliest one counts: a Redis that came back empty has lost it.
+    pub fn hear_expiring(&mut self, since_ms: u64) {
+        if since_ms > 0 && (self.expiring_ms == 0 || since_ms < self.expiring_ms) {
+            self.expiring_ms = since_ms;
+        }
+    }
+
+    /// Returns the time for which the node may lack changes, in milliseconds; 0 while Redis expires nothing.
+    pub fn lag_ms(&self, now_ms: u64, retention: Duration) -> u64 {
+        if self.expiring_ms == 0 {
+            return 0;
+        }
+        let followed_ms = if self.has_had_all(retention) { self.until_ms } else { 0 };
+        now_ms.saturating_sub(followed_ms.max(self.expiring_ms))
+    }
+
+    /// True if the node had everything at some time. A node that began when Redis had expired some states may lack them,
+    /// however long it has followed since.
+    pub fn has_had_all(&self, retention: Duration) -> bool {
+        let latest_ms = self.expiring_ms.saturating_add(lag_max_ms(retention));
+        self.began_ms > 0 && (self.expiring_ms == 0 || self.began_ms <= latest_ms)
+    }
+
+    /// True if the node has every change that Redis no longer has, and time to compare the rest.
+    pub fn is_current(&self, now_ms: u64, retention: Duration) -> bool {
+        self.lag_ms(now_ms, retention) <= lag_max_ms(retention)
+    }
+}
+
+/// Returns the longest lag of a node that is current, in milliseconds.
+pub fn lag_max_ms(retention: Duration) -> u64 {
+    millis(retention) / LAG_SHARE
+}
+
+/// Returns a time in milliseconds.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the first entry of a stream that is kept, given the IDs of its entries in their order; `None` if it has none
+/// before `oldest_ms`. The last entry before that time stays: it is the position of every node that had read the stream
+/// to its end then.
+pub fn first_kept(ids: &[EntryId], oldest_ms: u64) -> Option<EntryId> {
+    ids.iter().copied().take_while(|id| id.ms <= oldest_ms).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RETENTION: Duration = Duration::from_millis(100);
+
+    fn span(began_ms: u64, until_ms: u64, expiring_ms: u64) -> FollowedSpan {
+        FollowedSpan { began_ms, until_ms, expiring_ms }
+    }
+
+    #[test]
+    fn a_node_lags_behind_what_it_has_followed() {
+        let mut span = FollowedSpan::default();
+        assert!(span.is_current(1_000_000, RETENTION), "Redis has everything");
+        span.hear_expiring(1_000);
+        assert!(span.is_current(1_050, RETENTION), "nothing has expired");
+        assert!(!span.is_current(1_051, RETENTION), "a new node would not have the time to compare everything");
+        span.advance(1_040);
+        span.advance(2_000);
+        assert_eq!((span.began_ms, span.lag_ms(2_030, RETENTION)), (1_040, 30));
+        assert!(span.is_current(2_050, RETENTION));
+        assert!(!span.is_current(2_051, RETENTION));
+    }
+
+    #[test]
+    fn the_earliest_beginning_counts() {
+        let mut span = FollowedSpan::default();
+        for (heard, expected) in [(0, 0), (500, 500), (700, 500), (0, 500), (300, 300)] {
+            span.hear_expiring(heard);
+            assert_eq!(span.expiring_ms, expected);
+        }
+    }
+
+    #[test]
+    fn a_node_that_began_too_late_stays_behind() {
+        // It began with a Redis that had come back empty, and heard only then that states expire.
+        let mut late = span(5_000, 5_000, 0);
+        assert!(late.is_current(5_001, RETENTION));
+        late.hear_expiring(1_000);
+        late.advance(6_000);
+        assert!(!late.is_current(6_000, RETENTION));
+        assert!(span(1_050, 6_000, 1_000).is_current(6_000, RETENTION));
+    }
+
+    #[test]
+    fn the_last_entry_before_the_retention_stays() {
+        let ids = [5, 9, 9, 20, 40].map(|ms| EntryId { ms, seq: ms % 7 });
+        assert_eq!(first_kept(&ids, 4), None);
+        assert_eq!(first_kept(&ids, 8), Some(ids[0]));
+        assert_eq!(first_kept(&ids, 19), Some(ids[2]));
+        assert_eq!(first_kept(&ids, 90), Some(ids[4]), "the end of a quiet stream");
+        assert_eq!(first_kept(&[], 90), None);
+    }
+
+    proptest! {
+        /// A current node had everything at a time after which nothing has expired yet.
+        #[test]
+        fn current_nodes_have_what_expired(
+            began_ms in 1..500u64, followed in 0..500u64, expiring_ms in 1..500u64, now_ms in 0..2_000u64,
+            changed_ms in 0..2_000u64,
+        ) {
+            let span = span(began_ms, began_ms + followed, expiring_ms);
+            let has_expired = changed_ms.max(expiring_ms) + millis(RETENTION) <= now_ms;
+            if span.is_current(now_ms, RETENTION) && has_expired {
+                prop_assert!(span.has_had_all(RETENTION));
+                prop_assert!(changed_ms <= span.until_ms);
+            }
+        }
+    }
+}

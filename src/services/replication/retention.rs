@@ -1,0 +1,293 @@
+//! The standing of a node whose Redis keeps only recent states: whether it has everything that Redis no longer has.
+//!
+//! The rule is [`carom_model::replication::retention`]. The heartbeat thread measures the lag, since it hears the clock of
+//! Redis, and stores how far the node has followed. All other threads only ask.
+//!
+//! A comparison offers the states that have changed on this node within the retention. The store has a log of changed
+//! codes, and this module notes the positions of that log over time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::bridge::fleet_view::since_boot;
+use carom_model::replication::formats;
+use carom_model::replication::retention::{FollowedSpan, millis};
+use carom_store::links::{Batch, Links, LogPosition, StoreError};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::readable;
+
+/// Longest time between two records of how far the node has followed.
+const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
+
+/// Number of noted positions of the change log within the retention.
+const LOG_TIMES: u64 = 64;
+
+/// Reason that clients get whose request a node that is behind refuses.
+pub(super) const BEHIND: &str =
+    "this node has missed changes of the fleet; it accepts writes once it has caught up (alarm fleet_behind)";
+
+/// The standing of a node at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Standing {
+    /// The shortest retention of all nodes; `None` if all keep states forever.
+    pub retention: Option<Duration>,
+    /// The time for which this node may lack changes, in milliseconds by the clock of Redis.
+    pub lag_ms: u64,
+    /// True if Redis may no longer have these changes.
+    pub is_behind: bool,
+    /// True if only a copy of another node can help.
+    pub needs_copy: bool,
+}
+
+impl Standing {
+    /// Describes the problem of a node that is behind, and its remedy. It may await an upgrade to read some changes.
+    pub(super) fn describe(&self, awaits_upgrade: bool) -> String {
+        let remedy = if self.needs_copy {
+            "Redis no longer has all of them; stop this node and copy one that is current with `carom join --from URL`"
+        } else if awaits_upgrade {
+            "upgrade this node, which cannot read all changes"
+        } else {
+            "check its connection to Redis, from which it then reads what it missed"
+        };
+        let lag = readable::duration(self.lag_ms / 1_000);
+        let kept = readable::duration(self.retention.unwrap_or_default().as_secs());
+        format!(
+            "this node refuses writes, because it may lack the changes of {lag}, more than half of fleet.retention ({kept}); {remedy}"
+        )
+    }
+}
+
+/// The retention as this node measures it. Shared by the threads of the fleet.
+#[derive(Debug)]
+pub struct Retention {
+    /// The setting; `None` for forever.
+    own: Option<Duration>,
+    /// The shortest retention of all nodes, in milliseconds; 0 if all keep states forever.
+    shortest_ms: AtomicU64,
+    /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
+    state_ms: Arc<AtomicU64>,
+    is_behind: AtomicBool,
+    measured: Mutex<Measured>,
+}
+
+/// The measurements of the heartbeat thread.
+#[derive(Debug)]
+struct Measured {
+    span: FollowedSpan,
+    /// A time of the clock of Redis in milliseconds since 1970, and an instant since boot that was not later.
+    clock: Option<(u64, Duration)>,
+    /// The noted positions of the change log, by the clock of Redis.
+    log_times: Vec<(u64, LogPosition)>,
+    /// The last record on disk, and the instant since boot at which it was written.
+    written: (FollowedSpan, Duration),
+}
+
+impl Measured {
+    /// Returns the time by the clock of Redis or, before the first heartbeat, of this machine.
+    fn now_ms(&self) -> u64 {
+        self.clock.map_or_else(unix_ms, |(at_ms, read)| at_ms + millis(since_boot().saturating_sub(read)))
+    }
+}
+
+impl Retention {
+    /// Returns the standing of a node with this setting, as its store knows it.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be read.
+    pub fn new(own: Option<Duration>, links: &Links) -> Result<Retention, StoreError> {
+        let (span, log_times) = (links.followed()?, links.log_times()?);
+        Ok(Retention {
+            own,
+            shortest_ms: AtomicU64::new(own.map_or(0, millis)),
+            state_ms: Arc::default(),
+            is_behind: AtomicBool::new(false),
+            measured: Mutex::new(Measured { span, clock: None, log_times, written: (span, since_boot()) }),
+        })
+    }
+
+    /// Returns the time for which Redis keeps states, for the connections to Redis: in milliseconds, 0 for forever.
+    pub(super) fn state_ms(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.state_ms)
+    }
+
+    /// Returns the time for which this node lets Redis keep states and entries; `None` for forever.
+    pub(super) fn kept(&self) -> Option<Duration> {
+        self.own.filter(|_| self.state_ms.load(Ordering::Acquire) > 0)
+    }
+
+    /// True if a state that this node has may have expired in Redis.
+    pub(super) fn may_have_expired(&self) -> bool {
+        self.shortest_ms.load(Ordering::Acquire) > 0
+    }
+
+    /// True if this node may lack changes that Redis no longer has.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
+    /// Returns the time since which states expire in Redis, as far as is known, and true if this node lets them expire from
+    /// now on, given the format that it writes.
+    pub(super) fn expiring(&self, format: u64) -> (u64, bool) {
+        (self.measured().span.expiring_ms, self.own.is_some() && format >= u64::from(formats::RETENTION))
+    }
+
+    /// Returns a position of the change log before all changes within the retention; `None` if all states are to be
+    /// offered.
+    pub(super) fn recent_changes(&self) -> Option<LogPosition> {
+        let kept = self.kept()?;
+        let measured = self.measured();
+        let oldest_ms = measured.now_ms().saturating_sub(millis(kept));
+        latest(&measured.log_times, oldest_ms).map(|(_, position)| position)
+    }
+
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shortest(&self) -> Option<Duration> {
+        Some(self.shortest_ms.load(Ordering::Acquire)).filter(|ms| *ms > 0).map(Duration::from_millis)
+    }
+
+    /// Records the answer to a heartbeat: the shortest retention of the other nodes, the time since which states expire, and
+    /// the time by the clock of Redis. All streams were followed up to the instant `followed`, unless that is `None`.
+    pub(super) fn hear(
+        &self,
+        others: Option<Duration>,
+        (expiring_ms, beat_ms): (u64, Option<u64>),
+        followed: Option<Duration>,
+    ) {
+        let now = since_boot();
+        self.shortest_ms.store(self.own.into_iter().chain(others).map(millis).min().unwrap_or(0), Ordering::Release);
+        let mut measured = self.measured();
+        measured.span.hear_expiring(expiring_ms);
+        if let Some(beat_ms) = beat_ms {
+            measured.clock = Some((beat_ms, now));
+            if let Some(followed) = followed {
+                measured.span.advance(beat_ms.saturating_sub(millis(now.saturating_sub(followed))));
+            }
+        }
+    }
+
+    /// Lets states expire from now on, or no longer, once it is known which format all nodes read.
+    pub(super) fn agree(&self, format: u64) {
+        let (expiring_ms, expires) = self.expiring(format);
+        let state_ms = self.own.filter(|_| expires && expiring_ms > 0).map_or(0, millis);
+        self.state_ms.store(state_ms, Ordering::Release);
+    }
+
+    /// Judges the standing of this node now. It `compares` partitions with Redis, or waits for that.
+    pub(super) fn judge(&self, compares: bool) -> Standing {
+        let shortest = self.shortest();
+        let (now_ms, span) = {
+            let measured = self.measured();
+            (measured.now_ms(), measured.span)
+        };
+        let Some(retention) = shortest else {
+            self.is_behind.store(false, Ordering::Release);
+            return Standing { retention: None, lag_ms: 0, is_behind: false, needs_copy: false };
+        };
+        let is_behind = !span.is_current(now_ms, retention);
+        let needs_copy = is_behind && (compares || !span.has_had_all(retention));
+        self.is_behind.store(is_behind, Ordering::Release);
+        Standing { retention: shortest, lag_ms: span.lag_ms(now_ms, retention), is_behind, needs_copy }
+    }
+
+    /// Adds to a batch how far the node has followed, and the position of the change log, if that is due.
+    pub(super) fn keep(&self, links: &Links, batch: &mut Batch) {
+        let Some(shortest) = self.shortest() else { return };
+        let now = since_boot();
+        let mut measured = self.measured();
+        let (last, at) = measured.written;
+        let is_due = now.saturating_sub(at) >= WRITE_DOWN_EVERY.min(shortest / 16);
+        if measured.span != last && (is_due || measured.span.expiring_ms != last.expiring_ms || last.until_ms == 0) {
+            batch.set_followed(&measured.span);
+            measured.written = (measured.span, now);
+        }
+        let Some(kept) = self.kept() else { return };
+        let now_ms = measured.now_ms();
+        let noted_ms = measured.log_times.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
+        if now_ms.saturating_sub(noted_ms) < millis(kept) / LOG_TIMES && noted_ms <= now_ms {
+            return;
+        }
+        let position = links.log_position();
+        batch.set_log_time(now_ms, position);
+        measured.log_times.push((now_ms, position));
+        let first_ms = latest(&measured.log_times, now_ms.saturating_sub(millis(kept))).map_or(0, |(at_ms, _)| at_ms);
+        measured.log_times.retain(|(at_ms, _)| {
+            let is_needed = *at_ms >= first_ms;
+            if !is_needed {
+                batch.remove_log_time(*at_ms);
+            }
+            is_needed
+        });
+    }
+}
+
+/// Returns the latest noted position at or before a time.
+fn latest(log_times: &[(u64, LogPosition)], at_ms: u64) -> Option<(u64, LogPosition)> {
+    log_times.iter().copied().filter(|(noted_ms, _)| *noted_ms <= at_ms).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_position_before_a_time_counts() {
+        let times = [(50, 5), (10, 1), (90, 9)].map(|(at_ms, position)| (at_ms, LogPosition(position)));
+        assert_eq!(latest(&times, 9), None, "all states are offered");
+        assert_eq!(latest(&times, 10), Some((10, LogPosition(1))));
+        assert_eq!(latest(&times, 89), Some((50, LogPosition(5))));
+    }
+
+    #[test]
+    fn positions_are_noted_and_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(Some(Duration::from_millis(640)), &links).unwrap();
+        assert_eq!(retention.recent_changes(), None, "nothing expires yet");
+        let keep = |at_ms: u64| {
+            retention.measured().clock = Some((at_ms, since_boot()));
+            let mut batch = links.batch();
+            retention.keep(&links, &mut batch);
+            if !batch.is_empty() {
+                links.commit(batch).unwrap();
+            }
+            links.log_times().unwrap().len()
+        };
+        assert_eq!(keep(1_000_000), 0);
+        retention.measured().span.hear_expiring(1_000_000);
+        retention.agree(u64::from(formats::RETENTION) - 1);
+        assert_eq!(retention.kept(), None, "an older node would not ask its own store");
+        retention.agree(u64::from(formats::RETENTION));
+        assert_eq!(retention.kept(), Some(Duration::from_millis(640)));
+        assert_eq!(keep(1_000_000), 1);
+        assert_eq!(retention.recent_changes(), None, "the log does not reach back that far");
+        assert_eq!(keep(1_100_000), 2);
+        assert_eq!(retention.recent_changes(), Some(links.log_position()));
+        assert_eq!(keep(1_200_000), 2, "only one position before the retention is needed");
+        assert_eq!(Retention::new(None, &links).unwrap().measured().log_times.len(), 2, "they outlive the process");
+    }
+
+    #[test]
+    fn a_node_that_followed_too_little_is_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(None, &links).unwrap();
+        let hear = |others: Option<u64>, now_ms: u64, followed: Option<Duration>| {
+            retention.hear(others.map(Duration::from_millis), (1_000_000, Some(now_ms)), followed);
+            retention.judge(false)
+        };
+        assert!(!hear(None, 9_000_000, None).is_behind, "states are kept forever");
+        let standing = hear(Some(600_000), 9_000_000, None);
+        assert_eq!((standing.is_behind, standing.needs_copy), (true, true), "another node lets them expire");
+        assert!(retention.is_behind() && retention.may_have_expired());
+        assert!(standing.describe(false).contains("carom join"), "{}", standing.describe(false));
+        assert!(!hear(Some(600_000), 1_000_500, Some(since_boot())).is_behind);
+        assert!(!hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind);
+        let standing = hear(Some(600_000), 9_400_000, None);
+        assert_eq!((standing.is_behind, standing.needs_copy), (true, false), "it can read on");
+        assert!(retention.judge(true).needs_copy, "its positions are gone");
+    }
+}

@@ -1,0 +1,229 @@
+//! Redis keeps links for a few seconds after their last change. They stay on all nodes, no slug is given twice, and a node
+//! that missed changes says so instead of guessing.
+
+use std::time::Duration;
+
+use carom_model::dates;
+use carom_telemetry::clock::unix_ms;
+use serde_json::{Value, json};
+
+use crate::support::alarms::{alarms, is_seen};
+use crate::support::bulk::{BULK, TARGET, send_all};
+use crate::support::fleet::{Fleet, redirects, settle, setup};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
+use crate::support::node::{Node, Setup, wait_until};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis::Server;
+
+/// Time for which Redis keeps a link. Half of it must be longer than any pause of this machine.
+const RETENTION: Duration = Duration::from_secs(12);
+
+fn retaining(setup: Setup) -> Setup {
+    setup.env("CAROM_FLEET_RETENTION", &format!("{}s", RETENTION.as_secs()))
+}
+
+/// Starts nodes, and waits until all of them let states expire.
+fn start(fleet: &Fleet, setup_of: impl Fn(Setup) -> Setup) -> Vec<Node> {
+    let nodes: Vec<Node> = (0..2).map(|number| setup_of(retaining(fleet.setup(number))).start()).collect();
+    nodes.iter().for_each(settle);
+    nodes.iter().for_each(|node| wait_until("a node that is current", || standing(node) == "current"));
+    nodes
+}
+
+fn standing(node: &Node) -> Value {
+    node.status()["fleet"]["retention"]["standing"].clone()
+}
+
+/// Returns the number of states in Redis.
+fn states(server: &Server) -> usize {
+    server.command(&["KEYS", "{carom:*}:l:*"]).list().len()
+}
+
+fn used_memory(server: &Server) -> u64 {
+    server.info("used_memory").expect("Redis answers").parse().expect("a number")
+}
+
+/// Creates links with the slugs `{prefix}0` to `{prefix}{count - 1}`.
+fn create(node: &Node, prefix: &str, count: usize) {
+    let lines: Vec<String> = (0..count)
+        .map(|number| format!("{}\n", json!({"longUrl": TARGET, "customSlug": format!("{prefix}{number}")})))
+        .collect();
+    for some in lines.chunks(5_000) {
+        let results = send_all(node, BULK, some.concat().as_bytes());
+        assert!(results.iter().all(|result| result["status"] == 200), "{results:?}");
+    }
+}
+
+fn is_gone(node: &Node, slug: &str) -> bool {
+    node.wire().get(&format!("/{slug}")).status == 404
+}
+
+/// Returns the status of a create with this slug.
+fn claim(node: &Node, slug: &str) -> u16 {
+    node.wire().create(&json!({"longUrl": "https://example.org/other", "customSlug": slug})).status
+}
+
+#[test]
+fn unchanged_links_cost_redis_nothing() {
+    const LINKS: usize = 20_000;
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, |setup| setup);
+    let before = used_memory(&server);
+    create(&nodes[0], "s", LINKS);
+    wait_until("all links on both", || nodes.iter().all(|node| node.status()["links"] == json!(LINKS)));
+    nodes.iter().for_each(settle);
+    assert!(states(&server) > LINKS / 2, "Redis has them at first");
+    wait_until("a Redis without states", || states(&server) == 0);
+    wait_until("a Redis without their memory", || used_memory(&server).saturating_sub(before) / LINKS as u64 <= 20);
+    for node in &nodes {
+        for number in (0..LINKS).step_by(1_000) {
+            assert!(redirects(node, &format!("s{number}"), TARGET));
+            assert_eq!(node.wire().get(&format!("{SHORT_URLS}/s{number}")).code(), format!("s{number}"));
+        }
+        assert!(is_gone(node, "missing"), "Redis denies what no node has");
+        assert_eq!(standing(node), "current");
+    }
+}
+
+#[test]
+fn expired_states_are_changed_on_all_nodes() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, |setup| setup);
+    create(&nodes[0], "s", 10);
+    nodes[0].wire().shorten_as("freed", TARGET);
+    assert_eq!(nodes[1].wire().delete("freed").status, 204);
+    let issued = nodes[0].wire().shorten(TARGET);
+    nodes.iter().for_each(settle);
+    wait_until("a Redis without states", || states(&server) == 0);
+    for node in &nodes {
+        assert_eq!(claim(node, "s1"), 400, "the slug is taken");
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    // An edit, by the node that did not create the link.
+    let edited = "https://example.org/edited";
+    assert_eq!(change(&mut nodes[1].wire(), "s2", &json!({"longUrl": edited})).status, 200);
+    wait_until("the edit everywhere", || nodes.iter().all(|node| redirects(node, "s2", edited)));
+    assert_eq!(states(&server), 1, "Redis has what has changed");
+    // A delete, of a slug and of a generated code.
+    for slug in ["s3", issued.as_str()] {
+        assert_eq!(nodes[1].wire().delete(slug).status, 204);
+        wait_until("the delete everywhere", || nodes.iter().all(|node| is_gone(node, slug)));
+    }
+    assert_eq!(claim(&nodes[0], &issued), 400, "no generated code is used twice");
+    // A slug whose tombstone has expired is free, and its next link reaches all nodes.
+    nodes[0].wire().shorten_as("freed", "https://example.org/again");
+    wait_until("the next link", || nodes.iter().all(|node| redirects(node, "freed", "https://example.org/again")));
+    nodes.iter().for_each(settle);
+    assert!(nodes.iter().all(|node| node.status()["fleet"]["conflicts"] == 0));
+}
+
+#[test]
+fn links_end_after_their_states_have_expired() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, |setup| setup.env("CAROM_LINKS_KEEP_EXPIRED", "1s"));
+    let end_ms = unix_ms() + 2 * RETENTION.as_millis() as u64;
+    let link = json!({"longUrl": TARGET, "customSlug": "ends", "validUntil": dates::format(end_ms)});
+    assert_eq!(nodes[0].wire().create(&link).status, 200);
+    wait_until("a Redis without states", || states(&server) == 0);
+    assert!(unix_ms() < end_ms, "the machine stood still");
+    wait_until("the removal", || nodes.iter().all(|node| node.status()["links"] == 0));
+    assert!(nodes.iter().all(|node| is_gone(node, "ends")));
+    nodes[1].wire().shorten_as("ends", "https://example.org/next");
+    wait_until("the next link", || nodes.iter().all(|node| redirects(node, "ends", "https://example.org/next")));
+}
+
+#[test]
+fn empty_redis_gets_recent_changes() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, |setup| setup.expect("redis_away"));
+    create(&nodes[0], "old", 200);
+    nodes.iter().for_each(settle);
+    wait_until("a Redis without states", || states(&server) == 0);
+    // There is nothing to wait for: the nodes note the end of their logs once a second.
+    std::thread::sleep(Duration::from_secs(3));
+    create(&nodes[1], "new", 20);
+    wait_until("the links on both", || nodes.iter().all(|node| node.status()["links"] == json!(220)));
+    nodes.iter().for_each(settle);
+    server.kill();
+    server.start_again_empty();
+    let since = |node: &Node| node.status()["fleet"]["gaps"].as_u64() > Some(0);
+    wait_until("lost positions", || nodes.iter().all(since));
+    nodes.iter().for_each(settle);
+    assert_eq!(states(&server), 20, "older states are on the nodes only");
+    for node in &nodes {
+        assert!(redirects(node, "old7", TARGET) && redirects(node, "new7", TARGET));
+        assert_eq!(claim(node, "old8"), 400);
+        assert_eq!(claim(node, "new8"), 400);
+        assert_eq!(standing(node), "current");
+    }
+}
+
+#[test]
+fn node_that_was_away_too_long_refuses_writes() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet, |setup| setup.expect("fleet_behind"));
+    create(&nodes[0], "known", 10);
+    wait_until("the links on both", || nodes.iter().all(|node| node.status()["links"] == json!(10)));
+    nodes.iter().for_each(settle);
+    let away = nodes.pop().expect("two nodes").terminate();
+    let end = server.command(&["XREVRANGE", "{carom:00}:s", "+", "-", "COUNT", "1"]);
+    let position = end.list()[0].list()[0].text();
+    create(&nodes[0], "missed", 2_000);
+    let is_there = || !server.command(&["XRANGE", "{carom:00}:s", &position, &position]).list().is_empty();
+    wait_until("a stream without the position of the other node", || !is_there());
+    wait_until("a Redis without states", || states(&server) == 0);
+    let back = away.start();
+    is_seen(&back, "fleet_behind");
+    wait_until("a node that needs a copy", || standing(&back) == "needsCopy");
+    let status = back.status();
+    let told = status["alarms"].as_array().unwrap().iter().find(|alarm| alarm["name"] == "fleet_behind").unwrap();
+    assert!(told["text"].as_str().is_some_and(|text| text.contains("carom join --from")), "{told}");
+    let problem = back.wire().create(&json!({"longUrl": TARGET, "customSlug": "missed7"})).problem(503, ":unavailable");
+    assert!(problem["detail"].as_str().is_some_and(|text| text.contains("missed changes")), "{problem}");
+    assert_eq!(back.wire().create(&json!({"longUrl": TARGET})).status, 503, "also without a slug");
+    assert_eq!(change(&mut back.wire(), "known1", &json!({"title": "new"})).status, 503);
+    assert_eq!(back.wire().delete("known1").status, 503);
+    assert!(redirects(&back, "known1", TARGET));
+    assert_eq!(back.wire().get("/missed7").status, 503, "another node has it");
+    assert!(redirects(&nodes[0], "missed7", TARGET));
+    assert_eq!(claim(&nodes[0], "fresh"), 200);
+}
+
+#[test]
+fn node_that_can_read_on_catches_up() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(server.address());
+    let through = setup(&folder.path().join("0"), 0, &format!("redis://{}", proxy.address()));
+    let direct = setup(&folder.path().join("1"), 1, &server.url());
+    let nodes: Vec<Node> = [through, direct]
+        .into_iter()
+        .map(|setup| retaining(setup).expect("redis_away").expect("fleet_behind").start())
+        .collect();
+    nodes.iter().for_each(settle);
+    wait_until("a node that is current", || standing(&nodes[0]) == "current");
+    // The states must expire before the node can be behind.
+    wait_until("the beginning of the retention", || {
+        server.command(&["HEXISTS", "{carom}:space", "expiring"]).to_number() == 1
+    });
+    proxy.set(Mode::Cut);
+    assert_eq!(nodes[0].wire().create(&json!({"longUrl": TARGET})).status, 200, "a generated code needs no Redis");
+    is_seen(&nodes[0], "fleet_behind");
+    assert_eq!(standing(&nodes[0]), "behind");
+    assert_eq!(nodes[0].wire().create(&json!({"longUrl": TARGET})).status, 503, "another node may know more");
+    nodes[1].wire().shorten_as("meanwhile", TARGET);
+    proxy.set(Mode::Pass);
+    wait_until("a node that has caught up", || standing(&nodes[0]) == "current");
+    wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"fleet_behind"));
+    wait_until("the link", || redirects(&nodes[0], "meanwhile", TARGET));
+    assert_eq!(claim(&nodes[0], "meanwhile"), 400);
+    assert_eq!(claim(&nodes[0], "later"), 200);
+    nodes.iter().for_each(settle);
+    assert_eq!(nodes[1].status()["links"], nodes[0].status()["links"]);
+}
