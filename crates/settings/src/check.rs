@@ -166,7 +166,7 @@ impl Checker<'_> {
         let join_from = self.one(Key::FleetJoinFrom, urls::http_url);
         let join_key_file = self.one(Key::FleetJoinKeyFile, value::path);
         let join_rate = self.one(Key::FleetJoinRate, |written| quantities::size(written, SNAPSHOT_RATE_MIN));
-        let retention = self.one(Key::FleetRetention, quantities::time_or_forever);
+        let retention = self.one(Key::FleetRetention, quantities::retention);
         Some(FleetSettings {
             redis,
             password: password.map(Secret),

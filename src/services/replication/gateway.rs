@@ -277,7 +277,8 @@ impl Gateway {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
-                    let Ok(mine) = self.fleet.own_state(code) else { return self.send_to_writer(request, UNKNOWN) };
+                    // Without a readable state, the delete says so, and other nodes bring the link back.
+                    let mine = self.fleet.own_state(code).unwrap_or_default();
                     let claim = claim_to_remove(known(state), || self.mine(code));
                     let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms(), mine });
                     self.put(request, deadline, change);

@@ -105,9 +105,16 @@ impl HeartbeatThread {
         let Ok(seen) = self.seen() else { return };
         let number = self.vouching.begin(since_boot());
         let voucher = Voucher { number, heard: &self.heard, is_asking: false };
-        let restoring = self.fleet.stats.fleet.comparing.get();
+        let restoring = self.restoring();
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &voucher);
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
+    }
+
+    /// Returns the number of partitions in which Redis may lack links that this node is about to bring back.
+    fn restoring(&self) -> u64 {
+        // A node that is behind brings back only the changes in its outbox, which it counts by themselves.
+        let restores = !self.is_new && !self.fleet.retention.is_behind();
+        if restores { self.fleet.stats.fleet.comparing.get() } else { 0 }
     }
 
     fn send(&mut self, about: String, seen: &[(CodeLength, u64)]) -> Result<HeartbeatReply, RedisError> {
@@ -129,7 +136,7 @@ impl HeartbeatThread {
         };
         self.is_new &= self.fleet.stats.fleet.comparing.get() > 0;
         let sent = since_boot();
-        let restoring = if self.is_new { 0 } else { self.fleet.stats.fleet.comparing.get() };
+        let restoring = self.restoring();
         let number = self.vouching.begin(sent);
         let voucher = Voucher { number, heard: &self.heard, is_asking: self.fleet.view.has_doubts() };
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);

@@ -131,7 +131,7 @@ pub(super) const FLEET: [Setting; 12] = [
         name: "fleet.retention",
         env: "CAROM_FLEET_RETENTION",
         flag: None,
-        kind: "forever, or a time such as 12h, 7d or 30d",
+        kind: "forever, or a time of at least 10s, such as 12h, 7d or 30d",
         default: Some("7d"),
         secret: false,
         doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",

@@ -101,6 +101,20 @@ pub(crate) fn time_up_to_hour(written: &Written) -> Result<Duration, InvalidValu
     }
 }
 
+/// Shortest retention: nodes measure their lag once a second.
+const RETENTION_MIN: Duration = Duration::from_secs(10);
+
+/// Parses a duration of at least ten seconds, or `forever`.
+pub(crate) fn retention(written: &Written) -> Result<Option<Duration>, InvalidValue> {
+    match time_or_forever(written)? {
+        Some(time) if time < RETENTION_MIN => Err(InvalidValue::new(
+            format!("{} is too short", quoted(&show_time(time))),
+            "write \"forever\", or a time of at least \"10s\", such as \"7d\"",
+        )),
+        time => Ok(time),
+    }
+}
+
 /// Reads a time, or a word for no limit.
 fn time_or_word(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue> {
     let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
@@ -169,5 +183,13 @@ mod tests {
         }
         assert!(time_or_off(&Written::Integer("5".into())).unwrap_err().reason.contains("no unit"));
         assert!(time_or_off(&Written::Bool(false)).is_err());
+    }
+
+    #[test]
+    fn retention_is_longer_than_a_few_heartbeats() {
+        assert_eq!(retention(&word("forever")).unwrap(), None);
+        assert_eq!(retention(&word("10s")).unwrap(), Some(RETENTION_MIN));
+        assert!(retention(&word("9s")).unwrap_err().reason.contains("too short"));
+        assert!(retention(&word("off")).is_err());
     }
 }

@@ -168,7 +168,7 @@ impl Links {
         let mut times = Vec::new();
         for guard in self.fleet.prefix([LOG_TIME]) {
             let (key, value) = guard.into_inner()?;
-            if let (Some(at_ms), Some(position)) = (key.get(1..).and_then(number), number(&value)) {
+            if let (Some(at_ms), Some(position)) = (key.get(1..).and_then(number), number(&value[..])) {
                 times.push((at_ms, LogPosition(position)));
             }
         }
