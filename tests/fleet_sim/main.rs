@@ -29,7 +29,8 @@
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
-//! `visits::batches` and `visits::exchange` decide.
+//! `visits::batches` and `visits::exchange` decide. And so has the retention (`retention.rs`): states expire in Redis,
+//! nodes lag behind, and join by a copy.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
@@ -67,6 +68,7 @@ mod node;
 mod redis;
 mod requests;
 mod rest;
+mod retention;
 mod rng;
 mod store;
 mod trace;
@@ -150,6 +152,11 @@ fn visits_count_once_in_every_schedule() {
     must_hold(counts::World::run, COUNTS_SCHEDULES);
 }
 
+#[test]
+fn retention_guarantees_hold_in_every_schedule() {
+    must_hold(retention::World::run, RETENTION_SCHEDULES);
+}
+
 /// Without this, some schedule breaks a promise.
 fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     let found = search(run, GUARD_SCHEDULES, Some(guard));
@@ -165,6 +172,9 @@ const MEMBERS_SCHEDULES: u64 = 30_000;
 
 /// Schedules of the world of counts.
 const COUNTS_SCHEDULES: u64 = 15_000;
+
+/// Schedules of the world of the retention.
+const RETENTION_SCHEDULES: u64 = 30_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
@@ -221,6 +231,17 @@ guards! {
     who_came_back_too_late_throws_away: members::Guard::GiveUp,
     what_redis_has_is_not_used_again: members::Guard::Used,
     two_heartbeats_at_one_time_differ: members::Guard::Number,
+}
+
+guards! {
+    retention::World::run,
+    claim_brings_the_state_of_its_node: retention::Guard::Mine,
+    node_that_is_behind_refuses_changes: retention::Guard::Behind,
+    node_that_is_behind_does_not_compare: retention::Guard::Compare,
+    nothing_is_missing_on_a_node_that_is_behind: retention::Guard::Missing,
+    earlier_state_that_returns_is_answered: retention::Guard::Returned,
+    node_that_began_too_late_stays_behind: retention::Guard::Began,
+    last_entry_before_the_retention_stays: retention::Guard::Kept,
 }
 
 guards! {
