@@ -12,6 +12,7 @@ use crate::support::fleet::{Fleet, settle, setup};
 use crate::support::http::{SHORT_URLS, request_at};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{self, Server};
+use crate::support::resp::Reply;
 use crate::support::sessions::{SignedIn, sign_in};
 
 const TARGET: &str = "https://example.org/counted";
@@ -407,6 +408,11 @@ fn load_on_redis_does_not_grow_with_redirects() {
     (0..SLUGS).for_each(|at| nodes[0].wire().shorten_as(&format!("l{at}"), TARGET));
     let last = format!("{SHORT_URLS}/l{}", SLUGS - 1);
     wait_until("the links on every node", || nodes.iter().all(|node| node.wire().get(&last).status == 200));
+    // States from before the nodes had agreed on the retention get their expiry times soon after.
+    wait_until("states that expire", || {
+        let states = server.command(&["KEYS", "{carom:*}:l:*"]);
+        states.list().iter().all(|state| server.command(&["PTTL", &state.text()]) != Reply::Int(-1))
+    });
     let (before, begun) = (handled(&server), Instant::now());
     let redirects: u64 = std::thread::scope(|scope| {
         let all: Vec<_> = nodes.iter().map(|node| scope.spawn(|| follow_many(node, SLUGS))).collect();

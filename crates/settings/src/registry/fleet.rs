@@ -90,7 +90,7 @@ pub(super) const FLEET: [Setting; 12] = [
         kind: "1024 to 1000000000",
         default: Some("1000000"),
         secret: false,
-        doc: "Approximate number of changes that Redis keeps for nodes that are away. A node that misses more compares all its links with Redis.",
+        doc: "Approximate number of changes that Redis keeps for nodes that are away, at most for fleet.retention. A node that misses more compares its links with Redis.",
         show: |settings| Shown::plain(settings.fleet.stream_entries),
     },
     Setting {

@@ -44,8 +44,11 @@ local function accepted(state)
     if string.find(code, '/', 1, true) then told[#told + 1] = 'S' told[#told + 1] = '1' end
     -- The stream first: if its key has another type, the script fails before anything has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
-    redis.call('SET', state_key, state)
-    if kept_ms ~= '0' then redis.call('PEXPIRE', state_key, kept_ms) end
+    if kept_ms == '0' then
+        redis.call('SET', state_key, state)
+    else
+        redis.call('SET', state_key, state, 'PX', kept_ms)
+    end
     return {'accepted', state, id, state}
 end
 
