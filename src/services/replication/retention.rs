@@ -195,11 +195,12 @@ impl Retention {
 
     /// Adds to a batch how far the node has followed, and the position of the change log, if that is due.
     pub(super) fn keep(&self, links: &Links, batch: &mut Batch) {
-        let Some(shortest) = self.shortest() else { return };
+        // Also while states are kept forever: a retention may follow.
+        let every = self.shortest().map_or(WRITE_DOWN_EVERY, |shortest| WRITE_DOWN_EVERY.min(shortest / 16));
         let now = since_boot();
         let mut measured = self.measured();
         let (last, at) = measured.written;
-        let is_due = now.saturating_sub(at) >= WRITE_DOWN_EVERY.min(shortest / 16);
+        let is_due = now.saturating_sub(at) >= every;
         if measured.span != last && (is_due || measured.span.expiring_ms != last.expiring_ms || last.until_ms == 0) {
             batch.set_followed(&measured.span);
             measured.written = (measured.span, now);
