@@ -26,9 +26,10 @@ const FOLLOWED: &str = "span";
 const LOG_TIME: u8 = b't';
 
 /// Returns the value of a replication record as a node gets it that joins with a snapshot of this store. The time of
-/// the last contact stands for the leases of this node, which the other one has not.
+/// the last contact stands for the leases of this node, and positions belong to its change log: the other node has
+/// neither.
 pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> &'v [u8] {
-    if key == HEARD.as_bytes() { b"" } else { value }
+    if key == HEARD.as_bytes() || key.first() == Some(&LOG_TIME) { b"" } else { value }
 }
 
 impl Batch {
