@@ -10,7 +10,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use crate::link::Link;
 use crate::link::record::{self, RecordRef, encode_link};
-use crate::visits::record::VisitRecord;
+use crate::visits::record::{RequestPart, VisitRecord};
 
 /// The type of an event. Its number is stored with each event, and is its place in [`EventType::ALL`]. So new variants
 /// go to the end of both, and no variant moves.
@@ -186,6 +186,28 @@ impl<'a> StoredEvent<'a> {
         }
     }
 
+    /// Returns the code that the event is about; `None` for an orphan visit.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            StoredEvent::Link(event) => Some(event.code),
+            StoredEvent::Visit(visit) => visit.code,
+        }
+    }
+
+    /// Returns the stored form of the event without what a purge removes. A link event keeps its type, its code, its
+    /// instant and its cause. A visit keeps its instant and its code.
+    pub fn purged(&self) -> Vec<u8> {
+        match self {
+            StoredEvent::Link(event) => LinkEvent { link: None, changes: Vec::new(), ..event.clone() }.encode(),
+            StoredEvent::Visit(visit) => {
+                let request = RequestPart::default();
+                let mut record = Vec::new();
+                VisitRecord { request, location: None, target: &[], ..*visit }.encode(&mut record);
+                encode_visit(&record)
+            }
+        }
+    }
+
     /// Returns the instant of the event, in milliseconds since 1970 UTC.
     pub fn at_ms(&self) -> u64 {
         match self {
@@ -199,7 +221,7 @@ impl<'a> StoredEvent<'a> {
 mod tests {
     use super::*;
     use crate::testing::any_link;
-    use crate::visits::record::{LoggedKind, RequestPart};
+    use crate::visits::record::LoggedKind;
     use proptest::prelude::*;
 
     proptest! {
@@ -217,6 +239,17 @@ mod tests {
             let stored = StoredEvent::decode(&bytes).unwrap();
             prop_assert_eq!((stored.of(), stored.at_ms()), (EventType::ALL[of], at_ms));
             prop_assert_eq!(stored, StoredEvent::Link(event));
+        }
+
+        #[test]
+        fn purged_events_keep_no_destination(link in any_link(), at_ms in any::<u64>(), of in 0..3usize) {
+            let (code, of, cause) = (link.code, EventType::ALL[of], EventCause::Request);
+            let changes = format!("[{:?}]", link.target).into_bytes();
+            let bytes = LinkEvent { of, at_ms, code, cause, link: Some(Arc::new(link)), changes }.encode();
+            let purged = StoredEvent::decode(&bytes).unwrap().purged();
+            let left = LinkEvent { of, at_ms, code, cause, link: None, changes: Vec::new() };
+            prop_assert_eq!(StoredEvent::decode(&purged), Some(StoredEvent::Link(left)));
+            prop_assert_eq!(StoredEvent::decode(&purged).unwrap().purged(), purged, "a second purge changes nothing");
         }
 
         #[test]
@@ -252,6 +285,10 @@ mod tests {
         let bytes = encode_visit(&record);
         assert_eq!(StoredEvent::decode(&bytes), Some(StoredEvent::Visit(visit)));
         assert_eq!(StoredEvent::decode(&bytes[..bytes.len() - 1]), None);
+        let purged = StoredEvent::Visit(visit).purged();
+        let request = RequestPart::default();
+        let left = StoredEvent::Visit(VisitRecord { request, target: b"", ..visit });
+        assert_eq!(StoredEvent::decode(&purged), Some(left));
     }
 
     #[test]

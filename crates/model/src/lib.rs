@@ -23,7 +23,8 @@
 //! 10. [`visits::allowance`], how many visits of a limited link are left;
 //! 11. [`redirect`], the response that follows from a look-up;
 //! 12. [`replication`], what the nodes of a fleet agree on;
-//! 13. [`events`], what happened to links, for other programs.
+//! 13. [`events`], what happened to links, for other programs;
+//! 14. [`purge`], the links that leave every file of every node.
 
 pub mod access;
 pub mod clients;
@@ -32,6 +33,7 @@ pub mod destination;
 pub mod domains;
 pub mod events;
 pub mod link;
+pub mod purge;
 pub mod query;
 pub mod redirect;
 pub mod replication;

@@ -36,6 +36,8 @@ mod indexes;
 mod log_entry;
 mod manifests;
 mod merging;
+mod open_views;
+mod purging;
 mod unread;
 mod urls;
 mod visits;
@@ -195,6 +197,7 @@ impl Links {
             idempotency,
             events: Arc::default(),
             commits,
+            views: Arc::default(),
             has_marks,
             first_end_ms,
         };
@@ -378,6 +381,8 @@ impl Links {
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {
         let end = [part.0 + 1];
+        // A scan takes long, and its iterator keeps removed data on disk like a view.
+        let _open = self.views.open(|| self.db.visible_seqno());
         let mut damaged = Vec::new();
         let (mut last, mut from) = match behind.first() {
             Some(&first) if first == part.0 => (behind.to_vec(), Bound::Excluded(behind.to_vec())),

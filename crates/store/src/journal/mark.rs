@@ -119,6 +119,11 @@ struct State {
 }
 
 impl SyncedMark {
+    /// Returns the directory of the journals.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Opens the mark of a store whose journals were checked, or creates it.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPoli
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
 use super::handles::{Batch, Links, Value};
+use super::open_views::OpenView;
 use crate::error::StoreError;
 use carom_model::link::labels::in_joined;
 use carom_model::query::{
@@ -187,7 +188,8 @@ impl Links {
 
     /// Returns a snapshot of the store. Later commits do not change it.
     pub fn view(&self) -> View {
-        View { snapshot: self.db.snapshot(), links: self.clone() }
+        let open = self.views.open(|| self.db.visible_seqno());
+        View { snapshot: self.db.snapshot(), links: self.clone(), _open: open }
     }
 }
 
@@ -195,6 +197,8 @@ impl Links {
 pub struct View {
     snapshot: Snapshot,
     links: Links,
+    /// Dropped after the snapshot, so that a purge does not overtake it.
+    _open: OpenView,
 }
 
 impl std::fmt::Debug for View {

@@ -1,6 +1,8 @@
 //! The event log of an open store: appends, pages, removal of old events, and the state of sinks. [`super::events`]
 //! says what is in it.
 
+mod purge;
+
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,7 +183,11 @@ impl EventLog {
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read. Events that are damaged are left out.
     pub fn page(&self, after: u64, count: usize, bytes_max: usize) -> Result<EventPage, StoreError> {
-        let end = self.synced();
+        self.page_up_to(after, self.synced(), count, bytes_max)
+    }
+
+    /// Returns a page like [`EventLog::page`], of events up to the number `end`.
+    fn page_up_to(&self, after: u64, end: u64, count: usize, bytes_max: usize) -> Result<EventPage, StoreError> {
         let mut page = EventPage { events: Vec::new(), up_to: after };
         if after >= end {
             return Ok(page);

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::event_log::EventLog;
 use super::log_entry::{ChangedCodes, LogEnd};
+use super::open_views::OpenViews;
 use crate::error::StoreError;
 use crate::journal::mark::SyncedMark;
 
@@ -76,6 +77,8 @@ pub struct Links {
     /// The event log, once it is open.
     pub(super) events: Arc<OnceLock<EventLog>>,
     pub(super) commits: Arc<AtomicU64>,
+    /// The views that are open.
+    pub(super) views: Arc<OpenViews>,
     /// True if codes may be marked; see [`Links::unread`].
     pub(super) has_marks: Arc<AtomicBool>,
     /// The earliest expiry of a link in all batches, until [`Links::take_first_end`] reads it.

@@ -76,6 +76,22 @@ impl Links {
         Ok(edits)
     }
 
+    /// Removes the edits of a code from before an instant, in milliseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub(super) fn purge_edits(&self, code: &Code, until_ms: u64) -> Result<(), StoreError> {
+        let until_nanos = until_ms.saturating_mul(1_000_000);
+        let mut batch = self.batch();
+        for guard in self.history.prefix(prefix(code)) {
+            let key = guard.key()?;
+            if instant_of(&key).is_none_or(|nanos| nanos < until_nanos) {
+                batch.inner.remove(&self.history, key);
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.commit(batch) }
+    }
+
     /// Removes the edits before an instant, among `count` entries after a key. Returns the last key that was read;
     /// `None` at the end.
     ///

@@ -1,0 +1,122 @@
+//! Purges: which links have to leave every file of every node. Pure.
+//!
+//! A purge names links by code and time of creation, and keeps nothing else of them. So another link that gets the slug
+//! later is not touched.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use serde_json::{Value, json};
+
+use crate::query::LinkPosition;
+
+/// The number of a purge, in the API as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PurgeId(pub u64);
+
+/// A link that is purged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgedLink {
+    /// The code of the link.
+    pub code: Code,
+    /// The creation time of the link, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+}
+
+/// For each code of a purge, the creation of the link that has the code now, in milliseconds since 1970 UTC; `u64::MAX`
+/// without one. Older entries of the code belong to purged links.
+pub type PurgeBounds = HashMap<Code, u64>;
+
+/// The links of a purge, as nodes tell each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeList {
+    /// The instant of the request, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// The links.
+    pub links: Vec<PurgedLink>,
+}
+
+impl fmt::Display for PurgeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl PurgeId {
+    /// Parses the text of a number; `None` if it is malformed.
+    pub fn parse(text: &str) -> Option<PurgeId> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        u64::from_str_radix(text, 16).ok().filter(|_| is_hex).map(PurgeId)
+    }
+}
+
+impl PurgedLink {
+    /// Returns the key of the link in the index by date.
+    pub fn position(&self) -> LinkPosition {
+        LinkPosition::new(self.created_ms, self.code)
+    }
+
+    fn to_text(self) -> String {
+        let mut buffer = [0; CODE_KEY_LEN_MAX];
+        format!("{} {}", self.created_ms, String::from_utf8_lossy(self.code.key(&mut buffer)))
+    }
+
+    fn parse(text: &str) -> Option<PurgedLink> {
+        let (created_ms, key) = text.split_once(' ')?;
+        Some(PurgedLink { code: Code::from_key(key.as_bytes()).ok()?, created_ms: created_ms.parse().ok()? })
+    }
+}
+
+impl PurgeList {
+    /// Returns the list as JSON.
+    pub fn to_json(&self) -> Value {
+        let links: Vec<String> = self.links.iter().map(|link| link.to_text()).collect();
+        json!({ "at": self.at_ms, "links": links })
+    }
+
+    /// Reads the list from JSON; `None` if it is malformed. Other members are ignored.
+    pub fn from_json(json: &Value) -> Option<PurgeList> {
+        let links = json.get("links")?.as_array()?.iter();
+        let links = links.map(|link| PurgedLink::parse(link.as_str()?)).collect::<Option<_>>()?;
+        Some(PurgeList { at_ms: json.get("at")?.as_u64()?, links })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::any_link;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_are_read_back(links in proptest::collection::vec(any_link(), 0..5), at_ms in any::<u64>()) {
+            let purged = |link: &crate::link::Link| PurgedLink { code: link.code, created_ms: link.created_ms };
+            let list = PurgeList { at_ms, links: links.iter().map(purged).collect() };
+            let text = list.to_json().to_string();
+            prop_assert_eq!(PurgeList::from_json(&serde_json::from_str(&text).unwrap()), Some(list));
+        }
+
+        #[test]
+        fn ids_are_read_back(number in any::<u64>()) {
+            prop_assert_eq!(PurgeId::parse(&PurgeId(number).to_string()), Some(PurgeId(number)));
+        }
+
+        #[test]
+        fn reading_is_total(text in any::<String>()) {
+            let _ = (PurgeId::parse(&text), PurgedLink::parse(&text));
+        }
+    }
+
+    #[test]
+    fn malformed_lists_are_refused() {
+        for text in ["{}", "[]", r#"{"at": 1}"#, r#"{"at": 1, "links": ["x"]}"#, r#"{"at": 1, "links": ["1 a b"]}"#] {
+            assert_eq!(PurgeList::from_json(&serde_json::from_str(text).unwrap()), None, "{text}");
+        }
+        for text in ["", "1", "000000000000000G", "+00000000000000f", "00000000000000000"] {
+            assert_eq!(PurgeId::parse(text), None, "{text}");
+        }
+    }
+}

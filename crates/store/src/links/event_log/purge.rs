@@ -1,0 +1,71 @@
+//! The removal of purged links from the event log.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+
+use fjall::Keyspace;
+
+use super::EventLog;
+use crate::error::StoreError;
+use carom_model::events::StoredEvent;
+use carom_model::purge::PurgeBounds;
+
+/// Events that are read at once.
+const PAGE_LEN: usize = 1_000;
+
+impl EventLog {
+    /// Returns the keyspaces of the log.
+    pub(in crate::links) fn keyspaces(&self) -> [&Keyspace; 2] {
+        [&self.events, &self.sinks]
+    }
+
+    /// Removes the content of events about purged links, and the dead letters with these events. Numbers, types, codes
+    /// and instants stay, so that readers and sinks miss no number. Blocks the thread for a pass over the log.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails. Events that are damaged stay as they are.
+    pub(in crate::links) fn purge(&self, bounds: &PurgeBounds) -> Result<(), StoreError> {
+        let mut purged = HashSet::new();
+        let (mut after, end) = (0, self.last());
+        while after < end {
+            let page = self.page_up_to(after, end, PAGE_LEN, usize::MAX)?;
+            let mut batch = self.db.batch();
+            for (seq, bytes) in &page.events {
+                let Some(event) = StoredEvent::decode(bytes) else { continue };
+                let until_ms = event.code().and_then(|code| bounds.get(&code));
+                if until_ms.is_some_and(|until_ms| event.at_ms() < *until_ms) {
+                    purged.insert(*seq);
+                    batch.insert(&self.events, seq.to_be_bytes(), event.purged());
+                }
+            }
+            if !batch.is_empty() {
+                batch.commit()?;
+            }
+            after = page.up_to;
+        }
+        self.purge_letters(bounds, &purged)
+    }
+
+    /// Removes the dead letters with these events. The log may no longer have the event of a letter, so the code in it
+    /// decides as well.
+    fn purge_letters(&self, bounds: &PurgeBounds, purged: &HashSet<u64>) -> Result<(), StoreError> {
+        let slugs: HashSet<String> = bounds.keys().map(|code| code.as_slug().to_string()).collect();
+        let mut batch = self.db.batch();
+        let range = (Bound::Included(&b"dead/"[..]), Bound::Excluded(&b"dead0"[..]));
+        for guard in self.sinks.range::<&[u8], _>(range) {
+            let (key, content) = guard.into_inner()?;
+            let seq = key.last_chunk::<8>().map(|seq| u64::from_be_bytes(*seq));
+            if seq.is_some_and(|seq| purged.contains(&seq)) || names_one_of(&slugs, &content) {
+                batch.remove(&self.sinks, key);
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { Ok(batch.commit()?) }
+    }
+}
+
+/// True if a dead letter is about a link with one of these slugs, on whatever domain.
+fn names_one_of(slugs: &HashSet<String>, content: &[u8]) -> bool {
+    let Ok(letter) = serde_json::from_slice::<serde_json::Value>(content) else { return false };
+    let slug = letter["event"]["data"]["shortUrl"]["shortCode"].as_str();
+    slug.is_some_and(|slug| slugs.contains(slug))
+}

@@ -1,0 +1,154 @@
+//! Tests of the removal of purged links: they read every file of the store.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use carom_model::events::{EventCause, EventType, LinkEvent};
+use carom_model::link::history::{Author, Edit};
+use carom_model::link::record::encode_link;
+use carom_model::link::{Link, Origin};
+use carom_model::testing::link;
+
+/// Bytes of a marker that are looked for at once. A compressed block has shorter pieces of it as they are, too, unless
+/// they occur twice.
+const PIECE_LEN: usize = 12;
+
+/// A text without repetitions, which no compression shortens.
+const MARKER: &str = "q7Zt0vXk9LmB2sWc5RyH8pNe3JdF6uGa1TiO4xKhVbQfYzPlSwMgCrEjUnAoDI";
+
+/// True if a file below a directory has a piece of the marker.
+fn has_marker(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return has_marker(&path);
+        }
+        // The library may delete a file meanwhile.
+        let bytes = fs::read(&path).unwrap_or_default();
+        MARKER.as_bytes().chunks_exact(PIECE_LEN).any(|piece| memchr::memmem::find(&bytes, piece).is_some())
+    })
+}
+
+fn marked(code: &str, created_ms: u64) -> Link {
+    let target = format!("https://a.example/{MARKER}");
+    Link { target, created_ms, ..link(code, Origin::Custom) }
+}
+
+/// Puts a link, with an edit and events that name its destination.
+fn put(links: &Links, link: &Link) {
+    let mut batch = links.batch();
+    let mut record = Vec::new();
+    encode_link(link.code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
+    batch.put(&link.code, &record);
+    let edit = Edit::between(link, None, link.created_ms, &Author::default()).unwrap();
+    links.add_edits(&mut batch, link.created_ms * 1_000_000, &[(link.code, edit)]).unwrap();
+    let (of, cause, at_ms) = (EventType::LinkCreated, EventCause::Request, link.created_ms);
+    let changes = format!("[{:?}]", link.target).into_bytes();
+    batch.add_event(
+        LinkEvent { of, at_ms, code: link.code, cause, link: Some(Arc::new(link.clone())), changes }.encode(),
+    );
+    links.commit(batch).unwrap();
+}
+
+fn remove(links: &Links, code: &Code) {
+    let mut batch = links.batch();
+    batch.remove(code);
+    links.commit(batch).unwrap();
+}
+
+fn purged(link: &Link) -> PurgedLink {
+    PurgedLink { code: link.code, created_ms: link.created_ms }
+}
+
+#[test]
+fn wiped_store_has_no_byte_of_a_purged_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let (gone, kept) = (marked("gone", 5), Link { created_ms: 6, ..link("kept", Origin::Custom) });
+    put(&links, &gone);
+    put(&links, &kept);
+    let letter = format!(
+        "{{\"event\": {{\"data\": {{\"shortUrl\": {{\"shortCode\": \"gone\", \"longUrl\": \"{MARKER}\"}}}}}}}}"
+    );
+    log.move_cursor("webhook", 1, &[(1, letter.clone().into_bytes()), (2, b"{}".to_vec())], 10).unwrap();
+    // A letter whose event the log no longer has.
+    log.move_cursor("mercure", 1, &[(77, letter.into_bytes())], 10).unwrap();
+    // Some of it is in tables already.
+    links.links.rotate_memtable_and_wait().unwrap();
+    links.history.rotate_memtable_and_wait().unwrap();
+    links.sync().unwrap();
+    assert!(has_marker(dir.path()), "otherwise the test proves nothing");
+    assert!(!links.is_gone(&purged(&gone)).unwrap());
+    remove(&links, &gone.code);
+    assert!(links.is_gone(&purged(&gone)).unwrap());
+    links.purge_entries(&[purged(&gone)]).unwrap();
+    assert!(has_marker(dir.path()), "a removal leaves the bytes on disk");
+    assert!(links.wipe_removed(|| false).unwrap());
+    assert!(!has_marker(dir.path()));
+    let letters = log.dead_letters().unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.seq).collect::<Vec<u64>>(), [2]);
+    assert_eq!(log.page(0, 10, usize::MAX).unwrap().events.len(), 2, "numbers stay");
+    assert!(links.edits_of(&gone.code).unwrap().is_empty());
+    drop((log, links));
+    let (links, repairs) = Links::open(dir.path(), "key").unwrap();
+    assert!(repairs.is_empty());
+    assert!(links.get(&kept.code).unwrap().is_some());
+    assert_eq!(links.edits_of(&kept.code).unwrap().len(), 1);
+    assert!(!has_marker(dir.path()));
+}
+
+#[test]
+fn next_link_with_the_slug_keeps_its_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let (first, second) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &first);
+    remove(&links, &first.code);
+    put(&links, &second);
+    links.sync().unwrap();
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(links.edits_of(&second.code).unwrap().len(), 1);
+    let events = log.page(0, 10, usize::MAX).unwrap().events;
+    let whole: Vec<bool> =
+        events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
+    assert_eq!(whole, [false, true]);
+    assert!(!links.is_gone(&purged(&second)).unwrap());
+}
+
+#[test]
+fn wipe_waits_for_views_that_see_removed_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let gone = marked("gone", 5);
+    put(&links, &gone);
+    let view = links.view();
+    remove(&links, &gone.code);
+    let looks = std::cell::Cell::new(0);
+    let stops = || looks.replace(looks.get() + 1) > 2;
+    assert!(!links.wipe_removed(stops).unwrap(), "the view is open");
+    assert!(view.get(&gone.code).unwrap().is_some());
+    drop(view);
+    let later = links.view();
+    links.purge_entries(&[purged(&gone)]).unwrap();
+    drop(later);
+    assert!(links.wipe_removed(|| false).unwrap());
+    assert!(!has_marker(dir.path()));
+}
+
+#[test]
+fn idempotency_keys_of_purged_links_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let keys = [1, 2].map(|byte| carom_model::access::idempotency::IdempotencyHash([byte; 16]));
+    let codes = ["gone", "kept"].map(|code| Code::parse(code.as_bytes()).unwrap());
+    let mut batch = links.batch();
+    keys.iter().zip(&codes).for_each(|(key, code)| batch.note_idempotency(key, 5, code));
+    links.commit(batch).unwrap();
+    links.purge_entries(&[PurgedLink { code: codes[0], created_ms: 5 }]).unwrap();
+    assert_eq!(links.created_with(&keys[0], 6).unwrap(), None);
+    assert_eq!(links.created_with(&keys[1], 6).unwrap(), Some(codes[1]));
+}
