@@ -186,6 +186,18 @@ pub enum VisitDeletion {
     Orphans,
 }
 
+/// A request to remove all visits of some links from the disk.
+#[derive(Debug)]
+pub struct VisitPurge {
+    /// The links.
+    pub codes: Vec<Code>,
+    /// The instant up to which their visits are removed, in milliseconds since 1970 UTC.
+    pub until_ms: u64,
+    /// The channel for the end: that no file of the log has one of these visits, or the reason why they stay. Its queue
+    /// has room for it.
+    pub ended: SyncSender<Result<(), &'static str>>,
+}
+
 /// A request to the log.
 #[derive(Debug)]
 pub enum VisitLogRequest {
@@ -195,6 +207,8 @@ pub enum VisitLogRequest {
     Count(VisitFilter, Ticket<VisitStatisticsAnswer>),
     /// Deletes visits, and returns a page without records that has their number.
     Delete(VisitDeletion, Ticket<VisitLogAnswer>),
+    /// Removes visits from the disk.
+    Purge(VisitPurge),
 }
 
 /// The result of a request to the log, or the reason why it failed.

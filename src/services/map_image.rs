@@ -130,10 +130,45 @@ pub struct ImageSetup {
 #[derive(Debug)]
 pub struct ImageMaker {
     stop: Arc<AtomicBool>,
+    hold: Arc<ImageHold>,
     thread: JoinHandle<()>,
 }
 
+/// A switch by which a purge keeps links out of images.
+#[derive(Debug, Default)]
+pub struct ImageHold {
+    is_held: AtomicBool,
+    is_removed: AtomicBool,
+}
+
+impl ImageHold {
+    /// Makes the thread remove the image, and make no other until [`ImageHold::release`]. That takes some seconds.
+    pub fn hold(&self) {
+        self.is_removed.store(false, Ordering::Release);
+        self.is_held.store(true, Ordering::Release);
+    }
+
+    /// True once no image is left, and none is being made.
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// Lets the thread make images again.
+    pub fn release(&self) {
+        self.is_held.store(false, Ordering::Release);
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
+    }
+}
+
 impl ImageMaker {
+    /// Returns the switch that holds back images.
+    pub fn hold(&self) -> Arc<ImageHold> {
+        Arc::clone(&self.hold)
+    }
+
     /// Stops the thread and waits for it. It abandons an unfinished image.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -147,7 +182,7 @@ impl ImageMaker {
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, hold) = (Arc::new(AtomicBool::new(false)), Arc::new(ImageHold::default()));
     let mut maker = Maker {
         path: setup.data_dir.join(FILE_NAME),
         disk: DiskGuard::new(setup.data_dir),
@@ -157,6 +192,7 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
         made_at: setup.replayed.map(|replayed| setup.changes.wrapping_sub(replayed)),
         pauses: true,
         stop: Arc::clone(&stop),
+        hold: Arc::clone(&hold),
     };
     let run = move || {
         let_cores_go_first();
@@ -171,7 +207,7 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
         }
     };
     let thread = std::thread::Builder::new().name("image".to_owned()).spawn(run)?;
-    Ok(ImageMaker { stop, thread })
+    Ok(ImageMaker { stop, hold, thread })
 }
 
 struct Maker {
@@ -186,6 +222,7 @@ struct Maker {
     /// True if a node serves meanwhile.
     pauses: bool,
     stop: Arc<AtomicBool>,
+    hold: Arc<ImageHold>,
 }
 
 /// Writes an image of a store that no node has open. Blocks the calling thread: about 2 µs of CPU per link.
@@ -195,7 +232,7 @@ struct Maker {
 pub fn write_once(links: &Links, data_dir: &Path, hasher: CodeHasher, cores: CoreCount) -> Result<(), String> {
     let (path, disk) = (data_dir.join(FILE_NAME), DiskGuard::new(data_dir.to_owned()));
     let (links, stop) = (links.clone(), Arc::default());
-    let maker = Maker { links, hasher, cores, path, disk, made_at: None, pauses: false, stop };
+    let maker = Maker { links, hasher, cores, path, disk, made_at: None, pauses: false, stop, hold: Arc::default() };
     let made = if maker.has_room() {
         maker.make().map(drop)
     } else {
@@ -207,6 +244,10 @@ pub fn write_once(links: &Links, data_dir: &Path, hasher: CodeHasher, cores: Cor
 impl Maker {
     /// Makes an image if one is due. Returns true if it tried.
     fn look(&mut self) -> bool {
+        if self.hold.is_held() {
+            self.remove_held();
+            return false;
+        }
         let links = self.links.approximate_len();
         let changes = self.links.changes();
         let due = IMAGE_CHANGES_MIN.max(links as u64 / IMAGE_CHANGES_SHARE);
@@ -231,6 +272,23 @@ impl Maker {
             }
         }
         true
+    }
+
+    /// Removes the image for a purge. The next one is due as soon as the purge is over.
+    fn remove_held(&mut self) {
+        if self.hold.is_removed() {
+            return;
+        }
+        self.remove_unfinished();
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {} for a purge: {error}", self.path.display());
+            }
+            Ok(()) | Err(_) => {
+                self.made_at = None;
+                self.hold.is_removed.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// Removes unfinished files of a process that was killed: the next image may be long in coming.
@@ -259,7 +317,7 @@ impl Maker {
 
     /// Gives all links to the writer, in their order, and syncs the store.
     fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotWritten> {
-        let mut pace = WritePace::new(&self.disk, &self.stop, self.pauses);
+        let mut pace = WritePace::new(&self.disk, &self.stop, self.pauses).held_by(&self.hold.is_held);
         let mut sorter = self.sorter()?;
         for part in parts() {
             let mut sorted = Ok(());

@@ -11,6 +11,7 @@ mod counting;
 mod domains;
 pub(super) mod filter;
 mod filter_builder;
+mod forgetting;
 mod held;
 mod keeping;
 mod list;

@@ -29,6 +29,7 @@ mod exchange;
 mod follow;
 mod mark;
 mod outgoing;
+mod purges;
 mod query;
 mod received;
 pub mod samples;

@@ -228,6 +228,8 @@ pub(in crate::services) fn remove_left(path: &Path, what: &str) {
 pub(in crate::services) struct WritePace<'a> {
     disk: &'a DiskGuard,
     stop: &'a AtomicBool,
+    /// A purge that holds the file back.
+    held: Option<&'a AtomicBool>,
     /// True if a node serves meanwhile, so that the disk is left to it in between.
     pauses: bool,
     written: usize,
@@ -237,7 +239,13 @@ impl<'a> WritePace<'a> {
     /// Returns the pace of a writer that ends with `stop`, on the disk of a guard. It `pauses` for a node that serves
     /// meanwhile.
     pub(in crate::services) fn new(disk: &'a DiskGuard, stop: &'a AtomicBool, pauses: bool) -> WritePace<'a> {
-        WritePace { disk, stop, pauses, written: 0 }
+        WritePace { disk, stop, held: None, pauses, written: 0 }
+    }
+
+    /// Ends the writer also while a purge holds the file back.
+    #[must_use]
+    pub(in crate::services) fn held_by(self, held: &'a AtomicBool) -> WritePace<'a> {
+        WritePace { held: Some(held), ..self }
     }
 
     /// Notes that bytes were written. Waits for the disk once they are many, so that it never gets much at once.
@@ -261,6 +269,7 @@ impl<'a> WritePace<'a> {
                 std::thread::park_timeout(IMAGE_SYNC_PAUSE);
             }
         }
-        if self.stop.load(Ordering::Relaxed) { Err(NotWritten::Stopped) } else { Ok(()) }
+        let must_end = std::iter::once(self.stop).chain(self.held).any(|end| end.load(Ordering::Relaxed));
+        if must_end { Err(NotWritten::Stopped) } else { Ok(()) }
     }
 }

@@ -58,6 +58,7 @@ fn maker(node: &TestNode, dir: &Path) -> Maker {
         made_at: None,
         pauses: true,
         stop: Arc::default(),
+        hold: Arc::default(),
     }
 }
 
@@ -391,6 +392,24 @@ fn what_a_killed_process_left_behind_is_removed() {
     };
     start(setup).unwrap().stop();
     assert!(left.iter().all(|path| !path.exists()));
+}
+
+#[test]
+fn no_image_is_left_or_made_during_a_purge() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 100);
+    make(&node, dir.path());
+    let mut maker = maker(&node, dir.path());
+    assert!(dir.path().join(FILE_NAME).exists());
+    maker.hold.hold();
+    assert!(!maker.hold.is_removed());
+    assert!(!maker.look());
+    assert!(maker.hold.is_removed());
+    assert!(!dir.path().join(FILE_NAME).exists());
+    assert!(matches!(maker.make(), Err(NotWritten::Stopped)));
+    maker.hold.release();
+    assert!(maker.make().is_ok());
+    assert!(dir.path().join(FILE_NAME).exists());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::counted::{Counted, just_behind};
+use super::forgetting::Forgetting;
 use super::ngram_filters::NgramFilters;
 use super::part::entry_of_link;
 use super::tags::TagCounts;
@@ -109,6 +110,8 @@ pub struct Catalog {
     pub(super) unsaved: AtomicU64,
     /// Number of times that a link has become crawlable or has ceased to be so.
     pub(super) crawlable_changes: AtomicU64,
+    /// Requests to forget links for good, and how many of them the files of the search index have followed.
+    pub(super) forgetting: Forgetting,
     /// True once the background threads should end.
     pub(super) stopping: AtomicBool,
 }
@@ -140,6 +143,7 @@ impl Catalog {
             is_unwritten: AtomicBool::new(false),
             unsaved: AtomicU64::new(0),
             crawlable_changes: AtomicU64::new(0),
+            forgetting: Forgetting::default(),
             stopping: AtomicBool::new(false),
         })
     }

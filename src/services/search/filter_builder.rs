@@ -81,6 +81,7 @@ pub fn sign_once(links: &Links, search_memory: u64, dir: &Path) -> Result<(), St
 fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
     let start = Instant::now();
     let restored = keeping::restore(catalog)?;
+    catalog.forgetting.note_restored();
     if let Some((links, changed)) = restored {
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(links, changed, seconds, "loaded the search index of the last run");
@@ -132,13 +133,16 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
             if catalog.stopping.load(Ordering::Acquire) {
                 return Ok(());
             }
-            if signatures.work().is_some() {
+            if signatures.work().is_some() || catalog.forgetting.is_due() {
                 break;
             }
             signatures = catalog.unsigned.wait(signatures).unwrap_or_else(PoisonError::into_inner);
         }
         drop(signatures);
-        sign_all(catalog, RESTS)?;
+        if sign_all(catalog, RESTS)? {
+            // Nothing may have been signed.
+            keeping::save(catalog, false);
+        }
     }
 }
 

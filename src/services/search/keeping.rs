@@ -143,10 +143,17 @@ fn replay(
 /// anything has changed.
 pub(super) fn save(catalog: &Catalog, is_end: bool) {
     let unsaved = catalog.unsaved.load(Ordering::Relaxed);
-    let Some(texts) = catalog.texts.as_ref().filter(|_| unsaved >= if is_end { 1 } else { SEARCH_KEPT_AFTER }) else {
-        return;
+    let Some(texts) = &catalog.texts else {
+        // Without a text file, there is no section file.
+        return catalog.forgetting.note_done(catalog.forgetting.asked());
     };
+    let is_due = unsaved >= if is_end { 1 } else { SEARCH_KEPT_AFTER };
+    if !is_due && !catalog.forgetting.is_due() {
+        return;
+    }
     catalog.unsaved.fetch_sub(unsaved, Ordering::Relaxed);
+    // Before the sections are copied.
+    let forgets = catalog.forgetting.asked();
     match try_save(catalog, texts) {
         Ok(()) => _ = catalog.is_unwritten.swap(false, Ordering::Relaxed),
         Err(error) => {
@@ -158,6 +165,8 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
             }
         }
     }
+    // Also after an error, because no file is left then.
+    catalog.forgetting.note_done(forgets);
 }
 
 fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
@@ -307,6 +316,42 @@ mod tests {
         sign_once(&model.catalog.links, 1 << 20, model.dir()).unwrap();
         let model = model.restarted(|_| {});
         assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
+    }
+
+    #[test]
+    fn purged_links_leave_the_files() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        let has = |text: &str| {
+            let file = |name: &str| std::fs::read(model.dir().join(name)).unwrap();
+            ["search.sections", "search.texts"]
+                .map(file)
+                .iter()
+                .any(|of| memchr::memmem::find(of, text.as_bytes()).is_some())
+        };
+        // One of them is in a section that still takes new links.
+        let gone = [100, 499].map(numbered);
+        let text = |code: &Code| format!("example.org/{code}");
+        for (code, _) in &gone {
+            assert!(has(&text(code)), "otherwise the test proves nothing");
+        }
+        let purged = gone.each_ref().map(|(code, link)| carom_model::purge::PurgedLink {
+            code: *code,
+            created_ms: link.as_ref().unwrap().created_ms,
+        });
+        model.commit(gone.each_ref().map(|(code, _)| (*code, None)));
+        let number = model.catalog.forget_links(&purged);
+        assert!(!model.catalog.has_forgotten(number));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, false);
+        assert!(model.catalog.has_forgotten(number));
+        for (code, _) in &gone {
+            assert!(!has(&text(code)));
+        }
+        let filter = Filter { term: Some("c00010".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
     }
 
     #[test]

@@ -160,6 +160,26 @@ impl NgramFilters {
         }
     }
 
+    /// Drops the texts of links by their keys, with those of their whole sections, which are signed again. A section that
+    /// is being made may have the texts, so it will be discarded.
+    pub(super) fn purge(&mut self, keys: &[Vec<u8>]) {
+        self.pending.entries = Held::default();
+        self.pending.is_overflowed = self.pending.range.is_some();
+        for key in keys {
+            let Some(at) = self.section_of(key) else { continue };
+            let is_last = at + 1 == self.sections.len();
+            let section = &mut self.sections[at];
+            let before = section.held_bytes();
+            if is_last {
+                section.drop_link(key)
+            } else {
+                section.forget()
+            }
+            self.held_bytes = self.held_bytes + section.held_bytes() - before;
+            self.is_any_undone = true;
+        }
+    }
+
     /// True if there are signatures at all.
     pub(super) fn is_on(&self) -> bool {
         self.sections_max > 0

@@ -200,6 +200,16 @@ impl Section {
         }
     }
 
+    /// Drops the texts of a link from a section that takes new links; from another one, all texts and the signature.
+    pub(super) fn drop_link(&mut self, key: &[u8]) {
+        let Source::Memory(held) = &self.texts else { return self.forget() };
+        let mut rest = Held::default();
+        let entries = held.chunks().iter().flat_map(|chunk| chunk.entries());
+        entries.filter(|entry| key_of(entry) != key).for_each(|entry| rest.push(entry));
+        (self.bytes, self.len) = (rest.live_bytes(), rest.len() as u32);
+        self.texts = Source::Memory(rest);
+    }
+
     /// Drops texts and signature: a search reads the links until the section is signed again.
     pub(super) fn forget(&mut self) {
         self.signature = None;

@@ -20,6 +20,9 @@ const NAME: &str = "search.texts";
 /// Free space that this file must leave for the store, as a multiple of the reserve at which creates stop.
 const RESERVES: u64 = 4;
 
+/// Zeros that are written at once.
+const ZEROS: usize = 64 * 1024;
+
 /// A range of the file: its offset and its length, in bytes.
 pub(super) type FileRange = (u64, u64);
 
@@ -123,12 +126,26 @@ impl TextFile {
         std::mem::take(&mut *self.freed())
     }
 
-    /// Frees the disk space of ranges.
+    /// Frees the disk space of ranges, and removes their content.
     pub(super) fn punch(&self, ranges: &[FileRange]) {
         for (at, len) in ranges {
-            // On a file system without holes, the space stays in use until the file is created again.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = fallocate(&self.file, flags, *at, *len);
+            if fallocate(&self.file, flags, *at, *len).is_err() {
+                self.overwrite(*at, *len);
+            }
+        }
+    }
+
+    /// Overwrites a range with zeros. On a file system without holes, its space stays in use until the file is created
+    /// again.
+    fn overwrite(&self, mut at: u64, len: u64) {
+        let (end, zeros) = (at.saturating_add(len), [0; ZEROS]);
+        while at < end {
+            let some = &zeros[..(end - at).min(ZEROS as u64) as usize];
+            if self.file.write_all_at(some, at).is_err() {
+                return;
+            }
+            at += some.len() as u64;
         }
     }
 

@@ -191,7 +191,7 @@ impl Deletions {
 }
 
 /// Returns the name of the visits of a link, or of orphan visits.
-fn named(code: Option<&Code>) -> String {
+pub(super) fn named(code: Option<&Code>) -> String {
     let name = |code: &Code| String::from_utf8_lossy(code.key(&mut [0; CODE_KEY_LEN_MAX])).into_owned();
     code.map_or_else(|| ORPHANS.to_owned(), name)
 }

@@ -155,6 +155,11 @@ impl Outgoing {
         Ok(())
     }
 
+    /// True if a file of a segment up to this number is kept.
+    pub(super) fn has_up_to(&self, seq: u64) -> bool {
+        self.files.range(..=seq).next().is_some()
+    }
+
     /// Returns the numbers of the segments whose files hold only blocks up to `published`.
     pub(super) fn done(&self, published: u64) -> Vec<u64> {
         self.files.keys().copied().filter(|seq| !self.waits(*seq, published)).collect()

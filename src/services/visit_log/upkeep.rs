@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use super::purges::{self, VisitPurges};
 use super::query::{self, LinkVerdicts};
 use super::segment::{Sealed, each_record, sealed, write_whole};
 use super::sharing::LogSharing;
 use super::{Shared, locked, statistics};
 use crate::bridge::Mailboxes;
 use crate::bridge::visit_log::{
-    VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitQuery, VisitSelection,
+    VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitPurge, VisitQuery, VisitSelection,
     VisitStatistics, VisitStatisticsAnswer,
 };
 use crate::services::threads::priority::run_in_the_background;
@@ -50,12 +51,14 @@ pub(super) struct Upkeep {
     pass: Option<Pass>,
     /// The revision of the deletions that have begun a pass.
     seen: u64,
+    /// The purges that wait for a pass.
+    purges: VisitPurges,
 }
 
 impl Upkeep {
     pub(super) fn new(shared: Arc<Shared>, mailboxes: Mailboxes) -> Upkeep {
         let next_pass = Instant::now() + FIRST_PASS_AFTER;
-        Upkeep { shared, mailboxes, next_pass, pass: None, seen: 0 }
+        Upkeep { shared, mailboxes, next_pass, pass: None, seen: 0, purges: VisitPurges::default() }
     }
 
     /// Answers requests until all senders are gone.
@@ -79,6 +82,7 @@ impl Upkeep {
                     let deleted = self.delete(deletion);
                     self.mailboxes.answer(ticket, VisitLogAnswer(deleted));
                 }
+                Ok(VisitLogRequest::Purge(purge)) => self.purge(purge),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -135,6 +139,20 @@ impl Upkeep {
         Ok(page)
     }
 
+    /// Begins a purge: notes its deletions, and makes a pass due.
+    fn purge(&mut self, purge: VisitPurge) {
+        // The records that are still in the rings belong to it, too.
+        let _ = self.shared.contents();
+        let noted = purges::note(&mut locked(&self.shared.state).deletions, &purge);
+        match noted {
+            Ok(()) => {
+                self.next_pass = Instant::now();
+                self.purges.add(purge);
+            }
+            Err(why) => purges::end(&purge, Err(why)),
+        }
+    }
+
     /// Makes a pass due for new deletions, also those of other nodes.
     fn note_deletions(&mut self) {
         let state = locked(&self.shared.state);
@@ -146,10 +164,12 @@ impl Upkeep {
 
     fn step(&mut self) {
         self.remove_old();
+        self.purges.end_all(|seq| locked(&self.shared.state).outgoing.has_up_to(seq));
         self.note_deletions();
         if self.pass.is_none() && Instant::now() >= self.next_pass {
             self.next_pass = Instant::now() + PASS_EVERY;
             locked(&self.shared.state).deletions.begin_pass();
+            self.purges.begin_pass();
             self.shared.wants_seal.store(true, Ordering::Release);
             self.pass = Some(Pass { behind: 0, is_sealed: false });
             return;
@@ -162,6 +182,8 @@ impl Upkeep {
         let next = locked(&self.shared.state).sealed.iter().find(|segment| segment.seq > pass.behind).cloned();
         let Some(segment) = next else {
             self.pass = None;
+            let last = locked(&self.shared.state).active_seq.saturating_sub(1);
+            self.purges.end_pass(last);
             let kept_since_ms = self.shared.deletions_since_ms();
             let mut state = locked(&self.shared.state);
             if !state.deletions.is_empty()

@@ -378,6 +378,17 @@ impl VisitAggregator {
             || self.log.len > VISITS_LOG_BYTES
     }
 
+    /// Asks for a fold. Returns the number of the log that is being written, which is removed once it is folded.
+    pub(super) fn ask_fold(&mut self) -> u32 {
+        self.folding.ask();
+        self.log.seq
+    }
+
+    /// True if a log is folded, so that its counts are in the store, and its file is removed.
+    pub(super) fn is_folded(&self, log: u32) -> bool {
+        self.folded >= log
+    }
+
     fn begin_fold(&mut self) -> Result<(), StoreError> {
         let next = self.log.next().map_err(|error| StoreError::Failed(error.to_string()))?;
         let seq = std::mem::replace(&mut self.log, next).seq;

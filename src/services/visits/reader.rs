@@ -88,6 +88,18 @@ impl VisitReader {
         let _ = links.flush_mark();
     }
 
+    /// Asks for a fold, so that the counts of ended links leave the log. Returns the number of the log.
+    pub fn ask_fold(&self) -> u32 {
+        let mut aggregator = self.aggregator();
+        aggregator.collect(unix_ms());
+        aggregator.ask_fold()
+    }
+
+    /// True if a log is folded and removed.
+    pub fn is_folded(&self, log: u32) -> bool {
+        self.aggregator().is_folded(log)
+    }
+
     /// Returns the visits of the links with these codes, in their order. Blocks for the store.
     ///
     /// # Errors

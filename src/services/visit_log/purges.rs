@@ -1,0 +1,101 @@
+//! Purges of visits: a purge ends once no file of the log has the visits.
+//!
+//! The next pass removes them from all segments. In a fleet, the files with blocks for other nodes have them until Redis
+//! has received these blocks. A pass that had begun before may have missed some, so it does not count.
+
+use super::deletions::{Deletions, named};
+use crate::bridge::visit_log::VisitPurge;
+
+/// The progress of a purge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// No pass has begun since.
+    Waits,
+    /// A pass removes the visits.
+    Passes,
+    /// Files for other nodes up to this segment may have the visits.
+    IsSent(u64),
+}
+
+/// The purges that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct VisitPurges(Vec<(VisitPurge, Stage)>);
+
+/// Notes the deletions of a purge, durably.
+///
+/// # Errors
+/// The reason why they cannot be stored.
+pub(super) fn note(deletions: &mut Deletions, purge: &VisitPurge) -> Result<(), &'static str> {
+    let all: Vec<(String, u64)> = purge.codes.iter().map(|code| (named(Some(code)), purge.until_ms)).collect();
+    match deletions.merge(&all) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("too many deletions of visits wait for the disk"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot store the deletions of visits for a purge");
+            Err("the deletions of visits cannot be stored")
+        }
+    }
+}
+
+/// Reports the end of a purge.
+pub(super) fn end(purge: &VisitPurge, result: Result<(), &'static str>) {
+    // Without a receiver, the node is shutting down.
+    let _ = purge.ended.try_send(result);
+}
+
+impl VisitPurges {
+    /// Adds a purge whose deletions are stored.
+    pub(super) fn add(&mut self, purge: VisitPurge) {
+        self.0.push((purge, Stage::Waits));
+    }
+
+    /// Notes that a pass begins, which removes the visits of all purges so far.
+    pub(super) fn begin_pass(&mut self) {
+        self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Waits).for_each(|(_, stage)| *stage = Stage::Passes);
+    }
+
+    /// Notes that a pass is over, when this was the last sealed segment.
+    pub(super) fn end_pass(&mut self, last: u64) {
+        let passing = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Passes);
+        passing.for_each(|(_, stage)| *stage = Stage::IsSent(last));
+    }
+
+    /// Ends the purges whose visits are in no file. `is_kept` says whether a file for other nodes is left, of a segment up
+    /// to that number.
+    pub(super) fn end_all(&mut self, is_kept: impl Fn(u64) -> bool) {
+        self.0.retain(|(purge, stage)| match stage {
+            Stage::IsSent(last) if !is_kept(*last) => {
+                end(purge, Ok(()));
+                false
+            }
+            _ => true,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn purge_ends_after_a_pass_that_began_later() {
+        let (ended, end) = sync_channel(1);
+        let mut purges = VisitPurges::default();
+        // A pass is on its way already.
+        purges.begin_pass();
+        purges.add(VisitPurge { codes: Vec::new(), until_ms: 1, ended });
+        purges.end_pass(4);
+        purges.end_all(|_| false);
+        assert!(end.try_recv().is_err());
+        purges.begin_pass();
+        purges.end_all(|_| false);
+        assert!(end.try_recv().is_err());
+        purges.end_pass(5);
+        purges.end_all(|seq| seq >= 5);
+        assert!(end.try_recv().is_err(), "a file for other nodes is left");
+        purges.end_all(|_| false);
+        assert_eq!(end.try_recv(), Ok(Ok(())));
+        assert!(purges.0.is_empty());
+    }
+}
