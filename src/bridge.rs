@@ -15,6 +15,7 @@ pub mod handle;
 mod jobs;
 mod lists;
 mod load;
+mod purges;
 mod reply;
 mod snapshots;
 mod ticket;
@@ -45,6 +46,7 @@ pub use self::lists::{
 pub use self::load::{
     ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, RULED_WORDS, RuledBits, StoredCodes, ruled_place,
 };
+pub use self::purges::{PurgeAnswer, PurgeOrder, PurgeProgress, PurgeQueue};
 pub use self::reply::{Answer, LentCodes, Reply};
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
 pub use self::ticket::Ticket;

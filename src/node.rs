@@ -203,7 +203,7 @@ impl Node {
             recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryChannels { writer: store.writer, removals: store.removals, segments, fleet: fleet_expiry };
+        let ends = ExpiryChannels { writer: store.writer, rest: store.rest, segments, fleet: fleet_expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,

@@ -24,6 +24,7 @@ pub mod joins;
 pub mod loader;
 pub mod maintenance;
 pub mod map_image;
+pub mod purges;
 pub mod readers;
 pub mod replication;
 pub mod search;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use super::purges::PurgeQueue;
 use super::snapshots::SnapshotProvider;
 use super::ticket::Ticket;
 
@@ -33,6 +34,8 @@ pub struct JobQueues {
     pub pictures: SyncSender<Job>,
     /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
+    /// Queue to the thread that keeps purges.
+    pub purges: PurgeQueue,
     /// Queue for snapshots of the store; `None` if the node is not in a fleet.
     pub snapshots: Option<SnapshotQueue>,
 }

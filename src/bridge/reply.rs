@@ -21,6 +21,7 @@ use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
+use super::purges::PurgeAnswer;
 use super::visit_log::{VisitLogAnswer, VisitStatisticsAnswer};
 use carom_telemetry::stats::LatencySummary;
 
@@ -189,6 +190,8 @@ answers! {
     Apps(AppsAnswer), apps;
     /// The result of a change of domain redirects.
     DomainRedirects(DomainRedirectsAnswer), domain_redirects;
+    /// The progress of a purge.
+    Purges(PurgeAnswer), purges;
     /// A page of an export.
     Page(Page), pages;
     /// The latency quantiles of a core.

@@ -2,7 +2,7 @@
 //! image, the search index, the follower of a fleet, expiry and the filter of codes.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
@@ -10,9 +10,12 @@ use carom_shards::GeneratedCode;
 use carom_tls::identity::TlsIdentity;
 
 use super::base::Base;
+use super::fleet;
 use super::loading::{self, AfterLoad};
+use super::store_services::StoreRest;
 use super::supervisor::{Phase, Supervisor, thread_exit};
-use crate::bridge::{RemovalResult, WriterQueue};
+use crate::bridge::WriterQueue;
+use crate::bridge::fleet_view::FleetView;
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::geo::{self, GeoSetup};
@@ -20,6 +23,8 @@ use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
 use crate::services::maintenance::code_filter;
 use crate::services::maintenance::data_dir_watch;
+use crate::services::map_image::ImageHold;
+use crate::services::purges::{self, PurgeFleet, PurgeSetup, PurgeSources};
 use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::search;
@@ -82,7 +87,8 @@ pub(super) fn start_certificates(
 pub(super) struct ExpiryChannels {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
-    pub(super) removals: Receiver<RemovalResult>,
+    /// The ends of channels of the services around the store.
+    pub(super) rest: StoreRest,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }
@@ -99,12 +105,13 @@ pub(super) fn load_and_start(
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
     let Base { links, catalog, stats, .. } = base;
-    let filters = match loading::load(settings, base)? {
+    let (hold, filters) = match loading::load(settings, base)? {
         AfterLoad::All(image) => {
+            let hold = image.hold();
             supervisor.register(Phase::Upkeep, "map image", move || image.stop());
-            None
+            (Some(hold), None)
         }
-        AfterLoad::Hot(filters) => Some(filters),
+        AfterLoad::Hot(filters) => (None, Some(filters)),
     };
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
@@ -118,11 +125,13 @@ pub(super) fn load_and_start(
     if let Some(fleet) = fleet {
         supervisor.register(Phase::Fleet, "fleet", move || fleet.stop());
     }
+    let StoreRest { removals, purges } = ends.rest;
+    start_purges(settings, base, hold, purges, ends.fleet.as_ref().map(FleetExpiry::view), supervisor)?;
     let expiry = expiry::start(ExpirySetup {
         links: links.clone(),
         stats: Arc::clone(stats),
         writer: ends.writer,
-        removals: ends.removals,
+        removals,
         keep: settings.expiry.keep,
         per_second: settings.expiry.per_second,
         recycle_after: settings.expiry.recycle_after,
@@ -136,5 +145,39 @@ pub(super) fn load_and_start(
         let filters = code_filter::start(*filters).map_err(|error| thread_exit("the filter of codes", &error))?;
         supervisor.register(Phase::Upkeep, "code filter", move || filters.stop());
     }
+    Ok(())
+}
+
+/// Starts the threads that carry purges out.
+///
+/// # Errors
+/// If the purges of the data directory or the certificates of Redis cannot be used, or the operating system refuses a
+/// thread.
+fn start_purges(
+    settings: &Settings,
+    base: &Base,
+    image: Option<Arc<ImageHold>>,
+    sources: PurgeSources,
+    view: Option<Arc<FleetView>>,
+    supervisor: &mut Supervisor,
+) -> Result<(), Exit> {
+    let fleet = match (view, fleet::visits(settings)?, fleet::redis(settings)?) {
+        (Some(view), Some(sharing), Some((erasing, _))) => {
+            Some(PurgeFleet { node: sharing.node, sharing: sharing.redis, erasing, view })
+        }
+        _ => None,
+    };
+    let purges = purges::start(PurgeSetup {
+        data_dir: settings.data_dir.clone(),
+        links: base.links.clone(),
+        catalog: Arc::clone(&base.catalog),
+        image,
+        mailboxes: base.mailboxes.clone(),
+        stats: Arc::clone(&base.stats),
+        sources,
+        fleet,
+    })
+    .map_err(|error| thread_exit("the threads of purges", &error))?;
+    supervisor.register(Phase::Upkeep, "purges", move || purges.stop());
     Ok(())
 }

@@ -52,6 +52,7 @@ pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> 
         }
     }
     if is_hot {
+        map_image::remove_unused(&data_dir);
         return Ok(hot(FilterOrigin::Scan));
     }
     code_filter::remove_unused(&data_dir);

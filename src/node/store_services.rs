@@ -1,8 +1,9 @@
 //! The services around the store: the writer, the readers, lists, visits, the access log and workers.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 
+use carom_limits::PURGE_QUEUE_LEN;
 use carom_model::replication::outbox::Delivery;
 use carom_model::visits::VisitReceiver;
 use carom_settings::Settings;
@@ -16,6 +17,7 @@ use crate::bridge::access_log::AccessReceiver;
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
 use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, RemovalResult, WriterQueue};
 use crate::services::allowances::{self, AllowanceSetup};
+use crate::services::purges::PurgeSources;
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
 use crate::services::visit_log::{self, LogSharing, StartedVisitLog, VisitLogSetup, VisitLogTerms};
@@ -32,10 +34,17 @@ pub(super) struct StoreServices {
     pub(super) page_reader: PageQueue,
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
-    /// Reports of the writer to the expiry thread.
-    pub(super) removals: Receiver<RemovalResult>,
+    pub(super) rest: StoreRest,
     /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
+}
+
+/// The ends of channels that background services take over.
+pub(super) struct StoreRest {
+    /// Reports of the writer to the expiry thread.
+    pub(super) removals: Receiver<RemovalResult>,
+    /// The channels of purges.
+    pub(super) purges: PurgeSources,
 }
 
 /// Starts the services that own the store.
@@ -101,10 +110,16 @@ pub(super) fn start(
     .map_err(|error| thread_exit("the threads for lists", &error))?;
     supervisor.register_threads(Phase::Queues, "query workers", threads);
     lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
-    let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
+    let (purges, orders) = sync_channel(PURGE_QUEUE_LEN);
+    let (jobs, threads) =
+        workers::start(mailboxes, purges).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
     let visits = visits_reader;
-    Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, removals, deliveries })
+    let rest = StoreRest {
+        removals,
+        purges: PurgeSources { orders, visits: visits.clone(), visit_log: lists.visits.clone() },
+    };
+    Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, rest, deliveries })
 }
 
 fn start_access_log(

@@ -18,6 +18,7 @@ mod list;
 mod ngram_filters;
 mod ordered_scan;
 mod part;
+mod purging;
 pub mod query_workers;
 mod rank_index;
 mod ranked_page;

@@ -55,6 +55,7 @@ use self::deletions::Deletions;
 use self::mark::BlockMark;
 use self::outgoing::{OUTGOING, Outgoing, outgoing_path, read_marks};
 use self::segment::{Sealed, active_path, push_block, sealed_path, write_whole};
+pub use self::purges::has_files;
 pub use self::sharing::LogSharing;
 use self::sharing::Sharing;
 use crate::bridge::Mailboxes;

@@ -5,14 +5,15 @@ use std::thread::JoinHandle;
 
 use super::threads::pool;
 use super::threads::priority::let_cores_go_first;
-use crate::bridge::{Job, JobDone, JobQueues, Mailboxes};
+use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
 use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
-/// Starts one thread for pictures and one for documents. They end when all senders are gone.
+/// Starts one thread for pictures and one for documents. They end when all senders are gone. Returns their queues, with
+/// that to the thread of purges.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(mailboxes: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
+pub fn start(mailboxes: &Mailboxes, purges: PurgeQueue) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
         let mailboxes = mailboxes.clone();
         pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {
@@ -23,5 +24,5 @@ pub fn start(mailboxes: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;
     let (documents, others) = begin("documents", DOCUMENT_QUEUE_LEN)?;
     threads.extend(others);
-    Ok((JobQueues { pictures, documents, snapshots: None }, threads))
+    Ok((JobQueues { pictures, documents, purges, snapshots: None }, threads))
 }

@@ -212,7 +212,12 @@ pub(super) mod tests {
             pages: Arc::new(Pages::plain()),
             page_reader: sync_channel(1).0,
             lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0, visits: None, events: None },
-            jobs: JobQueues { pictures: sync_channel(1).0, documents: sync_channel(1).0, snapshots: None },
+            jobs: JobQueues {
+                pictures: sync_channel(1).0,
+                documents: sync_channel(1).0,
+                purges: sync_channel(1).0,
+                snapshots: None,
+            },
             look_ups: None,
             fleet_view: None,
             allowances: AllowanceQueue::new().0,

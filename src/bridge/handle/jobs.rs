@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
-use super::{ServiceHandle, refusal};
-use crate::bridge::{Job, JobDone, JobKind, SnapshotProvider, SnapshotQueue};
+use super::{LATE, ServiceHandle, refusal};
+use crate::bridge::{
+    Job, JobDone, JobKind, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
+};
 use carom_limits::ANSWER_TIME_MAX;
 
 /// The reason of a job that has no result.
@@ -56,5 +58,19 @@ impl ServiceHandle {
         })?;
         let JobDone = waiter.answer().await.ok_or(NO_THREAD)?;
         result.try_recv().map_err(|_| NO_THREAD)
+    }
+
+    /// Sends a request to the thread that keeps purges, and waits for its answer.
+    ///
+    /// # Errors
+    /// The reason, in words for the client.
+    pub async fn purge(
+        &self,
+        order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
+    ) -> Result<Option<PurgeProgress>, String> {
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        self.context.jobs.purges.try_send(order(waiter.ticket())).map_err(|error| refusal(&error).to_owned())?;
+        let answer: Option<PurgeAnswer> = waiter.answer().await;
+        answer.map_or_else(|| Err(LATE.to_owned()), |PurgeAnswer(result)| result)
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
+use crate::bridge::fleet_view::FleetView;
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
 use carom_model::events::{EventCause, LinkEvent};
 use carom_model::link::{DueEvent, Link};
@@ -42,6 +43,11 @@ pub struct FleetExpiry {
 }
 
 impl FleetExpiry {
+    /// Returns the knowledge about the fleet.
+    pub fn view(&self) -> Arc<FleetView> {
+        Arc::clone(&self.fleet.view)
+    }
+
     /// Returns a connection that is opened on first use.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! * `client`: the connection, its keys and scripts;
 //! * `codes`: changes and states of codes;
 //! * `streams`: the streams of changes;
+//! * `purges`: purged links, and what streams have of them;
 //! * `space`: counters, leases and heartbeats;
 //! * `allow`: visits of limited links;
 //! * `visits`: visit counts that nodes exchange;
@@ -11,6 +12,7 @@
 mod allow;
 mod client;
 mod codes;
+mod purges;
 mod space;
 mod streams;
 mod visit_log;
@@ -21,6 +23,7 @@ pub use carom_redis::{RedisError, RequestId, ServerAddress};
 pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
+pub use self::purges::VisitStreamEnd;
 pub use self::space::{Heartbeat, HeartbeatReply};
 pub use self::streams::READ_TOGETHER_MAX;
 pub use self::visit_log::VisitLogNotes;

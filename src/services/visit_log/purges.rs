@@ -3,7 +3,12 @@
 //! The next pass removes them from all segments. In a fleet, the files with blocks for other nodes have them until Redis
 //! has received these blocks. A pass that had begun before may have missed some, so it does not count.
 
+use std::fs;
+use std::path::Path;
+
+use super::FOLDER;
 use super::deletions::{Deletions, named};
+use super::outgoing::OUTGOING;
 use crate::bridge::visit_log::VisitPurge;
 
 /// The progress of a purge.
@@ -35,6 +40,14 @@ pub(super) fn note(deletions: &mut Deletions, purge: &VisitPurge) -> Result<(), 
             Err("the deletions of visits cannot be stored")
         }
     }
+}
+
+/// True if a data directory has logged visits.
+pub fn has_files(data_dir: &Path) -> bool {
+    let is_of_visits = |name: &str| ["segment-", "active-", OUTGOING].iter().any(|kind| name.starts_with(kind));
+    let entries = fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten();
+    let filled = entries.filter(|entry| entry.metadata().is_ok_and(|file| file.len() > 0));
+    filled.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| is_of_visits(&name))
 }
 
 /// Reports the end of a purge.

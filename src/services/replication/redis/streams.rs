@@ -154,7 +154,7 @@ const SLASHES_FIELD: &str = "S";
 
 /// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
 /// letter is one that a reader must understand.
-fn entries(answer: &Value) -> Vec<StreamEntry> {
+pub(super) fn entries(answer: &Value) -> Vec<StreamEntry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
         let Value::Array(parts) = entry else { return None };

@@ -33,11 +33,11 @@ pub struct VisitLogNotes {
 }
 
 impl Redis {
-    fn log_place(origin: OriginId) -> KeyGroup {
+    pub(super) fn log_place(origin: OriginId) -> KeyGroup {
         KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
     }
 
-    fn log_stream(&self, origin: OriginId) -> String {
+    pub(super) fn log_stream(&self, origin: OriginId) -> String {
         format!("{}:vl:{origin}", self.tag(Redis::log_place(origin)))
     }
 

@@ -28,11 +28,11 @@ pub struct VisitNotes {
 }
 
 impl Redis {
-    fn visit_place(origin: OriginId) -> KeyGroup {
+    pub(super) fn visit_place(origin: OriginId) -> KeyGroup {
         KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
     }
 
-    fn visit_stream(&self, origin: OriginId) -> String {
+    pub(super) fn visit_stream(&self, origin: OriginId) -> String {
         format!("{}:v:{origin}", self.tag(Redis::visit_place(origin)))
     }
 

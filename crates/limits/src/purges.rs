@@ -1,0 +1,17 @@
+//! Limits of purges.
+
+use std::time::Duration;
+
+/// Links of one purge. Their deletion takes a second or two, for which the client waits. A client repeats its request for
+/// more.
+pub const PURGE_LINKS_MAX: usize = 1_000;
+
+/// Purges of a node that have not ended. Each waits for the slowest node; beyond them, requests get 503.
+pub const PURGES_OPEN_MAX: usize = 100;
+
+/// Time for which nodes know a purge, so that a node that was away carries it out when it returns: as long as they know
+/// deletions of visits.
+pub const PURGES_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Capacity of the queue to the thread of purges. Each request of a client sends one at a time.
+pub const PURGE_QUEUE_LEN: usize = 64;

@@ -1,0 +1,56 @@
+//! Requests to the thread that keeps purges, and its answers.
+
+use std::sync::mpsc::SyncSender;
+
+use super::ticket::Ticket;
+use carom_model::purge::{PurgeId, PurgedLink};
+
+/// A request to the thread that keeps purges.
+#[derive(Debug)]
+pub enum PurgeOrder {
+    /// Begins a purge of links that are about to be deleted.
+    Begin {
+        /// The links.
+        links: Vec<PurgedLink>,
+        /// The task that waits for the answer.
+        ticket: Ticket<PurgeAnswer>,
+    },
+    /// Carries a purge out: the links are deleted. Links that still exist are left out.
+    Run {
+        /// The number of the purge.
+        id: PurgeId,
+        /// The task that waits for the answer.
+        ticket: Ticket<PurgeAnswer>,
+    },
+    /// Reads the progress of a purge.
+    Read {
+        /// The number of the purge.
+        id: PurgeId,
+        /// The task that waits for the answer.
+        ticket: Ticket<PurgeAnswer>,
+    },
+}
+
+/// The progress of a purge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeProgress {
+    /// The number of the purge.
+    pub id: PurgeId,
+    /// The instant of the request, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// The number of its links.
+    pub links: usize,
+    /// True once no node, and not Redis either, has anything of the links but their codes.
+    pub is_complete: bool,
+    /// The nodes, each with whether it has carried the purge out. A single node has an empty name.
+    pub nodes: Vec<(String, bool)>,
+    /// The reason why the last attempt of this node failed; `None` if it did not fail.
+    pub error: Option<String>,
+}
+
+/// The answer to a [`PurgeOrder`]. `None` if there is no such purge; an error has the reason, in words for the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeAnswer(pub Result<Option<PurgeProgress>, String>);
+
+/// The queue to the thread that keeps purges, shared by all cores.
+pub type PurgeQueue = SyncSender<PurgeOrder>;

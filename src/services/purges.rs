@@ -1,0 +1,213 @@
+//! Purges: they take everything about deleted links, except their codes, out of the files of all nodes and out of Redis.
+//!
+//! * `book`: the purges that the node knows, and how far they have come;
+//! * `erasure`: carries purges out on this node, on a thread of its own;
+//! * `sharing`: the purges of the fleet, through Redis.
+//!
+//! A request begins a purge before it deletes the links, and runs it afterwards. So a crash in between leaves a purge of
+//! the links that were deleted. The thread `purges` answers requests and asks Redis; the thread `purge` waits for
+//! everything else.
+
+mod book;
+mod erasure;
+mod sharing;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use self::book::{PurgeBook, PurgeStage};
+use self::erasure::Eraser;
+use self::sharing::PurgeSharing;
+use crate::bridge::fleet_view::FleetView;
+use crate::bridge::visit_log::VisitLogQueue;
+use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress};
+use crate::services::map_image::ImageHold;
+use crate::services::replication::redis::Redis;
+use crate::services::search::Catalog;
+use crate::services::visits::VisitReader;
+use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
+use carom_store::links::Links;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
+
+/// Longest wait for a request, and so the longest delay of a shutdown.
+const TURN: Duration = Duration::from_millis(500);
+
+/// Interval between two exchanges with Redis.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
+
+/// The channels and handles that a purge takes over from the services around the store.
+pub struct PurgeSources {
+    /// The requests.
+    pub orders: Receiver<PurgeOrder>,
+    /// The counts of visits.
+    pub visits: VisitReader,
+    /// The queue to the visit log; `None` if it is off.
+    pub visit_log: Option<VisitLogQueue>,
+}
+
+/// The part of purges that concerns a fleet.
+pub struct PurgeFleet {
+    /// The name of this node.
+    pub node: String,
+    /// The connection of the thread that asks for purges.
+    pub sharing: Redis,
+    /// The connection of the thread that carries them out.
+    pub erasing: Redis,
+    /// The knowledge about the fleet.
+    pub view: Arc<FleetView>,
+}
+
+/// Inputs of the threads.
+pub struct PurgeSetup {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The store, from which nobody but the writer removes links.
+    pub links: Links,
+    /// The search index.
+    pub catalog: Arc<Catalog>,
+    /// The switch that holds back images of the map; `None` if the node makes none.
+    pub image: Option<Arc<ImageHold>>,
+    /// The mailboxes of the cores, for answers.
+    pub mailboxes: Mailboxes,
+    /// Counters of the node.
+    pub stats: Arc<NodeStats>,
+    /// The channels of the services around the store.
+    pub sources: PurgeSources,
+    /// The fleet; `None` for a single node.
+    pub fleet: Option<PurgeFleet>,
+}
+
+/// A handle on the threads.
+pub struct PurgeThreads {
+    stop: Arc<AtomicBool>,
+    threads: [JoinHandle<()>; 2],
+}
+
+impl PurgeThreads {
+    /// Stops the threads and waits for them. A purge that has not ended continues after the next start.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+    }
+}
+
+/// Starts the threads. All links must have been loaded before.
+///
+/// # Errors
+/// If the purges of the data directory cannot be read, or the operating system cannot start a thread.
+pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let book = Arc::new(Mutex::new(PurgeBook::open(&setup.data_dir)?));
+    let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
+    let PurgeSources { orders, visits, visit_log } = sources;
+    let (sharing, redis, view) = match fleet {
+        Some(PurgeFleet { node, sharing, erasing, view }) => {
+            let sharing = PurgeSharing::new(node, sharing, links.clone(), Arc::clone(&stats));
+            (Some(sharing), Some(erasing), Some(view))
+        }
+        None => (None, None, None),
+    };
+    let eraser = Eraser {
+        book: Arc::clone(&book),
+        data_dir,
+        links,
+        catalog,
+        image,
+        visits,
+        visit_log,
+        redis,
+        view,
+        stats,
+        stop: Arc::clone(&stop),
+    };
+    let erasing = std::thread::Builder::new().name("purge".to_owned()).spawn(move || eraser.run())?;
+    let eraser = erasing.thread().clone();
+    let keeper = Keeper { book, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
+    let keeping = std::thread::Builder::new().name("purges".to_owned()).spawn(move || keeper.run(&orders))?;
+    Ok(PurgeThreads { stop, threads: [keeping, erasing] })
+}
+
+fn locked(book: &Mutex<PurgeBook>) -> MutexGuard<'_, PurgeBook> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that answers requests, and exchanges purges with other nodes.
+struct Keeper {
+    book: Arc<Mutex<PurgeBook>>,
+    mailboxes: Mailboxes,
+    /// The exchange with other nodes; `None` for a single node.
+    sharing: Option<PurgeSharing>,
+    /// The thread that carries purges out.
+    eraser: Thread,
+    stop: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    fn run(mut self, orders: &Receiver<PurgeOrder>) {
+        let mut shared: Option<Instant> = None;
+        while !self.stop.load(Ordering::Acquire) {
+            match orders.recv_timeout(TURN) {
+                Ok(order) => self.serve(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The cores have ended.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
+                shared = Some(Instant::now());
+                self.share();
+            }
+        }
+    }
+
+    fn serve(&self, order: PurgeOrder) {
+        let (result, ticket) = match order {
+            PurgeOrder::Begin { links, ticket } => (self.begin(links).map(Some), ticket),
+            PurgeOrder::Run { id, ticket } => (self.run_purge(id), ticket),
+            PurgeOrder::Read { id, ticket } => (Ok(locked(&self.book).progress(id)), ticket),
+        };
+        self.mailboxes.answer(ticket, PurgeAnswer(result));
+    }
+
+    fn begin(&self, links: Vec<PurgedLink>) -> Result<PurgeProgress, String> {
+        let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
+        let id = PurgeId(number);
+        let mut book = locked(&self.book);
+        book.begin(id, PurgeList { at_ms: unix_ms(), links })?;
+        book.progress(id).ok_or_else(|| "the purge is gone".to_owned())
+    }
+
+    fn run_purge(&self, id: PurgeId) -> Result<Option<PurgeProgress>, String> {
+        let mut book = locked(&self.book);
+        book.advance(id, PurgeStage::Due).map_err(|error| format!("the purge cannot be stored: {error}"))?;
+        self.eraser.unpark();
+        Ok(book.progress(id))
+    }
+
+    /// Exchanges purges with other nodes. On a single node, a purge is complete once it is carried out there.
+    fn share(&mut self) {
+        match &mut self.sharing {
+            Some(sharing) => {
+                if sharing.share(&self.book) {
+                    self.eraser.unpark();
+                }
+            }
+            None => {
+                let mut book = locked(&self.book);
+                for (id, _) in book.at(PurgeStage::Erased) {
+                    book.advance(id, PurgeStage::Complete)
+                        .unwrap_or_else(|error| tracing::warn!(%error, "cannot store that a purge is complete"));
+                }
+                book.forget_old(unix_ms());
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The purges that a node knows, and their files: one for each in the folder `purges` of the data directory. A file has
+//! codes and instants, and nothing else of a link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::bridge::PurgeProgress;
+use carom_limits::{PURGES_KEPT, PURGES_OPEN_MAX};
+use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
+
+/// The folder in the data directory.
+const FOLDER: &str = "purges";
+
+/// The progress of a purge on this node. The stages follow each other in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum PurgeStage {
+    /// The links are being deleted.
+    Open,
+    /// The links are deleted, except those whose deletion has failed.
+    Due,
+    /// The links of the list are deleted, or are about to be by a change of another node.
+    Settled,
+    /// No file of this node has them.
+    Erased,
+    /// All nodes have carried the purge out, and Redis has nothing of the links.
+    Complete,
+}
+
+impl PurgeStage {
+    /// All stages, in their order.
+    const ALL: [PurgeStage; 5] =
+        [PurgeStage::Open, PurgeStage::Due, PurgeStage::Settled, PurgeStage::Erased, PurgeStage::Complete];
+
+    /// Returns the name in the file.
+    fn as_str(self) -> &'static str {
+        match self {
+            PurgeStage::Open => "open",
+            PurgeStage::Due => "due",
+            PurgeStage::Settled => "settled",
+            PurgeStage::Erased => "erased",
+            PurgeStage::Complete => "complete",
+        }
+    }
+}
+
+/// A purge on this node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PurgeEntry {
+    pub(super) list: PurgeList,
+    pub(super) stage: PurgeStage,
+    /// The nodes that are known to have carried it out.
+    pub(super) done: BTreeSet<String>,
+    error: Option<String>,
+}
+
+/// The purges that this node knows.
+#[derive(Debug)]
+pub(super) struct PurgeBook {
+    dir: PathBuf,
+    /// The nodes of the fleet; none for a single node.
+    members: Vec<String>,
+    all: BTreeMap<PurgeId, PurgeEntry>,
+}
+
+impl PurgeBook {
+    /// Reads the purges of a data directory. A purge whose links were being deleted when the process ended is due: those
+    /// that still exist are left out.
+    ///
+    /// # Errors
+    /// If the folder or a file in it cannot be read. Files that make no sense are left out.
+    pub(super) fn open(data_dir: &Path) -> io::Result<PurgeBook> {
+        let dir = data_dir.join(FOLDER);
+        fs::create_dir_all(&dir)?;
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let Some(id) = stem.and_then(PurgeId::parse).filter(|id| path == path_of(&dir, *id)) else { continue };
+            match parsed(&fs::read(&path)?) {
+                Some((list, stage)) => {
+                    let stage = stage.max(PurgeStage::Due);
+                    all.insert(id, PurgeEntry { list, stage, done: BTreeSet::new(), error: None });
+                }
+                None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
+            }
+        }
+        Ok(PurgeBook { dir, members: Vec::new(), all })
+    }
+
+    /// Adds a purge of this node.
+    ///
+    /// # Errors
+    /// The reason why it cannot begin, in words for the client.
+    pub(super) fn begin(&mut self, id: PurgeId, list: PurgeList) -> Result<(), String> {
+        let open = self.all.values().filter(|entry| entry.stage < PurgeStage::Complete).count();
+        if open >= PURGES_OPEN_MAX {
+            return Err(format!("{open} purges have not ended yet; try again when some have"));
+        }
+        self.put(id, list, PurgeStage::Open).map_err(|error| format!("the purge cannot be stored: {error}"))
+    }
+
+    /// Adds a purge of another node.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub(super) fn take(&mut self, id: PurgeId, list: PurgeList) -> io::Result<()> {
+        if self.all.contains_key(&id) { Ok(()) } else { self.put(id, list, PurgeStage::Settled) }
+    }
+
+    fn put(&mut self, id: PurgeId, list: PurgeList, stage: PurgeStage) -> io::Result<()> {
+        self.write(id, &list, stage)?;
+        self.all.insert(id, PurgeEntry { list, stage, done: BTreeSet::new(), error: None });
+        Ok(())
+    }
+
+    /// Moves a purge to a later stage, durably.
+    ///
+    /// # Errors
+    /// If its file cannot be written. It stays at its stage then.
+    pub(super) fn advance(&mut self, id: PurgeId, stage: PurgeStage) -> io::Result<()> {
+        let Some(entry) = self.all.get(&id).filter(|entry| entry.stage < stage) else { return Ok(()) };
+        self.write(id, &entry.list, stage)?;
+        let entry = self.all.get_mut(&id).expect("it was there a moment ago");
+        (entry.stage, entry.error) = (stage, None);
+        Ok(())
+    }
+
+    /// Settles a purge on the links that were deleted.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub(super) fn settle(&mut self, id: PurgeId, links: Vec<PurgedLink>) -> io::Result<()> {
+        let Some(entry) = self.all.get(&id).filter(|entry| entry.stage == PurgeStage::Due) else { return Ok(()) };
+        let list = PurgeList { at_ms: entry.list.at_ms, links };
+        self.put(id, list, PurgeStage::Settled)
+    }
+
+    /// Notes why this node could not carry out a purge. It tries again.
+    pub(super) fn fail(&mut self, id: PurgeId, why: &str) {
+        if let Some(entry) = self.all.get_mut(&id) {
+            entry.error = Some(why.to_owned());
+        }
+    }
+
+    /// Returns the purges at a stage.
+    pub(super) fn at(&self, stage: PurgeStage) -> Vec<(PurgeId, PurgeList)> {
+        let at_stage = self.all.iter().filter(|(_, entry)| entry.stage == stage);
+        at_stage.map(|(id, entry)| (*id, entry.list.clone())).collect()
+    }
+
+    /// Returns all purges.
+    pub(super) fn all(&self) -> &BTreeMap<PurgeId, PurgeEntry> {
+        &self.all
+    }
+
+    /// Sets the nodes of the fleet, and those that have carried out each purge.
+    pub(super) fn hear(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
+        self.members = members;
+        for (id, entry) in &mut self.all {
+            entry.done.extend(done.get(id).into_iter().flatten().cloned());
+        }
+    }
+
+    /// True if all nodes of the fleet have carried out a purge. Before the first heartbeat, no node is known.
+    pub(super) fn is_done_everywhere(&self, id: PurgeId) -> bool {
+        let is_done = |entry: &PurgeEntry| self.members.iter().all(|node| entry.done.contains(node));
+        !self.members.is_empty() && self.all.get(&id).is_some_and(is_done)
+    }
+
+    /// Removes purges of before the time for which nodes know them, except those that this node has not carried out.
+    /// Returns them.
+    pub(super) fn forget_old(&mut self, now_ms: u64) -> Vec<PurgeId> {
+        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let is_old = |entry: &PurgeEntry| entry.stage >= PurgeStage::Erased && entry.list.at_ms < since_ms;
+        let old: Vec<PurgeId> = self.all.iter().filter(|(_, entry)| is_old(entry)).map(|(id, _)| *id).collect();
+        for id in &old {
+            self.all.remove(id);
+            // A file that stays is removed after the next start.
+            let _ = fs::remove_file(path_of(&self.dir, *id));
+        }
+        old
+    }
+
+    /// Returns the progress of a purge; `None` if there is no such purge.
+    pub(super) fn progress(&self, id: PurgeId) -> Option<PurgeProgress> {
+        let entry = self.all.get(&id)?;
+        let is_complete = entry.stage == PurgeStage::Complete;
+        let is_done = |node: &String| is_complete || entry.done.contains(node);
+        let nodes = self.members.iter().map(|node| (node.clone(), is_done(node))).collect();
+        let (at_ms, links, error) = (entry.list.at_ms, entry.list.links.len(), entry.error.clone());
+        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, error })
+    }
+
+    /// Writes the file of a purge. After a crash, it is the old or the new one.
+    fn write(&self, id: PurgeId, list: &PurgeList, stage: PurgeStage) -> io::Result<()> {
+        let mut json = list.to_json();
+        json["stage"] = json!(stage.as_str());
+        let path = path_of(&self.dir, id);
+        let new = path.with_extension("new");
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(json.to_string().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+fn path_of(dir: &Path, id: PurgeId) -> PathBuf {
+    dir.join(format!("{id}.json"))
+}
+
+fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage)> {
+    let json: Value = serde_json::from_slice(bytes).ok()?;
+    let name = json.get("stage")?.as_str()?;
+    let stage = PurgeStage::ALL.into_iter().find(|stage| stage.as_str() == name)?;
+    Some((PurgeList::from_json(&json)?, stage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_shards::Code;
+
+    fn links(codes: &[&str]) -> Vec<PurgedLink> {
+        let link = |code: &&str| PurgedLink { code: Code::parse(code.as_bytes()).unwrap(), created_ms: 5 };
+        codes.iter().map(link).collect()
+    }
+
+    fn list(codes: &[&str]) -> PurgeList {
+        PurgeList { at_ms: 1_000, links: links(codes) }
+    }
+
+    #[test]
+    fn stages_outlive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || PurgeBook::open(dir.path()).unwrap();
+        let mut book = open();
+        book.begin(PurgeId(1), list(&["a", "b"])).unwrap();
+        book.begin(PurgeId(2), list(&["c"])).unwrap();
+        assert!(book.at(PurgeStage::Due).is_empty(), "the links are being deleted");
+        book.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        book.settle(PurgeId(1), links(&["b"])).unwrap();
+        let mut book = open();
+        assert_eq!(book.at(PurgeStage::Due), [(PurgeId(2), list(&["c"]))], "nobody deletes its links any more");
+        assert_eq!(book.at(PurgeStage::Settled), [(PurgeId(1), list(&["b"]))]);
+        book.settle(PurgeId(1), links(&["x"])).unwrap();
+        book.advance(PurgeId(1), PurgeStage::Erased).unwrap();
+        book.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        assert_eq!(open().at(PurgeStage::Erased), [(PurgeId(1), list(&["b"]))], "no stage comes twice");
+        fs::write(path_of(&dir.path().join(FOLDER), PurgeId(3)), "{}").unwrap();
+        assert_eq!(open().all().len(), 2);
+    }
+
+    #[test]
+    fn purges_end_when_all_nodes_have_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        book.take(PurgeId(1), list(&["a"])).unwrap();
+        let done =
+            |nodes: &[&str]| BTreeMap::from([(PurgeId(1), nodes.iter().map(|node| (*node).to_owned()).collect())]);
+        let members = || vec!["a".to_owned(), "b".to_owned()];
+        assert!(!book.is_done_everywhere(PurgeId(1)), "no node is known yet");
+        book.hear(members(), &done(&["a"]));
+        assert!(!book.is_done_everywhere(PurgeId(1)));
+        let progress = book.progress(PurgeId(1)).unwrap();
+        assert_eq!(progress.nodes, [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert!(!progress.is_complete);
+        book.hear(members(), &done(&["b"]));
+        assert!(book.is_done_everywhere(PurgeId(1)));
+        book.advance(PurgeId(1), PurgeStage::Complete).unwrap();
+        assert!(book.progress(PurgeId(1)).unwrap().is_complete);
+        assert_eq!(book.progress(PurgeId(2)), None);
+    }
+
+    #[test]
+    fn old_purges_are_forgotten_once_carried_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        book.take(PurgeId(1), list(&["a"])).unwrap();
+        book.take(PurgeId(2), list(&["b"])).unwrap();
+        book.advance(PurgeId(2), PurgeStage::Erased).unwrap();
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        assert!(book.forget_old(1_000 + kept_ms).is_empty());
+        assert_eq!(book.forget_old(1_001 + kept_ms), [PurgeId(2)]);
+        assert_eq!(PurgeBook::open(dir.path()).unwrap().all().len(), 1);
+    }
+
+    #[test]
+    fn too_many_open_purges_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        for number in 0..PURGES_OPEN_MAX as u64 {
+            book.begin(PurgeId(number), list(&[])).unwrap();
+        }
+        assert!(book.begin(PurgeId(7_777), list(&[])).unwrap_err().contains("have not ended"));
+        book.advance(PurgeId(0), PurgeStage::Complete).unwrap();
+        assert_eq!(book.begin(PurgeId(7_777), list(&[])), Ok(()));
+    }
+}

@@ -1,0 +1,299 @@
+//! The thread that carries purges out on this node, one after another or several at once. It takes purged links out of
+//!
+//! 1. the streams of changes in Redis,
+//! 2. the visit log and the count log,
+//! 3. the image of the map and the files of the search index,
+//! 4. the edits, events, dead letters and idempotency keys of the store,
+//! 5. the files of the store, which still have whatever was removed.
+//!
+//! Each step can be repeated, so a purge that failed or was interrupted begins anew.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::book::{PurgeBook, PurgeStage};
+use super::locked;
+use crate::bridge::fleet_view::{FleetView, since_boot};
+use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
+use crate::services::map_image::ImageHold;
+use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::search::Catalog;
+use crate::services::threads::priority::run_in_the_background;
+use crate::services::visit_log;
+use crate::services::visits::VisitReader;
+use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
+use carom_model::replication::Partition;
+use carom_store::links::{Links, StoreError};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
+
+/// Interval between two looks at whether a step is done.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Interval between two looks for purges. A request wakes the thread earlier.
+const REST: Duration = Duration::from_secs(1);
+
+/// Pause after a failed attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// Time within which a delete is carried out, or never.
+const SETTLE_TIME: Duration = Duration::from_secs(15);
+
+/// Time after which no search reads texts that it has found before.
+const SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// Timeout of a request to Redis.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// The reason why an attempt ended early.
+#[derive(Debug)]
+enum NotErased {
+    /// The node is shutting down.
+    Stopping,
+    Failed(String),
+}
+
+impl From<StoreError> for NotErased {
+    fn from(error: StoreError) -> NotErased {
+        NotErased::Failed(error.to_string())
+    }
+}
+
+impl From<RedisError> for NotErased {
+    fn from(error: RedisError) -> NotErased {
+        NotErased::Failed(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for NotErased {
+    fn from(error: std::io::Error) -> NotErased {
+        NotErased::Failed(error.to_string())
+    }
+}
+
+/// Holds back images of the map until it is dropped.
+struct HeldImage<'h>(&'h ImageHold);
+
+impl<'h> HeldImage<'h> {
+    fn hold(image: &'h ImageHold) -> HeldImage<'h> {
+        image.hold();
+        HeldImage(image)
+    }
+}
+
+impl Drop for HeldImage<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// The state of the thread.
+pub(super) struct Eraser {
+    pub(super) book: Arc<Mutex<PurgeBook>>,
+    pub(super) data_dir: PathBuf,
+    pub(super) links: Links,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) image: Option<Arc<ImageHold>>,
+    pub(super) visits: VisitReader,
+    pub(super) visit_log: Option<VisitLogQueue>,
+    pub(super) redis: Option<Redis>,
+    pub(super) view: Option<Arc<FleetView>>,
+    pub(super) stats: Arc<NodeStats>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Eraser {
+    /// Carries purges out until the node stops.
+    pub(super) fn run(mut self) {
+        run_in_the_background();
+        while !self.is_stopping() {
+            let pause = match self.turn() {
+                Ok(()) => REST,
+                Err(NotErased::Stopping) => return,
+                Err(NotErased::Failed(why)) => {
+                    tracing::warn!(%why, "a purge could not be carried out; carom retries");
+                    let mut book = locked(&self.book);
+                    for stage in [PurgeStage::Due, PurgeStage::Settled] {
+                        book.at(stage).iter().for_each(|(id, _)| book.fail(*id, &why));
+                    }
+                    RETRY_AFTER
+                }
+            };
+            std::thread::park_timeout(pause);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Waits until something is true.
+    fn wait(&self, mut is_done: impl FnMut() -> Result<bool, NotErased>) -> Result<(), NotErased> {
+        while !is_done()? {
+            if self.is_stopping() {
+                return Err(NotErased::Stopping);
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Carries out the purges whose links are gone.
+    fn turn(&mut self) -> Result<(), NotErased> {
+        let due = locked(&self.book).at(PurgeStage::Due);
+        for (id, list) in due {
+            self.settle(id, &list)?;
+        }
+        let settled = locked(&self.book).at(PurgeStage::Settled);
+        if settled.is_empty() {
+            return Ok(());
+        }
+        self.follow()?;
+        let mut ready: Vec<(PurgeId, PurgeList)> = Vec::new();
+        for (id, list) in settled {
+            let left = self.left(&list.links)?;
+            if left.is_empty() {
+                ready.push((id, list));
+            }
+        }
+        let links: Vec<PurgedLink> = ready.iter().flat_map(|(_, list)| list.links.iter().copied()).collect();
+        if !links.is_empty() {
+            let begun = Instant::now();
+            self.erase(&links)?;
+            tracing::info!(links = links.len(), seconds = begun.elapsed().as_secs_f64(), "purged deleted links");
+        }
+        for (id, _) in ready {
+            locked(&self.book).advance(id, PurgeStage::Erased)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the links that still exist.
+    fn left(&self, links: &[PurgedLink]) -> Result<Vec<PurgedLink>, NotErased> {
+        let mut left = Vec::new();
+        for link in links {
+            if !self.links.is_gone(link)? {
+                left.push(*link);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Leaves out the links of a purge that were not deleted after all.
+    fn settle(&self, id: PurgeId, list: &PurgeList) -> Result<(), NotErased> {
+        let begun = Instant::now();
+        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.left(&list.links)?.is_empty()))?;
+        let left = self.left(&list.links)?;
+        if !left.is_empty() {
+            tracing::warn!(%id, links = left.len(), "a purge leaves out links that were not deleted");
+        }
+        let gone = list.links.iter().copied().filter(|link| !left.contains(link)).collect();
+        Ok(locked(&self.book).settle(id, gone)?)
+    }
+
+    /// Waits until this node has every change that was in the streams before: a link that another node has deleted might
+    /// otherwise come to this one later, and leave traces here.
+    fn follow(&self) -> Result<(), NotErased> {
+        let Some(view) = &self.view else { return Ok(()) };
+        let now = since_boot();
+        self.wait(|| Ok(view.has_followed(now)))
+    }
+
+    fn erase(&mut self, links: &[PurgedLink]) -> Result<(), NotErased> {
+        self.purge_streams(links)?;
+        let counts = self.visits.ask_fold();
+        let logged = self.purge_visits(links)?;
+        self.wait(|| Ok(self.catalog.can_forget()))?;
+        let texts = self.catalog.forget_links(links);
+        let held = self.image.as_deref().map(HeldImage::hold);
+        self.wait(|| Ok(self.visits.is_folded(counts)))?;
+        self.wait(|| Ok(self.catalog.has_forgotten(texts)))?;
+        self.wait(|| Ok(held.as_ref().is_none_or(|held| held.0.is_removed())))?;
+        self.wait(|| has_ended(logged.as_ref()))?;
+        self.forget_searched_texts()?;
+        // After the visit log, which may have had events in its queue.
+        self.links.purge_entries(links)?;
+        self.wipe()
+    }
+
+    /// Removes entries with the links from the streams of changes.
+    fn purge_streams(&mut self, links: &[PurgedLink]) -> Result<(), NotErased> {
+        let Some(redis) = &mut self.redis else { return Ok(()) };
+        if !self.stats.fleet.same_code_secret.load(Ordering::Acquire) {
+            return Err(NotErased::Failed("Redis belongs to another fleet, or was not reached yet".to_owned()));
+        }
+        let mut codes: HashMap<Partition, HashSet<Code>> = HashMap::new();
+        for link in links {
+            codes.entry(Partition::of(&link.code)).or_default().insert(link.code);
+        }
+        for (partition, codes) in codes {
+            redis.purge_stream(partition, &codes, ANSWER_TIME)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
+    fn purge_visits(&self, links: &[PurgedLink]) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
+        let Some(queue) = &self.visit_log else {
+            // Visits that were logged when the log was on.
+            if !visit_log::has_files(&self.data_dir) {
+                return Ok(None);
+            }
+            let what = "the visit log is off, but the folder visit-log of the data directory has visits; remove that folder, or set visits.log";
+            return Err(NotErased::Failed(what.to_owned()));
+        };
+        let (ended, end) = sync_channel(1);
+        let codes = links.iter().map(|link| link.code).collect();
+        let mut request = Some(VisitLogRequest::Purge(VisitPurge { codes, until_ms: unix_ms(), ended }));
+        self.wait(|| {
+            let Some(unsent) = request.take() else { return Ok(true) };
+            match queue.try_send(unsent) {
+                Ok(()) => Ok(true),
+                Err(TrySendError::Full(unsent)) => {
+                    request = Some(unsent);
+                    Ok(false)
+                }
+                Err(TrySendError::Disconnected(_)) => Err(NotErased::Stopping),
+            }
+        })?;
+        Ok(Some(end))
+    }
+
+    /// Frees the ranges of the text file that searches were reading.
+    fn forget_searched_texts(&self) -> Result<(), NotErased> {
+        let begun = Instant::now();
+        self.wait(|| Ok(begun.elapsed() >= SEARCH_TIME))?;
+        let texts = self.catalog.forget_links(&[]);
+        self.wait(|| Ok(self.catalog.has_forgotten(texts)))
+    }
+
+    /// Removes what was deleted from the files of the store. A compaction cannot be interrupted, so it runs on a thread
+    /// that a shutdown leaves behind: it loses nothing when the process ends.
+    fn wipe(&self) -> Result<(), NotErased> {
+        let (links, stop) = (self.links.clone(), Arc::clone(&self.stop));
+        let run = move || {
+            run_in_the_background();
+            links.wipe_removed(|| stop.load(Ordering::Acquire))
+        };
+        let wiping = std::thread::Builder::new().name("purge-store".to_owned()).spawn(run)?;
+        self.wait(|| Ok(wiping.is_finished()))?;
+        let is_done = wiping.join().expect("panics abort")?;
+        if is_done { Ok(()) } else { Err(NotErased::Stopping) }
+    }
+}
+
+/// True once the visit log has removed the visits, or if there is none.
+fn has_ended(end: Option<&Receiver<Result<(), &'static str>>>) -> Result<bool, NotErased> {
+    match end.map(Receiver::try_recv) {
+        None => Ok(true),
+        Some(Ok(result)) => result.map(|()| true).map_err(|why| NotErased::Failed(format!("the visit log: {why}"))),
+        Some(Err(TryRecvError::Empty)) => Ok(false),
+        Some(Err(TryRecvError::Disconnected)) => Err(NotErased::Stopping),
+    }
+}

@@ -1,0 +1,166 @@
+//! Requests about purges: the hash of purges and of the nodes that have carried them out, their lists of links, and what
+//! the streams have of purged links.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use carom_redis::{Question, RedisError, Value, cmd};
+use carom_shards::Code;
+
+use super::client::{KeyGroup, Redis, pairs};
+use super::streams::entries;
+use carom_limits::PURGES_KEPT;
+use carom_model::purge::PurgeId;
+use carom_model::replication::{EntryId, Partition};
+use carom_model::visits::origins::OriginId;
+
+/// The hash of purges: for each its number, and for each node that has carried it out the number, a slash and the node.
+const PURGES: &str = "purges";
+
+/// Entries of a stream that are read or removed at once.
+const PAGE_LEN: usize = 256;
+
+/// The last entry that a stream of visits had at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VisitStreamEnd {
+    origin: OriginId,
+    /// True for the stream of a visit log, false for one of visit counts.
+    is_log: bool,
+    number: u64,
+}
+
+/// Returns the key of the list of a purge.
+fn list_key(id: PurgeId) -> String {
+    format!("purge:{id}")
+}
+
+impl Redis {
+    /// Returns the fields of the hash of purges.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn purges(&mut self, within: Duration) -> Result<Vec<(String, String)>, RedisError> {
+        let get = cmd("HGETALL").arg(self.space(PURGES)).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(get), within).map(|answer| pairs(&answer))
+    }
+
+    /// Returns the list of links of a purge; `None` if Redis has it no more.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn purge_list(&mut self, id: PurgeId, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
+        self.text(&list_key(id), within)
+    }
+
+    /// Adds a purge of this instant, in milliseconds since 1970 UTC, with its list of links.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn put_purge(&mut self, id: PurgeId, at_ms: u64, list: &str, within: Duration) -> Result<(), RedisError> {
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        // The list first: a node that finds the number reads the list at once.
+        let set = cmd("SET").arg(self.space(&list_key(id))).arg(list).arg("PX").arg(kept_ms).to_owned();
+        let note = cmd("HSET").arg(self.space(PURGES)).arg(id.to_string()).arg(at_ms).to_owned();
+        let together = vec![Question::Plain(set), Question::Plain(note)];
+        self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(|_| ())
+    }
+
+    /// Notes that a node has carried out a purge.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn note_purged(&mut self, id: PurgeId, node: &str, within: Duration) -> Result<(), RedisError> {
+        let note = cmd("HSET").arg(self.space(PURGES)).arg(format!("{id}/{node}")).arg("done").to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
+    }
+
+    /// Removes fields of the hash of purges.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn forget_purges(&mut self, fields: &[String], within: Duration) -> Result<(), RedisError> {
+        if fields.is_empty() {
+            return Ok(());
+        }
+        let remove = cmd("HDEL").arg(self.space(PURGES)).arg(fields).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+    }
+
+    /// Removes the entries of a stream with links of these codes, up to the last deletion of each code. What follows a
+    /// deletion is about another link. A node that has not read a removed entry reads the deletion instead.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn purge_stream(
+        &mut self,
+        partition: Partition,
+        codes: &HashSet<Code>,
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let mut from = "-".to_owned();
+        // The entries of each code since its last deletion.
+        let mut seen: HashMap<Code, Vec<EntryId>> = HashMap::new();
+        loop {
+            let mut range = cmd("XRANGE");
+            range.arg(self.stream(partition)).arg(&from).arg("+").arg("COUNT").arg(PAGE_LEN);
+            let answer = self.ask(KeyGroup::Partition(partition), Question::Plain(range), within)?;
+            let is_last = !matches!(&answer, Value::Array(read) if read.len() >= PAGE_LEN);
+            let page = entries(&answer);
+            let mut purged = Vec::new();
+            for entry in &page {
+                let Some(code) = entry.code.filter(|code| codes.contains(code)) else { continue };
+                match entry.text.first() {
+                    // The tombstones of issued and of chosen codes.
+                    Some(b'B' | b'F') => purged.extend(seen.remove(&code).unwrap_or_default()),
+                    _ => seen.entry(code).or_default().push(entry.id),
+                }
+            }
+            for some in purged.chunks(PAGE_LEN) {
+                let mut delete = cmd("XDEL");
+                delete.arg(self.stream(partition));
+                some.iter().for_each(|id| _ = delete.arg(id.to_string()));
+                self.ask(KeyGroup::Partition(partition), Question::Plain(delete), within)?;
+            }
+            match page.last() {
+                Some(last) if !is_last => from = format!("({}", last.id),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns the present ends of all streams of visits.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn visit_stream_ends(&mut self, within: Duration) -> Result<Vec<VisitStreamEnd>, RedisError> {
+        let mut ends = Vec::new();
+        for (origin, _) in self.visit_notes(within)?.origins {
+            ends.push(VisitStreamEnd { origin, is_log: false, number: self.last_visits(origin, within)? });
+        }
+        for (origin, _) in self.log_notes(within)?.origins {
+            let last = self.log_ends(origin, within)?.last().map_or(0, |(number, _)| *number);
+            ends.push(VisitStreamEnd { origin, is_log: true, number: last });
+        }
+        ends.retain(|end| end.number > 0);
+        Ok(ends)
+    }
+
+    /// Removes the entries of streams of visits up to these ends. Nodes that have not read them note a gap, or get a
+    /// snapshot.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn trim_visit_streams(&mut self, ends: &[VisitStreamEnd], within: Duration) -> Result<(), RedisError> {
+        for end in ends {
+            let (place, stream) = if end.is_log {
+                (Redis::log_place(end.origin), self.log_stream(end.origin))
+            } else {
+                (Redis::visit_place(end.origin), self.visit_stream(end.origin))
+            };
+            let mut trim = cmd("XTRIM");
+            trim.arg(stream).arg("MINID").arg(format!("{}-0", end.number.saturating_add(1)));
+            self.ask(place, Question::Plain(trim), within)?;
+        }
+        Ok(())
+    }
+}

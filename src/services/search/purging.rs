@@ -1,0 +1,42 @@
+//! The removal of purged links from the files of the search index.
+//!
+//! Texts of a deleted link stay in their section, which does no harm to searches. For a purge, the section forgets its
+//! texts and is signed again. The thread that signs then writes the section file without them, and frees their ranges of
+//! the text file.
+
+use super::catalog::Catalog;
+use super::section_file;
+use carom_model::purge::PurgedLink;
+
+impl Catalog {
+    /// True if [`Catalog::forget_links`] may be called: the sections of the last process are read.
+    pub fn can_forget(&self) -> bool {
+        self.forgetting.is_restored() || !self.signatures().is_on()
+    }
+
+    /// Forgets the texts of links that are gone. Returns the number of the request.
+    pub fn forget_links(&self, links: &[PurgedLink]) -> u64 {
+        let keys: Vec<Vec<u8>> = links.iter().map(|link| link.position().to_bytes()).collect();
+        // The signing thread looks at the number under this lock, before it waits.
+        let mut signatures = self.signatures();
+        signatures.purge(&keys);
+        let number = self.forgetting.ask();
+        drop(signatures);
+        self.unsigned.notify_one();
+        number
+    }
+
+    /// True once the files of the search index have followed a request. Ranges that a search is reading are freed with the
+    /// next request.
+    pub fn has_forgotten(&self, number: u64) -> bool {
+        if !self.signatures().is_on() {
+            // No thread writes the files.
+            if let Some(texts) = &self.texts {
+                section_file::remove(texts.dir());
+                texts.keep_only(Vec::new());
+            }
+            return true;
+        }
+        self.forgetting.is_done(number)
+    }
+}
