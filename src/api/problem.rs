@@ -153,6 +153,12 @@ impl Problem {
             .and("latest", latest)
     }
 
+    /// 404: this node knows no purge with this number.
+    pub(super) fn no_purge(id: &str) -> Problem {
+        let detail = format!("No purge \"{}\" is known. Other nodes know a new one after some seconds.", shown(id));
+        Problem::own(StatusCode::NOT_FOUND, "purge-not-found", "Purge not found", detail)
+    }
+
     /// 404: no link has this tag.
     pub(super) fn no_tag(tag: &str) -> Problem {
         let detail = format!("Tag with name \"{tag}\" could not be found");

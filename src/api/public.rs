@@ -139,6 +139,8 @@ impl Context {
             ["v3", "mercure-info"] => self.mercure_info(),
             ["v3", "events"] => self.events(query).await.unwrap_or_else(Problem::into_answer),
             ["v3", "events", "dead-letters"] => self.dead_letters().await.unwrap_or_else(Problem::into_answer),
+            ["v3", "purges"] => self.create_purge(request).await,
+            ["v3", "purges", id] => self.read_purge(&percent_decoded(id)).await,
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
             ["v3", "domains", "redirects"] => self.edit_domain_redirects(request).await,

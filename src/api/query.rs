@@ -21,6 +21,11 @@ impl Params {
         Params { pairs: pairs(query.unwrap_or_default()).collect(), invalid: Vec::new() }
     }
 
+    /// Returns parameters with one name and value.
+    pub(super) fn single(name: &str, value: &str) -> Params {
+        Params { pairs: vec![(name.to_owned(), value.to_owned())], invalid: Vec::new() }
+    }
+
     /// Returns the last value with that name; `None` if it is missing or empty.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let of_name = self.pairs.iter().rev().find(|(of_pair, _)| of_pair == name);

@@ -22,6 +22,7 @@ pub(in crate::api) mod openapi;
 mod own_key;
 pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
+mod purges;
 pub(in crate::api) mod routes;
 mod rules;
 pub(in crate::api) mod short_urls;

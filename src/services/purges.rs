@@ -41,6 +41,9 @@ const TURN: Duration = Duration::from_millis(500);
 /// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
+/// Time after which nobody deletes the links of a purge any more.
+const ABANDONED_AFTER: Duration = Duration::from_secs(120);
+
 /// The channels and handles that a purge takes over from the services around the store.
 pub struct PurgeSources {
     /// The requests.
@@ -163,6 +166,7 @@ impl Keeper {
             }
             if shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
                 shared = Some(Instant::now());
+                self.run_abandoned();
                 self.share();
             }
         }
@@ -190,6 +194,15 @@ impl Keeper {
         book.advance(id, PurgeStage::Due).map_err(|error| format!("the purge cannot be stored: {error}"))?;
         self.eraser.unpark();
         Ok(book.progress(id))
+    }
+
+    /// Runs the purges whose client has left before it could ask for that.
+    fn run_abandoned(&self) {
+        let until_ms = unix_ms().saturating_sub(ABANDONED_AFTER.as_millis() as u64);
+        let mut book = locked(&self.book);
+        for id in book.abandoned(until_ms) {
+            book.advance(id, PurgeStage::Due).unwrap_or_else(|error| tracing::warn!(%error, "cannot store a purge"));
+        }
     }
 
     /// Exchanges purges with other nodes. On a single node, a purge is complete once it is carried out there.

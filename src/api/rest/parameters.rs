@@ -80,7 +80,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     (SINGLE_STEP_PATH, "GET", &["apiKey", "longUrl", "format"]),
     ("/rest/v3/short-urls/{shortCode}", "GET", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}", "PATCH", &["domain"]),
-    ("/rest/v3/short-urls/{shortCode}", "DELETE", &["domain"]),
+    ("/rest/v3/short-urls/{shortCode}", "DELETE", &["domain", "purge"]),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "POST", &["domain"]),
     (

@@ -61,6 +61,8 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/domains/{domain}/visits", "GET, HEAD"),
     ("/rest/v3/events", "GET, HEAD"),
     ("/rest/v3/events/dead-letters", "GET, HEAD"),
+    ("/rest/v3/purges", "POST"),
+    ("/rest/v3/purges/{purgeId}", "GET, HEAD"),
     ("/rest/v3/api-key", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];

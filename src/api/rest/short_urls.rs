@@ -365,8 +365,16 @@ impl Context {
         changed(answer, code).map_err(|problem| problem.on_domain(domain.as_deref()))
     }
 
-    /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
+    /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link, and with `purge` purges it.
     pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> ApiResponse {
+        let mut params = Params::of(query);
+        let purges = params.flag("purge");
+        if let Err(invalid) = params.finish() {
+            return Problem::invalid(&invalid).into_answer();
+        }
+        if purges {
+            return self.purge_link(code, query).await;
+        }
         let parsed = match self.code_in(code, query).await {
             Ok(parsed) => parsed,
             Err(problem) => return problem.into_answer(),

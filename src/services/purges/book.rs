@@ -130,6 +130,13 @@ impl PurgeBook {
         Ok(())
     }
 
+    /// Returns the purges whose client is gone: they began before an instant, in milliseconds since 1970 UTC, and were not
+    /// run.
+    pub(super) fn abandoned(&self, until_ms: u64) -> Vec<PurgeId> {
+        let is_abandoned = |entry: &PurgeEntry| entry.stage == PurgeStage::Open && entry.list.at_ms < until_ms;
+        self.all.iter().filter(|(_, entry)| is_abandoned(entry)).map(|(id, _)| *id).collect()
+    }
+
     /// Settles a purge on the links that were deleted.
     ///
     /// # Errors
@@ -243,6 +250,8 @@ mod tests {
         book.begin(PurgeId(1), list(&["a", "b"])).unwrap();
         book.begin(PurgeId(2), list(&["c"])).unwrap();
         assert!(book.at(PurgeStage::Due).is_empty(), "the links are being deleted");
+        assert!(book.abandoned(1_000).is_empty());
+        assert_eq!(book.abandoned(1_001), [PurgeId(1), PurgeId(2)]);
         book.advance(PurgeId(1), PurgeStage::Due).unwrap();
         book.settle(PurgeId(1), links(&["b"])).unwrap();
         let mut book = open();

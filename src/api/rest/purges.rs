@@ -1,0 +1,392 @@
+//! Purges: `DELETE /rest/v3/short-urls/{shortCode}?purge=true`, `POST /rest/v3/purges` and
+//! `GET /rest/v3/purges/{purgeId}`.
+//!
+//! A purge begins before its links are deleted, and runs whatever becomes of the deletes: links that still exist are left
+//! out. So a request that ends early leaves no deleted link behind that was to be purged.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::bulk_edit::{BulkEdit, EditTarget};
+use super::describe::ShortUrl;
+use super::list::filter_within;
+use super::short_urls::{read_object, write_failed};
+use crate::api::context::Context;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
+use crate::bridge::handle::LongKind;
+use crate::bridge::{DeleteAnswer, PurgeOrder, PurgeProgress, StoreRequest};
+use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
+use carom_model::access::Role;
+use carom_model::dates;
+use carom_model::destination::long_url::LongUrl;
+use carom_model::link::Link;
+use carom_model::purge::{PurgeId, PurgedLink};
+use carom_model::query::Filter;
+use carom_model::visits::tally::VisitCounts;
+
+/// Links that a request without `confirm` shows.
+const SAMPLE_LEN: usize = 10;
+
+/// The largest number that clients in JavaScript can confirm exactly.
+const CONFIRMED_MAX: u64 = (1 << 53) - 1;
+
+/// The field with the number of links that the client has seen.
+const CONFIRM: &str = "confirm";
+
+/// The links that a request selects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum PurgeSelector {
+    Domain(String),
+    App(String),
+    Tag(String),
+    /// The destinations that begin with one of these texts, which are spellings of one prefix.
+    Destination(Vec<String>),
+}
+
+/// A checked request to purge links.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct PurgeRequest {
+    selector: PurgeSelector,
+    confirmed: Option<u64>,
+}
+
+/// Answer to a request without `confirm`.
+#[derive(Serialize)]
+struct SelectedLinks<'a> {
+    /// Links that match.
+    count: u64,
+    /// The oldest of them.
+    sample: Vec<ShortUrl<'a>>,
+}
+
+/// Answer to a request with `confirm`.
+#[derive(Serialize)]
+struct PurgeBegun {
+    /// Links that were deleted, and are being purged.
+    deleted: u64,
+    /// Links that could not be deleted.
+    failed: u64,
+    /// Links that match and wait for another request.
+    left: u64,
+    /// The purge; null if no link matches.
+    purge: Option<ShownPurge>,
+}
+
+/// A purge in the API.
+#[derive(Serialize)]
+struct ShownPurge {
+    id: String,
+    date: String,
+    links: usize,
+    complete: bool,
+    nodes: Vec<ShownNode>,
+    error: Option<String>,
+}
+
+/// A node and its part in a purge.
+#[derive(Serialize)]
+struct ShownNode {
+    node: String,
+    complete: bool,
+}
+
+impl ShownPurge {
+    fn of(progress: PurgeProgress) -> ShownPurge {
+        let PurgeProgress { id, at_ms, links, is_complete, nodes, error } = progress;
+        let nodes = nodes.into_iter().map(|(node, complete)| ShownNode { node, complete }).collect();
+        ShownPurge { id: id.to_string(), date: dates::format(at_ms), links, complete: is_complete, nodes, error }
+    }
+}
+
+impl PurgeSelector {
+    /// The fields of a request, of which it has one.
+    const FIELDS: [&str; 4] = ["domain", "app", "tag", "destination"];
+
+    fn read(field: &str, value: &str) -> Result<PurgeSelector, Invalid> {
+        let text = value.trim();
+        Ok(match field {
+            "domain" => PurgeSelector::Domain(text.to_owned()),
+            "app" => PurgeSelector::App(text.to_owned()),
+            "tag" => PurgeSelector::Tag(text.to_owned()),
+            _ => {
+                let has_host =
+                    text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
+                if !has_host {
+                    let reason = "must be a URL or the beginning of one, such as https://a.example/";
+                    return Err(Invalid::new(field, reason));
+                }
+                let mut spellings = vec![text.to_owned()];
+                spellings.extend(LongUrl::parse(text, &[]).ok().map(|url| url.as_str().to_owned()));
+                PurgeSelector::Destination(spellings)
+            }
+        })
+    }
+
+    /// Returns the parameters of a list that has the links.
+    fn params(&self) -> Params {
+        match self {
+            PurgeSelector::Domain(name) => Params::single("domain", name),
+            PurgeSelector::App(name) => Params::single("app", name),
+            PurgeSelector::Tag(tag) => Params::single("tags[]", tag),
+            PurgeSelector::Destination(spellings) => {
+                let term: String = spellings[0].chars().take(SEARCH_TERM_MAX).collect();
+                Params::single("searchTerm", &term)
+            }
+        }
+    }
+
+    /// True if a link of that list is selected.
+    fn has(&self, link: &Link) -> bool {
+        let PurgeSelector::Destination(spellings) = self else { return true };
+        spellings.iter().any(|prefix| link.target.starts_with(prefix.as_str()))
+    }
+
+    /// True if the count of the list is the count of the links.
+    fn is_list(&self) -> bool {
+        !matches!(self, PurgeSelector::Destination(_))
+    }
+}
+
+impl PurgeRequest {
+    /// Reads the fields of a request.
+    ///
+    /// # Errors
+    /// Every field that is invalid, with the reason.
+    fn read(fields: &Map<String, Value>) -> Result<PurgeRequest, Vec<Invalid>> {
+        let is_known = |name: &str| name == CONFIRM || PurgeSelector::FIELDS.contains(&name);
+        let unknown = fields.keys().filter(|name| !is_known(name));
+        let mut invalid: Vec<Invalid> = unknown.map(|name| Invalid::new(name, "is not a known field")).collect();
+        let mut selectors = Vec::new();
+        for field in PurgeSelector::FIELDS {
+            match fields.get(field) {
+                None | Some(Value::Null) => {}
+                Some(Value::String(text)) if !text.trim().is_empty() => selectors.push((field, text)),
+                Some(other) => invalid.push(Invalid::value(field, "must be a text", other)),
+            }
+        }
+        let confirmed = match fields.get(CONFIRM) {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let number = value.as_u64().filter(|number| *number <= CONFIRMED_MAX);
+                if number.is_none() {
+                    let reason = format!("must be a whole number from 0 to {CONFIRMED_MAX}");
+                    invalid.push(Invalid::value(CONFIRM, &reason, value));
+                }
+                number
+            }
+        };
+        let selector = match selectors[..] {
+            [(field, text)] => PurgeSelector::read(field, text).map_err(|wrong| invalid.push(wrong)).ok(),
+            [] => {
+                let expected = PurgeSelector::FIELDS.join(", ");
+                if invalid.is_empty() {
+                    invalid.push(Invalid::new("domain", format!("is missing; expected one of {expected}")));
+                }
+                None
+            }
+            [(first, _), ..] => {
+                let others = selectors[1..].iter();
+                invalid.extend(others.map(|(field, _)| Invalid::new(*field, format!("excludes {first}"))));
+                None
+            }
+        };
+        match selector {
+            Some(selector) if invalid.is_empty() => Ok(PurgeRequest { selector, confirmed }),
+            _ => Err(invalid),
+        }
+    }
+}
+
+impl Context {
+    /// Handles `DELETE /rest/v3/short-urls/{shortCode}?purge=true`: deletes a link and purges it.
+    pub(in crate::api) async fn purge_link(&self, code: &str, query: Option<&str>) -> ApiResponse {
+        match self.try_purge_link(code, query).await {
+            Ok(progress) => json_answer(StatusCode::ACCEPTED, &ShownPurge::of(progress)),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_purge_link(&self, code: &str, query: Option<&str>) -> Result<PurgeProgress, Problem> {
+        let (link, _) = self.find_in(code, query).await?;
+        let begun = self.begin_purge(vec![purged(&link)]).await?;
+        let (code, by, author) = (link.code, self.caller.scope(), self.author());
+        let answer = self.services.store(|ticket| StoreRequest::Delete { code, by, author, ticket }).await;
+        let run = self.run_purge(begun.id).await;
+        match answer {
+            DeleteAnswer::Deleted => run,
+            DeleteAnswer::NotFound => {
+                let slug = code.as_slug().to_string();
+                Err(Problem::no_link(&slug).on_domain(Params::of(query).text("domain")))
+            }
+            DeleteAnswer::Failed(failure) => Err(write_failed(&failure)),
+        }
+    }
+
+    /// Handles `POST /rest/v3/purges`: counts links, or deletes and purges them.
+    pub(in crate::api) async fn create_purge(&self, request: Request<Incoming>) -> ApiResponse {
+        self.try_create_purge(request).await.unwrap_or_else(Problem::into_answer)
+    }
+
+    async fn try_create_purge(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
+        self.caller.needs(Role::WriteAll)?;
+        let fields = read_object(&self.services, request).await?;
+        let PurgeRequest { selector, confirmed } =
+            PurgeRequest::read(&fields).map_err(|invalid| Problem::invalid(&invalid))?;
+        let (count, links) = self.selected(&selector).await?;
+        let Some(confirmed) = confirmed else {
+            let describer = self.describer();
+            let sample = links.iter().take(SAMPLE_LEN);
+            let sample = sample.map(|link| describer.describe(link, VisitCounts::default())).collect();
+            return Ok(json_answer(StatusCode::OK, &SelectedLinks { count, sample }));
+        };
+        if count > confirmed {
+            return Err(Problem::more_links_match(confirmed, count));
+        }
+        if links.is_empty() {
+            return Ok(json_answer(StatusCode::OK, &PurgeBegun { deleted: 0, failed: 0, left: 0, purge: None }));
+        }
+        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
+        let _long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
+        let begun = self.begin_purge(links.iter().map(|link| purged(link)).collect()).await?;
+        let deleted = self.delete_all(&links).await;
+        let purge = Some(ShownPurge::of(self.run_purge(begun.id).await?));
+        let (failed, left) = (links.len() as u64 - deleted, count.saturating_sub(links.len() as u64));
+        Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, purge }))
+    }
+
+    /// Returns the number of links that a request selects, and the oldest of them, as many as a purge may have.
+    async fn selected(&self, selector: &PurgeSelector) -> Result<(u64, Vec<Arc<Link>>), Problem> {
+        let (filter, has_any) = self.filter_of(selector)?;
+        let began_ms = self.services.unix_ms();
+        let (mut count, mut links, mut cursor) = (0, Vec::new(), None);
+        while has_any {
+            let page = self.matching(&filter, LIST_PER_PAGE_MAX, cursor).await?;
+            for link in page.links.iter().filter(|link| selector.has(link)) {
+                count += 1;
+                if links.len() < PURGE_LINKS_MAX {
+                    links.push(Arc::clone(link));
+                }
+            }
+            if selector.is_list() && page.complete && links.len() >= PURGE_LINKS_MAX {
+                return Ok((page.total.max(count), links));
+            }
+            let Some(next) = page.next else { break };
+            if self.services.unix_ms().saturating_sub(began_ms) > BULK_COUNT_TIME_MAX.as_millis() as u64 {
+                return Err(Problem::unavailable(format!(
+                    "The links could not be counted within {} s. Name a longer beginning of their destinations, or purge by tag.",
+                    BULK_COUNT_TIME_MAX.as_secs()
+                )));
+            }
+            cursor = Some(next);
+        }
+        Ok((count, links))
+    }
+
+    /// Returns the filter of a list with the links that a request selects. The second value is true if any can match.
+    fn filter_of(&self, selector: &PurgeSelector) -> Result<(Filter, bool), Problem> {
+        let mut params = selector.params();
+        let narrowed = |name: &str, scope| self.narrowed(scope, name);
+        let found = filter_within(&mut params, &self.caller.scope(), narrowed);
+        params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
+        Ok(found)
+    }
+
+    /// Deletes links. Returns the number of those that are deleted.
+    async fn delete_all(&self, links: &[Arc<Link>]) -> u64 {
+        let mut deleted = 0;
+        for some in links.chunks(BULK_CHUNK_LINES) {
+            let target = |link: &Arc<Link>| EditTarget {
+                line: 0,
+                code: link.code,
+                domain: link.labels.domain.clone(),
+                edit: BulkEdit::Delete,
+            };
+            let targets: Vec<EditTarget> = some.iter().map(target).collect();
+            let results = self.edit_all(&targets).await;
+            deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
+        }
+        deleted
+    }
+
+    async fn begin_purge(&self, links: Vec<PurgedLink>) -> Result<PurgeProgress, Problem> {
+        let begun = self.services.purge(|ticket| PurgeOrder::Begin { links, ticket }).await;
+        begun.map_err(|why| not_purged(&why))?.ok_or_else(|| not_purged("the purge is gone"))
+    }
+
+    async fn run_purge(&self, id: PurgeId) -> Result<PurgeProgress, Problem> {
+        let run = self.services.purge(|ticket| PurgeOrder::Run { id, ticket }).await;
+        run.map_err(|why| not_purged(&why))?.ok_or_else(|| not_purged("the purge is gone"))
+    }
+
+    /// Handles `GET /rest/v3/purges/{purgeId}`: shows how far a purge has come.
+    pub(in crate::api) async fn read_purge(&self, id: &str) -> ApiResponse {
+        let Some(number) = PurgeId::parse(id) else { return Problem::no_purge(id).into_answer() };
+        match self.services.purge(|ticket| PurgeOrder::Read { id: number, ticket }).await {
+            Ok(Some(progress)) => json_answer(StatusCode::OK, &ShownPurge::of(progress)),
+            Ok(None) => Problem::no_purge(id).into_answer(),
+            Err(why) => Problem::unavailable(format!("The purge cannot be read now: {why}.")).into_answer(),
+        }
+    }
+}
+
+fn purged(link: &Link) -> PurgedLink {
+    PurgedLink { code: link.code, created_ms: link.created_ms }
+}
+
+fn not_purged(why: &str) -> Problem {
+    Problem::unavailable(format!("Links cannot be purged now: {why}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+
+    fn read(text: &str) -> Result<PurgeRequest, Vec<String>> {
+        let fields: Map<String, Value> = serde_json::from_str(text).unwrap();
+        PurgeRequest::read(&fields).map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn requests_have_one_selector() {
+        let tag = PurgeSelector::Tag("a b".to_owned());
+        assert_eq!(read(r#"{"tag": " a b "}"#), Ok(PurgeRequest { selector: tag.clone(), confirmed: None }));
+        assert_eq!(read(r#"{"tag": "a b", "confirm": 7}"#), Ok(PurgeRequest { selector: tag, confirmed: Some(7) }));
+        for (text, fields) in [
+            ("{}", &["domain"][..]),
+            (r#"{"confirm": 1}"#, &["domain"]),
+            (r#"{"tag": "a", "app": "b"}"#, &["tag"]),
+            (r#"{"domain": "a", "app": "b", "tag": "c"}"#, &["app", "tag"]),
+            (r#"{"tag": ""}"#, &["tag"]),
+            (r#"{"tag": 7}"#, &["tag"]),
+            (r#"{"tag": "a", "confirm": -1}"#, &["confirm"]),
+            (r#"{"tag": "a", "confirm": "1"}"#, &["confirm"]),
+            (r#"{"tag": "a", "shortCode": "b"}"#, &["shortCode"]),
+            (r#"{"destination": "a.example"}"#, &["destination"]),
+            (r#"{"destination": "https://"}"#, &["destination"]),
+        ] {
+            let expected: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+            assert_eq!(read(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn destinations_are_compared_by_their_beginning() {
+        let has = |prefix: &str, target: &str| {
+            let selector = PurgeSelector::read("destination", prefix).ok().unwrap();
+            selector.has(&Link { target: target.to_owned(), ..link("a", Origin::Issued) })
+        };
+        assert!(has("https://a.example/x", "https://a.example/xy"));
+        assert!(has("https://A.example", "https://a.example/"));
+        assert!(has("https://a.ex", "https://a.example/"));
+        assert!(!has("https://a.example/x", "https://a.example/"));
+        assert!(!has("https://a.example/", "https://b.example/?u=https://a.example/"));
+    }
+}
