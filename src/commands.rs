@@ -25,6 +25,7 @@ mod node_api;
 pub mod offline;
 pub mod output;
 mod profile;
+pub mod purge;
 mod retention;
 pub mod status;
 pub mod terminal;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
 use carom::commands::{
-    app, backup, config, demo, doctor, import, join, link, login, offline, output, status, terminal, top,
+    app, backup, config, demo, doctor, import, join, link, login, offline, output, purge, status, terminal, top,
 };
 use carom::node::{self, Hangup, SignalInbox};
 use carom::startup::logging;
@@ -19,7 +19,12 @@ fn main() -> ExitCode {
     // Commands that a person uses on any machine have no log of a node to write to.
     let is_client = matches!(
         command,
-        Command::Link(_) | Command::Login(_) | Command::Logout | Command::Doctor(_) | Command::Man { .. }
+        Command::Link(_)
+            | Command::Purge(_)
+            | Command::Login(_)
+            | Command::Logout
+            | Command::Doctor(_)
+            | Command::Man { .. }
     );
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
@@ -38,6 +43,7 @@ fn main() -> ExitCode {
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(place),
         Command::Link(command) => link::run(&command),
+        Command::Purge(arguments) => purge::run(&arguments),
         Command::Login(arguments) => login::login(&arguments),
         Command::Logout => login::logout(),
         Command::Demo(arguments) => serve_demo(&arguments),

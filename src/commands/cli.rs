@@ -21,6 +21,7 @@ mod join;
 mod keys;
 mod link;
 pub mod manual;
+mod purge;
 mod texts;
 
 pub use self::api::{ApiPlace, LoginArgs};
@@ -33,6 +34,7 @@ pub use self::link::{
     ClearedField, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkOrder,
     LinkPlace, LinkShowArgs, LinkStatsArgs, ListedState,
 };
+pub use self::purge::PurgeArgs;
 
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
@@ -145,6 +147,9 @@ pub enum Command {
     /// Create, list, show, change and delete links of a node.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::LINKS)]
     Link(LinkCommand),
+    /// Delete links of a node and remove everything else about them from all nodes. This cannot be undone.
+    #[command(after_help = texts::HINT, after_long_help = texts::PURGE)]
+    Purge(PurgeArgs),
     /// Log in to a node, for the commands that use its API.
     #[command(after_help = texts::HINT, after_long_help = texts::LOGIN)]
     Login(LoginArgs),

@@ -97,6 +97,17 @@ Examples:
   carom link stats https://go.example/summer --since 7d
   url=$(carom link create https://example.com/)";
 
+/// Help on purges.
+pub(super) const PURGE: &str = "\
+A purge removes destinations, titles, tags, visits and history of links from the files of all nodes and from Redis. Their \
+short codes stay. The command waits until all nodes have done that. If it is interrupted, the nodes continue.
+
+Backups, access logs and the receivers of events keep what they have.
+
+It uses the node of `carom login`, and needs a key with the role write-all:
+  carom purge --tag campaign-2024 --dry-run
+  carom purge --destination https://shop.example/customers/4711";
+
 /// Help on logins.
 pub(super) const LOGIN: &str = "\
 The address and the key are stored in ~/.config/carom/profile.json (or below XDG_CONFIG_HOME), which only you can read. \

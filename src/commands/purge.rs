@@ -1,0 +1,180 @@
+//! `carom purge`: deletes links of a node and takes everything else about them out of all nodes, through the REST API.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::cli::PurgeArgs;
+use super::node_api::{Method, NodeApi, escaped};
+use super::output::print;
+use super::profile::{access, can_ask};
+use super::terminal::{confirms, note, plain, say};
+use carom_settings::exit::{Exit, Reason};
+use carom_telemetry::readable;
+
+/// Path of purges.
+const PURGES: &str = "/rest/v3/purges";
+
+/// Interval between two looks at the progress of a purge.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Time within which every node of a fleet knows a purge. A balancer may send a question to another node than the request.
+const KNOWN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The beginning of the error of a node that does not know a purge.
+const UNKNOWN: &str = "No purge";
+
+/// The result of the requests of a command.
+#[derive(Debug, Default)]
+struct Purged {
+    ids: Vec<String>,
+    deleted: u64,
+    failed: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Reason::Usage`] for what is wrong with the arguments, the login or the key, and [`Reason::Incomplete`] if the node
+/// does not answer, or some links could not be deleted.
+pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
+    let api = NodeApi::new(access(&arguments.place)?);
+    let fields = selector_of(arguments);
+    let counted = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
+    let count = number(&api, &counted, "count")?;
+    let links = readable::count(count, "link");
+    if arguments.dry_run {
+        print(&format!("{links} would be deleted and purged\n"));
+        return Ok(());
+    }
+    if count == 0 {
+        say("no link matches; nothing was purged");
+        return Ok(());
+    }
+    if !arguments.yes && !is_confirmed(&counted, &links)? {
+        say("nothing was purged");
+        return Ok(());
+    }
+    let purged = purge_all(&api, fields, count)?;
+    note(&format!("deleted {} of {links}", purged.deleted));
+    if arguments.no_wait {
+        purged.ids.iter().for_each(|id| print(&format!("{id}\n")));
+    } else {
+        purged.ids.iter().try_for_each(|id| wait_for(&api, id))?;
+        print(&format!("purged {}\n", readable::count(purged.deleted, "link")));
+    }
+    if purged.failed == 0 {
+        return Ok(());
+    }
+    let what = format!("{} could not be deleted", readable::count(purged.failed, "link"));
+    Err(Exit::new(Reason::Incomplete, what)
+        .with_remedy("run the command again; the log of the node says why, and the others are purged"))
+}
+
+/// Returns the fields of a request that select the links.
+fn selector_of(arguments: &PurgeArgs) -> Map<String, Value> {
+    let PurgeArgs { domain, app, tag, destination, .. } = arguments;
+    let all = [("domain", domain), ("app", app), ("tag", tag), ("destination", destination)];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))).collect()
+}
+
+/// Shows some of the links, and asks whether to purge them.
+fn is_confirmed(counted: &Value, links: &str) -> Result<bool, Exit> {
+    if !can_ask() {
+        return Err(Exit::new(Reason::Usage, "a purge cannot be undone, and standard input is not a terminal")
+            .with_remedy("pass --yes to purge without a question, or --dry-run to count the links"));
+    }
+    let sample = counted["sample"].as_array().into_iter().flatten();
+    for link in sample {
+        let text = |name: &str| plain(link[name].as_str().unwrap_or_default());
+        say(&format!("{}  {}", text("shortUrl"), text("longUrl")));
+    }
+    Ok(confirms(&format!("Delete and purge {links}, with their visits and history? This cannot be undone.")))
+}
+
+/// Begins purges until all of the counted links are deleted. A node takes a bounded number of links at once.
+fn purge_all(api: &NodeApi, mut fields: Map<String, Value>, count: u64) -> Result<Purged, Exit> {
+    let mut purged = Purged::default();
+    let mut left = count;
+    while left > 0 {
+        fields.insert("confirm".to_owned(), json!(left));
+        let begun = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
+        let deleted = number(api, &begun, "deleted")?;
+        purged.failed = number(api, &begun, "failed")?;
+        purged.deleted += deleted;
+        purged.ids.extend(begun["purge"]["id"].as_str().map(str::to_owned));
+        left = number(api, &begun, "left")? + purged.failed;
+        if deleted == 0 {
+            break;
+        }
+        if left > 0 {
+            note(&format!("deleted {} of {}", purged.deleted, readable::count(count, "link")));
+        }
+    }
+    Ok(purged)
+}
+
+/// Waits until all nodes have carried out a purge, and shows the nodes that it waits for.
+fn wait_for(api: &NodeApi, id: &str) -> Result<(), Exit> {
+    let path = format!("{PURGES}/{}", escaped(id));
+    let (begun, mut shown) = (Instant::now(), String::new());
+    loop {
+        match api.get(&path) {
+            Ok(purge) if purge["complete"] == true => return Ok(()),
+            Ok(purge) => {
+                let waits = waits_for(&purge);
+                if waits != shown {
+                    note(&waits);
+                    shown = waits;
+                }
+            }
+            Err(exit) if exit.what.starts_with(UNKNOWN) && begun.elapsed() < KNOWN_WITHIN => {}
+            Err(exit) => {
+                let remedy = format!("the links are deleted, and the nodes continue; GET {path} shows the progress");
+                return Err(exit.with_remedy(remedy));
+            }
+        }
+        sleep(LOOK_EVERY);
+    }
+}
+
+/// Says what a purge waits for.
+fn waits_for(purge: &Value) -> String {
+    if let Some(error) = purge["error"].as_str() {
+        return format!("the node tries again, because {}", plain(error));
+    }
+    let nodes = purge["nodes"].as_array().into_iter().flatten();
+    let waiting = nodes.filter(|node| node["complete"] != true).filter_map(|node| node["node"].as_str());
+    let waiting: Vec<String> = waiting.map(plain).collect();
+    match waiting[..] {
+        [] => "removing the rest from the files of the node".to_owned(),
+        _ => format!("waiting for {}", waiting.join(", ")),
+    }
+}
+
+fn number(api: &NodeApi, answer: &Value, name: &str) -> Result<u64, Exit> {
+    answer[name].as_u64().ok_or_else(|| api.foreign("the answer is not about purges"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selector_has_the_given_field_alone() {
+        let arguments = PurgeArgs { tag: Some("a b".to_owned()), yes: true, ..PurgeArgs::default() };
+        assert_eq!(Value::Object(selector_of(&arguments)), json!({"tag": "a b"}));
+        let arguments = PurgeArgs { destination: Some("https://a.example/".to_owned()), ..PurgeArgs::default() };
+        assert_eq!(Value::Object(selector_of(&arguments)), json!({"destination": "https://a.example/"}));
+    }
+
+    #[test]
+    fn progress_names_the_nodes_that_are_waited_for() {
+        let purge =
+            json!({"error": null, "nodes": [{"node": "a", "complete": true}, {"node": "b", "complete": false}]});
+        assert_eq!(waits_for(&purge), "waiting for b");
+        assert_eq!(waits_for(&json!({"nodes": []})), "removing the rest from the files of the node");
+        assert_eq!(waits_for(&json!({"error": "x"})), "the node tries again, because x");
+    }
+}
