@@ -170,6 +170,8 @@ struct Shared {
     state: Mutex<State>,
     /// True if the active segment is to be sealed at the next write, so that the upkeep sees its visits.
     wants_seal: AtomicBool,
+    /// True while a purge waits for files of blocks that Redis has received.
+    drops_sent: AtomicBool,
 }
 
 /// Visits that were taken out of the rings and are not written yet.

@@ -333,7 +333,9 @@ impl LogExchange {
         let done = if self.own.is_unsure() { Vec::new() } else { state.outgoing.done(published) };
         if done.is_empty() {
             self.outgoing_since = None;
-        } else if self.outgoing_since.get_or_insert_with(Instant::now).elapsed() >= OUTGOING_KEPT {
+        } else if self.outgoing_since.get_or_insert_with(Instant::now).elapsed() >= OUTGOING_KEPT
+            || self.shared.drops_sent.load(Ordering::Acquire)
+        {
             for seq in done {
                 if let Err(error) = state.outgoing.remove(&self.shared.dir, seq) {
                     tracing::error!(%error, seq, "cannot remove a file of visits that Redis has received");

@@ -73,6 +73,11 @@ impl VisitPurges {
         passing.for_each(|(_, stage)| *stage = Stage::IsSent(last));
     }
 
+    /// True if a purge waits for files with blocks for other nodes.
+    pub(super) fn wait_for_files(&self) -> bool {
+        self.0.iter().any(|(_, stage)| matches!(stage, Stage::IsSent(_)))
+    }
+
     /// Ends the purges whose visits are in no file. `is_kept` says whether a file for other nodes is left, of a segment up
     /// to that number.
     pub(super) fn end_all(&mut self, is_kept: impl Fn(u64) -> bool) {

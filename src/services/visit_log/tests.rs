@@ -51,9 +51,10 @@ fn log_in(
     let stats = Arc::clone(&node.stats);
     let (state, seq) = read_back(dir, &stats, mode).unwrap();
     let intake = Mutex::new(Intake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
-    let (state, wants_seal, links) = (Mutex::new(state), AtomicBool::new(false), node.links.clone());
+    let (state, links) = (Mutex::new(state), node.links.clone());
+    let (wants_seal, drops_sent) = (AtomicBool::new(false), AtomicBool::new(false));
     let (dir, geo, sharing) = (dir.to_owned(), GeoSlot::default(), Sharing::new(mode));
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal });
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
     let writer = Writer::open(Arc::clone(&shared), seq).unwrap();
     (shared, writer, sender)
 }

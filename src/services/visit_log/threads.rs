@@ -23,8 +23,9 @@ pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
     fs::create_dir_all(&dir)?;
     let (state, seq) = read_back(&dir, &stats, sharing)?;
     let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
-    let (sharing, state, wants_seal) = (Sharing::new(sharing), Mutex::new(state), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal });
+    let (sharing, state) = (Sharing::new(sharing), Mutex::new(state));
+    let (wants_seal, drops_sent) = (AtomicBool::new(false), AtomicBool::new(false));
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
     let mut writer = Writer::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);

@@ -165,6 +165,7 @@ impl Upkeep {
     fn step(&mut self) {
         self.remove_old();
         self.purges.end_all(|seq| locked(&self.shared.state).outgoing.has_up_to(seq));
+        self.shared.drops_sent.store(self.purges.wait_for_files(), Ordering::Release);
         self.note_deletions();
         if self.pass.is_none() && Instant::now() >= self.next_pass {
             self.next_pass = Instant::now() + PASS_EVERY;

@@ -18,6 +18,7 @@ mod membership;
 mod memory;
 mod next_version;
 mod outage;
+mod purges;
 mod rates;
 mod retention;
 mod scripts;

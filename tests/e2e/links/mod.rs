@@ -9,4 +9,5 @@ mod idempotency;
 mod moving;
 mod moving_in;
 mod openapi;
+mod purges;
 mod responses;

@@ -15,6 +15,7 @@ mod login;
 mod metrics;
 mod output;
 mod package;
+mod purge;
 mod release;
 mod startup;
 mod terminal;

@@ -22,6 +22,7 @@ pub(crate) mod node;
 pub(crate) mod openapi;
 pub(crate) mod probes;
 pub(crate) mod proxy;
+pub(crate) mod purges;
 pub(crate) mod rabbitmq;
 pub(crate) mod receiver;
 pub(crate) mod redis;

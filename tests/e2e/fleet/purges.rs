@@ -1,0 +1,106 @@
+//! Purges in a fleet: afterwards no node and no key of Redis has anything of the links.
+
+use serde_json::{Value, json};
+
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
+use crate::support::node::{Node, Setup, wait_for, wait_until};
+use crate::support::purges::{MARKER, marked_files, marked_keys, purge, wait_for_purge};
+use crate::support::redis::Server;
+
+const KEPT: &str = "https://example.org/kept";
+
+fn keeping(fleet: &Fleet, number: usize) -> Setup {
+    let setup = fleet.setup(number).env("CAROM_VISITS_LOG", "on").env("CAROM_EVENTS_LOG", "on");
+    setup.env("CAROM_BASE_URL", "http://s.test")
+}
+
+/// Makes a link with the marker in all of its texts, changes it on another node, and follows it on all of them.
+fn leave_traces(nodes: &[Node]) {
+    let target = format!("https://a.example/{MARKER}");
+    let mut first = nodes[0].wire();
+    first.create(&json!({"longUrl": target, "customSlug": "gone", "title": MARKER, "tags": [MARKER]}));
+    first.shorten_as("kept", KEPT);
+    let path = format!("{SHORT_URLS}/gone");
+    wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 200));
+    let last = &nodes[nodes.len() - 1];
+    assert_eq!(change(&mut last.wire(), "gone", &json!({"title": format!("New {MARKER}")})).status, 200);
+    for node in nodes {
+        assert_eq!(node.wire().get("/gone").location(), target);
+    }
+    let visits = format!("{path}/visits");
+    let counted = |node: &Node| node.wire().get(&visits).json()["visits"]["pagination"]["totalItems"].clone();
+    wait_until("all visits on every node", || nodes.iter().all(|node| counted(node) == json!(nodes.len())));
+}
+
+fn begin(node: &Node) -> String {
+    let reply = node.wire().ask("DELETE", &format!("{SHORT_URLS}/gone?purge=true"), "", b"");
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    reply.json()["id"].as_str().unwrap().to_owned()
+}
+
+fn assert_clean(fleet: &Fleet, nodes: usize, server: &Server) {
+    for number in 0..nodes {
+        assert_eq!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new());
+    }
+    assert_eq!(marked_keys(server), Vec::<String>::new());
+}
+
+#[test]
+fn purge_reaches_all_nodes_and_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes: Vec<Node> = (0..3).map(|number| keeping(&fleet, number).start()).collect();
+    nodes.iter().for_each(settle);
+    leave_traces(&nodes);
+    for number in 0..3 {
+        assert_ne!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new(), "the test would prove nothing");
+    }
+    assert_ne!(marked_keys(&server), Vec::<String>::new(), "the test would prove nothing");
+    let id = begin(&nodes[1]);
+    for node in &nodes {
+        wait_for_purge(node, &id);
+    }
+    let parts = purge(&nodes[2], &id).unwrap()["nodes"].clone();
+    let done = |name: &str| json!({"node": name, "complete": true});
+    assert_eq!(parts, json!([done("n0"), done("n1"), done("n2")]));
+    assert_clean(&fleet, 3, &server);
+    for node in &nodes {
+        assert_eq!(node.wire().get("/kept").location(), KEPT);
+        assert_eq!(node.wire().get("/gone").status, 404);
+    }
+    // The streams continue: changes and visits still reach all nodes.
+    nodes[0].wire().shorten_as("later", KEPT);
+    wait_until("the next link", || nodes.iter().all(|node| node.wire().get("/later").status == 302));
+    for node in nodes {
+        node.terminate();
+    }
+    assert_clean(&fleet, 3, &server);
+}
+
+#[test]
+fn node_that_was_away_carries_the_purge_out() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    let target = format!("https://a.example/{MARKER}");
+    nodes[0].wire().shorten_as("gone", &target);
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
+    let away = nodes.pop().unwrap().terminate();
+    let id = begin(&nodes[0]);
+    let parts = wait_for("the purge here", || {
+        let parts = purge(&nodes[0], &id)?["nodes"].clone();
+        let is_here = parts.as_array()?.iter().any(|part| part["node"] == "n0" && part["complete"] == true);
+        is_here.then_some(parts)
+    });
+    assert!(parts.as_array().unwrap().contains(&json!({"node": "n1", "complete": false})), "{parts}");
+    assert_eq!(purge(&nodes[0], &id).unwrap()["complete"], Value::Bool(false));
+    assert_ne!(marked_files(fleet.setup(1).data_dir()), Vec::<String>::new());
+    let back = away.start();
+    settle(&back);
+    wait_for_purge(&back, &id);
+    wait_for_purge(&nodes[0], &id);
+    assert_clean(&fleet, 2, &server);
+}
