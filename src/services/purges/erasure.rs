@@ -6,7 +6,7 @@
 //! 4. the edits, events, dead letters and idempotency keys of the store,
 //! 5. the files of the store, which still have whatever was removed.
 //!
-//! Each step can be repeated, so a purge that failed or was interrupted begins anew.
+//! Each step can be repeated, so a purge that failed or was interrupted starts over.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

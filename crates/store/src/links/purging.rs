@@ -21,6 +21,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::{Keyspace, PersistMode, Slice};
 
+use super::event_log::{self, EventLog};
 use super::handles::Links;
 use crate::error::StoreError;
 use crate::journal::journals;
@@ -87,7 +88,7 @@ impl Links {
             self.purge_edits(code, *until_ms)?;
         }
         self.purge_idempotency(links)?;
-        self.events().map_or(Ok(()), |log| log.purge(&bounds))
+        self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds))
     }
 
     /// Removes the index entries by which creates find links that are gone again.
@@ -136,7 +137,7 @@ impl Links {
         if !self.replace_journals(&is_stopping)? {
             return Ok(false);
         }
-        for keyspace in self.keyspaces_of_links() {
+        for keyspace in self.keyspaces_of_links()? {
             if is_stopping() {
                 return Ok(false);
             }
@@ -174,9 +175,9 @@ impl Links {
         if !self.fill_journal(&old, is_stopping)? {
             return Ok(false);
         }
-        let others = [&self.meta, &self.fleet, &self.changes];
-        for keyspace in others.into_iter().chain(self.keyspaces_of_links()) {
-            // Fails once the thread of the store has failed. The next line would wait for it for ever.
+        let others = [&self.meta, &self.fleet, &self.changes].map(Keyspace::clone);
+        for keyspace in others.into_iter().chain(self.keyspaces_of_links()?) {
+            // Fails once the thread of the store has failed. The next line would wait for it forever.
             self.db.persist(PersistMode::Buffer)?;
             keyspace.rotate_memtable_and_wait()?;
         }
@@ -223,8 +224,17 @@ impl Links {
         journals(self.mark.dir()).map_err(failed)
     }
 
+    /// Returns the event log, also that of a store whose events are off.
+    fn event_log(&self) -> Result<Option<EventLog>, StoreError> {
+        match self.events() {
+            Some(log) => Ok(Some(log.clone())),
+            None if event_log::exists(&self.db) => EventLog::open(&self.db).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Returns the keyspaces that have anything of a link besides its code.
-    fn keyspaces_of_links(&self) -> impl Iterator<Item = &Keyspace> {
+    fn keyspaces_of_links(&self) -> Result<Vec<Keyspace>, StoreError> {
         let of_links = [
             &self.links,
             &self.urls,
@@ -236,7 +246,8 @@ impl Links {
             &self.history,
             &self.idempotency,
         ];
-        of_links.into_iter().chain(self.events().map(|log| log.keyspaces()).into_iter().flatten())
+        let of_events = self.event_log()?.map(|log| log.keyspaces());
+        Ok(of_links.into_iter().cloned().chain(of_events.into_iter().flatten()).collect())
     }
 }
 

@@ -15,8 +15,8 @@ const PAGE_LEN: usize = 1_000;
 
 impl EventLog {
     /// Returns the keyspaces of the log.
-    pub(in crate::links) fn keyspaces(&self) -> [&Keyspace; 2] {
-        [&self.events, &self.sinks]
+    pub(in crate::links) fn keyspaces(&self) -> [Keyspace; 2] {
+        [self.events.clone(), self.sinks.clone()]
     }
 
     /// Removes the content of events about purged links, and the dead letters with these events. Numbers, types, codes

@@ -152,3 +152,20 @@ fn idempotency_keys_of_purged_links_are_forgotten() {
     assert_eq!(links.created_with(&keys[0], 6).unwrap(), None);
     assert_eq!(links.created_with(&keys[1], 6).unwrap(), Some(codes[1]));
 }
+
+#[test]
+fn events_of_a_log_that_is_off_are_purged_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Links::open(dir.path(), "key").unwrap().0;
+    let gone = marked("gone", 5);
+    let links = open();
+    links.open_events().unwrap();
+    put(&links, &gone);
+    drop(links);
+    let links = open();
+    links.suspend_events().unwrap();
+    remove(&links, &gone.code);
+    links.purge_entries(&[purged(&gone)]).unwrap();
+    assert!(links.wipe_removed(|| false).unwrap());
+    assert!(!has_marker(dir.path()));
+}
