@@ -16,11 +16,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use self::book::{PurgeBook, PurgeStage};
+use self::book::{PurgeBook, PurgeStage, locked};
 use self::erasure::Eraser;
 use self::sharing::PurgeSharing;
 use crate::bridge::fleet_view::FleetView;
@@ -137,10 +137,6 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let keeper = Keeper { book, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
     let keeping = std::thread::Builder::new().name("purges".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok(PurgeThreads { stop, threads: [keeping, erasing] })
-}
-
-fn locked(book: &Mutex<PurgeBook>) -> MutexGuard<'_, PurgeBook> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread that answers requests, and exchanges purges with other nodes.

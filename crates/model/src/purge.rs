@@ -25,8 +25,8 @@ pub struct PurgedLink {
     pub created_ms: u64,
 }
 
-/// For each code of a purge, the creation of the link that has the code now, in milliseconds since 1970 UTC; `u64::MAX`
-/// without one. Older entries of the code belong to purged links.
+/// The bounds of a purge: for each code, the creation of the link that has it now, in milliseconds since 1970 UTC, or
+/// `u64::MAX` without one. Older entries of the code belong to purged links.
 pub type PurgeBounds = HashMap<Code, u64>;
 
 /// The links of a purge, as nodes tell each other.

@@ -114,7 +114,12 @@ impl Context {
     }
 
     /// Returns links of a filter, the oldest first.
-    pub(super) async fn matching(&self, filter: &Filter, per_page: usize, cursor: Option<Cursor>) -> Result<ListPage, Problem> {
+    pub(super) async fn matching(
+        &self,
+        filter: &Filter,
+        per_page: usize,
+        cursor: Option<Cursor>,
+    ) -> Result<ListPage, Problem> {
         let order = SortOrder { field: OrderField::DateCreated, descending: false };
         let query = ListQuery { filter: filter.clone(), order, page: 1, per_page, cursor };
         match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -65,6 +66,11 @@ pub(super) struct PurgeBook {
     /// The nodes of the fleet; none for a single node.
     members: Vec<String>,
     all: BTreeMap<PurgeId, PurgeEntry>,
+}
+
+/// Locks the purges of a node.
+pub(super) fn locked(book: &Mutex<PurgeBook>) -> MutexGuard<'_, PurgeBook> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PurgeBook {

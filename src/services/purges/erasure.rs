@@ -17,15 +17,14 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::book::{PurgeBook, PurgeStage};
-use super::locked;
+use super::book::{PurgeBook, PurgeStage, locked};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
 use crate::services::map_image::ImageHold;
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::search::Catalog;
 use crate::services::threads::priority::run_in_the_background;
-use crate::services::visit_log;
+use crate::services::visit_log::purges::has_files;
 use crate::services::visits::VisitReader;
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 use carom_model::replication::Partition;
@@ -242,7 +241,7 @@ impl Eraser {
     fn purge_visits(&self, links: &[PurgedLink]) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
         let Some(queue) = &self.visit_log else {
             // Visits that were logged when the log was on.
-            if !visit_log::has_files(&self.data_dir) {
+            if !has_files(&self.data_dir) {
                 return Ok(None);
             }
             let what = "the visit log is off, but the folder visit-log of the data directory has visits; remove that folder, or set visits.log";

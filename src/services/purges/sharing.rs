@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::book::{PurgeBook, PurgeStage};
-use super::locked;
+use super::book::{PurgeBook, PurgeStage, locked};
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
@@ -53,7 +52,7 @@ impl From<StoreError> for NotShared {
     }
 }
 
-/// What Redis knows of purges.
+/// The content of the hash of purges.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SharedPurges {
     /// The instants of the purges, in milliseconds since 1970 UTC.
