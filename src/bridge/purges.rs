@@ -42,7 +42,7 @@ pub struct PurgeProgress {
     pub links: usize,
     /// True once no node, and not Redis either, has anything of the links but their codes.
     pub is_complete: bool,
-    /// The nodes, each with whether it has carried the purge out. A single node has an empty name.
+    /// The nodes of the fleet, each with whether it has carried the purge out; none for a single node.
     pub nodes: Vec<(String, bool)>,
     /// The reason why the last attempt of this node failed; `None` if it did not fail.
     pub error: Option<String>,

@@ -198,6 +198,8 @@ fn link_limits() -> Rows {
         ("Link data of one core", "32 GiB".to_owned()),
         ("Changes kept in the history of a link", number(carom_limits::EDITS_KEPT as u64)),
         ("Time for which changes are kept", time(carom_limits::EDITS_KEPT_FOR)),
+        ("Links of one purge", number(carom_limits::PURGE_LINKS_MAX as u64)),
+        ("Purges that have not ended", number(carom_limits::PURGES_OPEN_MAX as u64)),
         ("Codes in robots.txt", bytes(carom_limits::ROBOTS_LEN_MAX as u64)),
     ]
 }
