@@ -171,9 +171,9 @@ impl NgramFilters {
             let section = &mut self.sections[at];
             let before = section.held_bytes();
             if is_last {
-                section.drop_link(key)
+                section.drop_link(key);
             } else {
-                section.forget()
+                section.forget();
             }
             self.held_bytes = self.held_bytes + section.held_bytes() - before;
             self.is_any_undone = true;

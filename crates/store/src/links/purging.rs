@@ -175,7 +175,7 @@ impl Links {
         if !self.fill_journal(&old, is_stopping)? {
             return Ok(false);
         }
-        let others = [&self.meta, &self.fleet, &self.changes].map(Keyspace::clone);
+        let others = [&self.meta, &self.changes].map(Keyspace::clone);
         for keyspace in others.into_iter().chain(self.keyspaces_of_links()?) {
             // Fails once the thread of the store has failed. The next line would wait for it forever.
             self.db.persist(PersistMode::Buffer)?;
@@ -244,6 +244,8 @@ impl Links {
             &self.allowances,
             &self.visits,
             &self.history,
+            // It has states that only a later version can decode.
+            &self.fleet,
             &self.idempotency,
         ];
         let of_events = self.event_log()?.map(|log| log.keyspaces());
