@@ -26,11 +26,17 @@ use crate::services::search::Catalog;
 use crate::services::threads::priority::run_in_the_background;
 use crate::services::visit_log::purges::has_files;
 use crate::services::visits::VisitReader;
+use carom_limits::{PURGE_LINKS_MAX, VISIT_DELETIONS_MAX};
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 use carom_model::replication::Partition;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
+
+/// Links that are purged at once. The visit log has room for the deletions of twice as many.
+const LINKS_AT_ONCE: usize = VISIT_DELETIONS_MAX / 2;
+
+const _: () = assert!(PURGE_LINKS_MAX <= LINKS_AT_ONCE, "a purge would never be carried out");
 
 /// Interval between two looks at whether a step is done.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -154,20 +160,20 @@ impl Eraser {
             return Ok(());
         }
         self.follow()?;
-        let mut ready: Vec<(PurgeId, PurgeList)> = Vec::new();
+        let (mut ready, mut links): (Vec<PurgeId>, Vec<PurgedLink>) = (Vec::new(), Vec::new());
         for (id, list) in settled {
-            let left = self.left(&list.links)?;
-            if left.is_empty() {
-                ready.push((id, list));
+            let has_room = links.len() + list.links.len() <= LINKS_AT_ONCE;
+            if has_room && self.left(&list.links)?.is_empty() {
+                ready.push(id);
+                links.extend(list.links);
             }
         }
-        let links: Vec<PurgedLink> = ready.iter().flat_map(|(_, list)| list.links.iter().copied()).collect();
         if !links.is_empty() {
             let begun = Instant::now();
             self.erase(&links)?;
             tracing::info!(links = links.len(), seconds = begun.elapsed().as_secs_f64(), "purged deleted links");
         }
-        for (id, _) in ready {
+        for id in ready {
             locked(&self.book).advance(id, PurgeStage::Erased)?;
         }
         Ok(())
