@@ -20,6 +20,7 @@ use carom_shards::Code;
 use super::book::{PurgeBook, PurgeStage, locked};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
+use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::map_image::ImageHold;
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::search::Catalog;
@@ -37,6 +38,9 @@ use carom_telemetry::stats::NodeStats;
 const LINKS_AT_ONCE: usize = VISIT_DELETIONS_MAX / 2;
 
 const _: () = assert!(PURGE_LINKS_MAX <= LINKS_AT_ONCE, "a purge would never be carried out");
+
+/// Bytes that a new journal takes beside a compaction.
+const WIPE_BYTES: u64 = 128 << 20;
 
 /// Interval between two looks at whether a step is done.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -281,6 +285,13 @@ impl Eraser {
     /// Removes what was deleted from the files of the store. A compaction cannot be interrupted, so it runs on a thread
     /// that a shutdown leaves behind: it loses nothing when the process ends.
     fn wipe(&self) -> Result<(), NotErased> {
+        // A full disk would end all writes until a restart.
+        let expected = self.links.disk_bytes() + WIPE_BYTES;
+        let space = DiskGuard::new(self.data_dir.clone()).space()?;
+        if space.free < space.reserve() + expected {
+            let what = format!("the disk has too little space to compact the store, which takes up to {} MiB", expected >> 20);
+            return Err(NotErased::Failed(what));
+        }
         let (links, stop) = (self.links.clone(), Arc::clone(&self.stop));
         let run = move || {
             run_in_the_background();
