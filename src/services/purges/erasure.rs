@@ -289,7 +289,8 @@ impl Eraser {
         let expected = self.links.disk_bytes() + WIPE_BYTES;
         let space = DiskGuard::new(self.data_dir.clone()).space()?;
         if space.free < space.reserve() + expected {
-            let what = format!("the disk has too little space to compact the store, which takes up to {} MiB", expected >> 20);
+            let what =
+                format!("the disk has too little space to compact the store, which takes up to {} MiB", expected >> 20);
             return Err(NotErased::Failed(what));
         }
         let (links, stop) = (self.links.clone(), Arc::clone(&self.stop));
