@@ -263,9 +263,12 @@ impl Context {
     /// Returns the number of links that a request selects, and the oldest of them, as many as a purge may have.
     async fn selected(&self, selector: &PurgeSelector) -> Result<(u64, Vec<Arc<Link>>), Problem> {
         let (filter, has_any) = self.filter_of(selector)?;
+        if !has_any {
+            return Ok((0, Vec::new()));
+        }
         let began_ms = self.services.unix_ms();
         let (mut count, mut links, mut cursor) = (0, Vec::new(), None);
-        while has_any {
+        loop {
             let page = self.matching(&filter, LIST_PER_PAGE_MAX, cursor).await?;
             for link in page.links.iter().filter(|link| selector.has(link)) {
                 count += 1;
@@ -276,7 +279,7 @@ impl Context {
             if selector.is_list() && page.complete && links.len() >= PURGE_LINKS_MAX {
                 return Ok((page.total.max(count), links));
             }
-            let Some(next) = page.next else { break };
+            let Some(next) = page.next else { return Ok((count, links)) };
             if self.services.unix_ms().saturating_sub(began_ms) > BULK_COUNT_TIME_MAX.as_millis() as u64 {
                 return Err(Problem::unavailable(format!(
                     "The links could not be counted within {} s. Name a longer beginning of their destinations, or purge by tag.",
@@ -285,7 +288,6 @@ impl Context {
             }
             cursor = Some(next);
         }
-        Ok((count, links))
     }
 
     /// Returns the filter of a list with the links that a request selects. The second value is true if any can match.
