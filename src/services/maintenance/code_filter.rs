@@ -29,12 +29,13 @@ pub use self::delivery::FilterNode;
 use self::file::{FILE_NAME, FilterFile, FilterSize};
 pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
 use self::update::{NotUpdated, later_codes, update};
-use crate::bridge::{StoredCodes, ToCore};
+use crate::bridge::{RuledBits, StoredCodes, ToCore};
 use crate::services::derived::sealed_file::{NotWritten, remove_left, unfinished};
 use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
+use carom_model::link::record;
 use carom_store::links::{DamagedRange, Links, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::CoreStats;
@@ -147,7 +148,9 @@ impl Keeper {
 
     /// Sends the cores all codes of the store if one of them wants them, and clears the alarm once no core is in doubt.
     fn look(&mut self) {
-        if self.core_stats.iter().any(|core| core.wants_codes.get() > 0) {
+        // While filters are awaited, all cores get them from `keep_file`: if these codes could not all be read, the others
+        // would drop what they await.
+        if self.awaited.is_none() && self.core_stats.iter().any(|core| core.wants_codes.get() > 0) {
             self.is_worn |= self.send_codes();
         }
         let is_in_doubt = self.core_stats.iter().any(|core| core.in_doubt.get() > 0);
@@ -190,15 +193,15 @@ impl Keeper {
             }
         }
         // Without the file, the cores get the codes one by one.
-        if self.awaited.is_some() {
+        if self.awaited.is_some() || self.owes_ruled {
             if self.send_codes() {
-                self.awaited = None;
+                (self.awaited, self.owes_ruled) = (None, false);
             } else {
                 self.retry_at = Some(Instant::now() + RETRY_AFTER);
             }
         }
         // After a failure, the next attempt comes after as many changes.
-        (self.written_at, self.is_worn, self.owes_ruled) = (Some(changes), false, false);
+        (self.written_at, self.is_worn) = (Some(changes), false);
     }
 
     /// Checks that the disk has room for another file, the hashes that are sorted for it, and a reserve for the store.
@@ -294,16 +297,21 @@ impl Keeper {
         if damaged.is_empty() { Ok(true) } else { Err(NotWritten::Damaged) }
     }
 
-    /// Sends every core its codes. Returns true if it got all of them.
+    /// Sends every core its codes, and tells the cores which links may have redirect rules if they do not know it yet.
+    /// Returns true if they got all of them.
     fn send_codes(&self) -> bool {
         let start = Instant::now();
         // Before the read: a later commit reaches its owner as a change, after this message.
         self.node.broadcast(|| StoredCodes::Begin);
         let mut batches = CodeBatches::new(&self.node, &self.stop, CODES_IN_FLIGHT_MAX);
-        let is_whole = self.read_codes(&mut batches);
+        let mut ruled = RuledBits::default();
+        let is_whole = self.read_codes(&mut batches, &mut ruled);
         let codes = batches.sent;
         self.node.broadcast(|| StoredCodes::End { is_whole });
         if is_whole {
+            if self.owes_ruled {
+                self.node.tell_ruled(Some(ruled));
+            }
             let seconds = start.elapsed().as_secs_f64();
             tracing::info!(codes, seconds, "rebuilt the filters of codes from the store");
         } else if !self.stop.load(Ordering::Acquire) {
@@ -312,14 +320,19 @@ impl Keeper {
         is_whole
     }
 
-    /// Sends all codes of the store. Returns false if some could not be read, or the thread is stopping.
-    fn read_codes(&self, batches: &mut CodeBatches<'_>) -> bool {
+    /// Sends all codes of the store, and marks those whose links may have redirect rules. Returns false if some could not
+    /// be read, or the thread is stopping.
+    fn read_codes(&self, batches: &mut CodeBatches<'_>, ruled: &mut RuledBits) -> bool {
         for part in parts() {
             let unread = self.node.links.scan(part, |key, value| {
                 if let Ok(code) = Code::from_key(key)
                     && is_of_link(key, value)
                 {
-                    batches.push(self.node.hasher.hash(&code));
+                    let hash = self.node.hasher.hash(&code);
+                    if record::may_have_rules(value) {
+                        ruled.mark(hash);
+                    }
+                    batches.push(hash);
                 }
                 !self.stop.load(Ordering::Acquire)
             });

@@ -8,11 +8,9 @@ use carom_shards::{CodeFilter, CodeHash, owner};
 use proptest::prelude::*;
 
 use super::*;
-use crate::bridge::RuledBits;
 use crate::services::testing::TestNode;
 use carom_limits::{CODES_SENT_TOGETHER, FILTER_PAGE_BYTES};
 use carom_model::link::Origin;
-use carom_model::link::record;
 use carom_model::testing::{link, rules};
 
 fn code(name: &str) -> Code {
@@ -330,6 +328,41 @@ fn without_room_for_a_file_the_cores_get_codes_one_by_one() {
     cores.take_mail(&node);
     assert!(keeper.awaited.is_none());
     assert_right(&node, &cores, 0..300);
+    assert_eq!(cores.ruled.as_deref(), Some(&RuledBits::default()), "no link has rules");
+}
+
+#[test]
+fn links_with_rules_become_known_without_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    put(&node, "ruled");
+    seal(&node, dir.path());
+    let mut cores = Cores::new(&node);
+    let origin = load(&filter_node(&node, dir.path())).unwrap();
+    cores.take_mail(&node);
+    assert_eq!(origin, FilterOrigin::File { changed: 0 });
+    let mut keeper = keeper(&node, dir.path(), origin);
+    // The file is gone, and no other can be created.
+    keeper.path = dir.path().join("nowhere").join("links.filter");
+    keeper.keep_file();
+    cores.take_mail(&node);
+    let mut expected = RuledBits::default();
+    expected.mark(node.hasher.hash(&code("ruled")));
+    assert_eq!(cores.ruled.as_deref(), Some(&expected));
+    assert!(!keeper.owes_ruled);
+    assert_right(&node, &cores, 0..300);
+}
+
+#[test]
+fn codes_are_not_sent_twice_while_filters_are_awaited() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    let origin = load(&filter_node(&node, dir.path())).unwrap();
+    Cores::new(&node).take_mail(&node);
+    let mut keeper = keeper(&node, dir.path(), origin);
+    keeper.core_stats[0].wants_codes.set(1);
+    keeper.look();
+    assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()));
 }
 
 #[test]
