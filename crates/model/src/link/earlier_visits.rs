@@ -76,6 +76,11 @@ impl EndedVisits {
         self.created_ms == created_ms || self.destination == xxh3_64(target.as_bytes())
     }
 
+    /// Returns the time at which the link was created, in milliseconds since 1970 UTC.
+    pub fn created_ms(&self) -> u64 {
+        self.created_ms
+    }
+
     /// Returns the visits.
     pub fn visits(&self) -> EarlierVisits {
         self.visits

@@ -27,6 +27,7 @@ use crate::error::StoreError;
 use crate::journal::journals;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::purge::{PurgeBounds, PurgedLink};
+use carom_model::visits::tally::Subject;
 
 /// Interval between two looks at whether something has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -73,9 +74,9 @@ impl Links {
         })
     }
 
-    /// Removes the edits and idempotency keys of links that are gone, and the content of their events, with the dead
-    /// letters about them. Other links that have the codes now keep theirs. Blocks the thread for a pass over the event
-    /// log and the index of idempotency keys.
+    /// Removes the edits and idempotency keys of links that are gone, the rows of their visits from before an import, and
+    /// the content of their events, with the dead letters about them. Other links that have the codes now keep theirs.
+    /// Blocks the thread for a pass over the event log and the index of idempotency keys.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails. A repeated call removes the rest.
@@ -88,6 +89,7 @@ impl Links {
             self.purge_edits(code, *until_ms)?;
         }
         self.purge_idempotency(links)?;
+        self.purge_earlier_visits(links)?;
         self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds))
     }
 
@@ -117,6 +119,24 @@ impl Links {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Removes the rows that say which links had visits before their import: each has a hash of the destination, and the
+    /// app. The sums stay. A row that cannot be read may be of a purged link, so it is removed as well.
+    fn purge_earlier_visits(&self, links: &[PurgedLink]) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        for link in links {
+            let name = Subject::Link(link.code).name();
+            let is_of_link = match self.ended_earlier(&name) {
+                Ok(ended) => ended.is_some_and(|ended| ended.created_ms() == link.created_ms),
+                Err(StoreError::Damaged(_)) => true,
+                Err(error) => return Err(error),
+            };
+            if is_of_link {
+                batch.remove_ended_earlier(&name);
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.commit(batch) }
     }
 
     /// Removes from the files of the store whatever commits have removed before. Blocks the thread: about 1 µs of CPU for

@@ -7,7 +7,8 @@
 //!
 //! The visits that a link had before it was imported into a running node have a row of their own
 //! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Once the link has ended, another row has
-//! them ([`RowPlace::ENDED_EARLIER`]). Only the thread of the writer changes these rows, without that lock.
+//! them ([`RowPlace::ENDED_EARLIER`]). Only the thread of the writer changes these rows, without that lock; a purge removes
+//! the latter.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use carom_model::events::{EventCause, EventType, LinkEvent};
+use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::record::encode_link;
 use carom_model::link::{Link, Origin};
@@ -98,6 +99,24 @@ fn wiped_store_has_no_byte_of_a_purged_link() {
     assert!(links.get(&kept.code).unwrap().is_some());
     assert_eq!(links.edits_of(&kept.code).unwrap().len(), 1);
     assert!(!has_marker(dir.path()));
+}
+
+#[test]
+fn earlier_visits_of_a_purged_link_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let (gone, other) = (marked("gone", 5), marked("other", 6));
+    let mut batch = links.batch();
+    for (link, created_ms) in [(&gone, 5), (&other, 4)] {
+        let visits = EarlierVisits::new(7, 0).unwrap();
+        let ended = EndedVisits::new(created_ms, &link.target, visits, None);
+        batch.put_ended_earlier(&Subject::Link(link.code).name(), &ended);
+    }
+    links.commit(batch).unwrap();
+    links.purge_entries(&[purged(&gone), purged(&other)]).unwrap();
+    let left = |link: &Link| links.ended_earlier(&Subject::Link(link.code).name()).unwrap().is_some();
+    assert!(!left(&gone));
+    assert!(left(&other), "the row is of an earlier link with the slug");
 }
 
 #[test]
