@@ -10,9 +10,20 @@ import { session as text } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 import { agentName } from "./user-agents.js";
 
-/** Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. */
+/** What the corner of the header shows. */
+let drawn = null;
+
+/**
+ * Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. The session is
+ * read again whenever the page gets the focus: if nothing that is shown has changed, the button keeps its focus and its menu.
+ */
 export function showSession(session) {
   setSession(session);
+  const facts = JSON.stringify([session.open, session.app, session.keyName, session.keyId]);
+  if (facts === drawn) {
+    return;
+  }
+  drawn = facts;
   document.querySelector(".top .open-notice")?.remove();
   const host = document.getElementById("account");
   if (session.open) {
