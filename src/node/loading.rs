@@ -51,11 +51,12 @@ pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> 
             None => tracing::info!(links, seconds, "links loaded from the store"),
         }
     }
+    // Also on a node with few links: nothing has compared the file with the log, and links may be many again.
+    code_filter::remove_unused(&data_dir);
     if is_hot {
         map_image::remove_unused(&data_dir);
         return Ok(hot(FilterOrigin::Scan));
     }
-    code_filter::remove_unused(&data_dir);
     let replayed = report.replayed.filter(|_| !report.is_of_other_cores);
     let setup = ImageSetup { links: links.clone(), hasher: *hasher, cores, data_dir, replayed, changes };
     map_image::start(setup).map(AfterLoad::All).map_err(|error| thread_exit("the image thread", &error))

@@ -48,7 +48,7 @@ pub fn is_worthwhile(links: &Links) -> bool {
     links.approximate_len() >= IMAGE_LINKS_MIN
 }
 
-/// Removes the file from a data directory, if it has one: the node keeps all links in memory.
+/// Removes the file from a data directory, if it has one: the node has read all links.
 pub fn remove_unused(data_dir: &Path) {
     let path = data_dir.join(FILE_NAME);
     if path.exists() {
