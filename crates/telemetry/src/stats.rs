@@ -484,8 +484,10 @@ pub struct FleetStats {
     /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
     pub format: Counter,
     /// The shortest retention of all nodes, in milliseconds; 0 if Redis keeps all states forever. Written by the heartbeat
-    /// thread, like the next three.
+    /// thread, like the next four.
     pub retention_ms: Counter,
+    /// True if a state may have expired in Redis, also before all nodes kept states forever.
+    pub may_have_expired: AtomicBool,
     /// The time for which this node may lack changes, in milliseconds by the clock of Redis.
     pub unfollowed_ms: Counter,
     /// True if that is more than half the retention, so that the node refuses writes.

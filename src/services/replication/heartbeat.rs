@@ -335,6 +335,7 @@ fn judge(fleet: &FleetContext) {
     let standing = fleet.retention.judge(stats.fleet.comparing.get() > 0);
     fleet.view.set_behind(standing.is_behind);
     stats.fleet.retention_ms.set(standing.retention.map_or(0, |retention| retention.as_millis() as u64));
+    stats.fleet.may_have_expired.store(fleet.retention.may_have_expired(), Ordering::Release);
     stats.fleet.unfollowed_ms.set(standing.lag_ms);
     stats.fleet.is_behind.store(standing.is_behind, Ordering::Release);
     stats.fleet.needs_copy.store(standing.needs_copy, Ordering::Release);

@@ -75,8 +75,10 @@ pub struct Retention {
 #[derive(Debug)]
 struct Measured {
     span: FollowedSpan,
-    /// A time of the clock of Redis in milliseconds since 1970, and an instant since boot that was not later.
+    /// A time of the clock of Redis in milliseconds since 1970, and an instant since boot that was not earlier.
     clock: Option<(u64, Duration)>,
+    /// The last instant since boot that has counted as followed.
+    followed: Option<Duration>,
     /// The noted positions of the change log, by the clock of Redis.
     log_times: Vec<(u64, LogPosition)>,
     /// The last record on disk, and the instant since boot at which it was written.
@@ -88,6 +90,23 @@ impl Measured {
     fn now_ms(&self) -> u64 {
         self.clock.map_or_else(unix_ms, |(at_ms, read)| at_ms + millis(since_boot().saturating_sub(read)))
     }
+
+    /// Records a time of the clock of Redis, which was read at `now`. All streams were followed up to the instant
+    /// `followed`, unless that is `None`.
+    fn hear_clock(&mut self, clock_ms: u64, now: Duration, followed: Option<Duration>) {
+        let before = self.clock.replace((clock_ms, now));
+        // An earlier instant must not move with the clock: what came after it may have expired by that.
+        let Some(followed) = followed.filter(|at| self.followed.is_none_or(|last| *at > last)) else { return };
+        self.followed = Some(followed);
+        let until_ms = time_of(followed, (clock_ms, now));
+        // The clock may have been set since the last look, before or after the instant.
+        self.span.advance(before.map_or(until_ms, |before| until_ms.min(time_of(followed, before))));
+    }
+}
+
+/// Returns the time at an instant since boot, given the time that a clock had at another one.
+fn time_of(at: Duration, (clock_ms, read): (u64, Duration)) -> u64 {
+    clock_ms.saturating_add(millis(at.saturating_sub(read))).saturating_sub(millis(read.saturating_sub(at)))
 }
 
 impl Retention {
@@ -102,7 +121,13 @@ impl Retention {
             shortest_ms: AtomicU64::new(own.map_or(0, millis)),
             state_ms: Arc::default(),
             is_behind: AtomicBool::new(false),
-            measured: Mutex::new(Measured { span, clock: None, log_times, written: (span, since_boot()) }),
+            measured: Mutex::new(Measured {
+                span,
+                clock: None,
+                followed: None,
+                log_times,
+                written: (span, since_boot()),
+            }),
         })
     }
 
@@ -116,9 +141,9 @@ impl Retention {
         self.own.filter(|_| self.state_ms.load(Ordering::Acquire) > 0)
     }
 
-    /// True if a state that this node has may have expired in Redis.
+    /// True if a state that this node has may have expired in Redis, also before all nodes kept states forever.
     pub(super) fn may_have_expired(&self) -> bool {
-        self.shortest_ms.load(Ordering::Acquire) > 0
+        self.shortest_ms.load(Ordering::Acquire) > 0 || self.measured().span.expiring_ms > 0
     }
 
     /// True if this node may lack changes that Redis no longer has.
@@ -159,14 +184,14 @@ impl Retention {
     ) {
         let now = since_boot();
         self.shortest_ms.store(self.own.into_iter().chain(others).map(millis).min().unwrap_or(0), Ordering::Release);
+        let retention = self.shortest().unwrap_or(Duration::MAX);
         let mut measured = self.measured();
-        measured.span.hear_expiring(expiring_ms);
         if let Some(beat_ms) = beat_ms {
-            measured.clock = Some((beat_ms, now));
-            if let Some(followed) = followed {
-                measured.span.advance(beat_ms.saturating_sub(millis(now.saturating_sub(followed))));
-            }
+            // Before the earliest time of all nodes, which another one may have corrected already.
+            measured.span.hear_clock(beat_ms, retention);
+            measured.hear_clock(beat_ms, now, followed);
         }
+        measured.span.hear_expiring(expiring_ms);
     }
 
     /// Lets states expire from now on, or no longer, once it is known which format all nodes read.
@@ -286,9 +311,37 @@ mod tests {
         assert!(retention.is_behind() && retention.may_have_expired());
         assert!(standing.describe(false).contains("carom join"), "{}", standing.describe(false));
         assert!(!hear(Some(600_000), 1_000_500, Some(since_boot())).is_behind);
+        assert!(hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind, "the clock was set since");
         assert!(!hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind);
         let standing = hear(Some(600_000), 9_400_000, None);
         assert_eq!((standing.is_behind, standing.needs_copy), (true, false), "it can read on");
         assert!(retention.judge(true).needs_copy, "its positions are gone");
+    }
+
+    #[test]
+    fn an_earlier_reading_does_not_move_with_the_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(Some(Duration::from_secs(600)), &links).unwrap();
+        let hear = |now_ms: u64, followed: Duration| {
+            retention.hear(None, (1_000_000, Some(now_ms)), Some(followed));
+            retention.judge(false).is_behind
+        };
+        let followed = since_boot();
+        assert!(!hear(1_000_500, followed));
+        assert!(hear(9_000_000, followed), "what came after that reading has expired by this clock");
+        assert!(hear(9_000_001, followed));
+        assert!(!hear(9_000_002, since_boot()));
+        assert!(!hear(1_000_500, since_boot()), "a clock that was set back makes states last longer");
+    }
+
+    #[test]
+    fn states_stay_expired_once_they_are_kept_forever() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(None, &links).unwrap();
+        assert!(!retention.may_have_expired());
+        retention.hear(None, (1_000_000, Some(1_000_001)), None);
+        assert!(retention.may_have_expired(), "a claim would give away a slug");
     }
 }

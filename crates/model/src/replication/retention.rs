@@ -45,12 +45,27 @@ impl FollowedSpan {
         }
     }
 
-    /// Returns the time for which the node may lack changes, in milliseconds; 0 while Redis expires nothing.
+    /// Records the time by the clock of Redis. If it is before states began to expire, the clock was set back, and states
+    /// count as expiring from now on. Otherwise no node would lag until the clock is there again.
+    pub fn hear_clock(&mut self, now_ms: u64, retention: Duration) {
+        if self.expiring_ms <= now_ms {
+            return;
+        }
+        let has_had_all = self.has_had_all(retention);
+        self.expiring_ms = now_ms;
+        if has_had_all {
+            self.began_ms = self.began_ms.min(now_ms);
+        }
+    }
+
+    /// Returns the time for which the node may lack changes, in milliseconds; 0 while Redis expires nothing. A time in the
+    /// future up to which the node has followed says nothing, since the clock was set back.
     pub fn lag_ms(&self, now_ms: u64, retention: Duration) -> u64 {
         if self.expiring_ms == 0 {
             return 0;
         }
-        let followed_ms = if self.has_had_all(retention) { self.until_ms } else { 0 };
+        let is_known = self.until_ms <= now_ms.saturating_add(lag_max_ms(retention)) && self.has_had_all(retention);
+        let followed_ms = if is_known { self.until_ms } else { 0 };
         now_ms.saturating_sub(followed_ms.max(self.expiring_ms))
     }
 
@@ -127,6 +142,29 @@ mod tests {
         late.advance(6_000);
         assert!(!late.is_current(6_000, RETENTION));
         assert!(span(1_050, 6_000, 1_000).is_current(6_000, RETENTION));
+    }
+
+    #[test]
+    fn nodes_lag_after_the_clock_was_set_back() {
+        // States began to expire while the clock was wrong.
+        let mut node = span(900_000, 950_000, 900_010);
+        node.hear_clock(1_000, RETENTION);
+        assert_eq!((node.began_ms, node.expiring_ms), (1_000, 1_000));
+        assert!(node.is_current(1_050, RETENTION), "nothing has expired");
+        assert!(!node.is_current(1_051, RETENTION), "it has not followed since");
+        node.advance(1_200);
+        assert!(node.is_current(1_250, RETENTION));
+        // Another node was away longer than states have expired by that clock.
+        let mut away = span(900_000, 950_000, 900_010);
+        away.hear_clock(2_000, RETENTION);
+        away.hear_expiring(1_000);
+        assert!(!away.has_had_all(RETENTION));
+        let mut late = span(950_000, 950_000, 900_010);
+        late.hear_clock(1_000, RETENTION);
+        assert!(!late.has_had_all(RETENTION), "a clock brings no states back");
+        let before = late;
+        late.hear_clock(1_001, RETENTION);
+        assert_eq!(late, before);
     }
 
     #[test]
