@@ -189,10 +189,8 @@ pub enum VisitDeletion {
 /// A request to remove all visits of some links from the disk.
 #[derive(Debug)]
 pub struct VisitPurge {
-    /// The links.
-    pub codes: Vec<Code>,
-    /// The instant up to which their visits are removed, in milliseconds since 1970 UTC.
-    pub until_ms: u64,
+    /// The codes of the links, each with the instant up to which its visits are removed, in milliseconds since 1970 UTC.
+    pub codes: Vec<(Code, u64)>,
     /// The channel for the end: that no file of the log has one of these visits, or the reason why they stay. Its queue
     /// has room for it.
     pub ended: SyncSender<Result<(), &'static str>>,

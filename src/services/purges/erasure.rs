@@ -258,8 +258,10 @@ impl Eraser {
             return Err(NotErased::Failed(what.to_owned()));
         };
         let (ended, end) = sync_channel(1);
-        let codes = links.iter().map(|link| link.code).collect();
-        let mut request = Some(VisitLogRequest::Purge(VisitPurge { codes, until_ms: unix_ms(), ended }));
+        let codes = self.links.purge_bounds(links)?.into_iter();
+        // Another link that has the code now keeps its visits.
+        let codes = codes.map(|(code, created_ms)| (code, unix_ms().min(created_ms.saturating_sub(1)))).collect();
+        let mut request = Some(VisitLogRequest::Purge(VisitPurge { codes, ended }));
         self.wait(|| {
             let Some(unsent) = request.take() else { return Ok(true) };
             match queue.try_send(unsent) {

@@ -31,7 +31,7 @@ pub(super) struct VisitPurges(Vec<(VisitPurge, Stage)>);
 /// # Errors
 /// The reason why they cannot be stored.
 pub(super) fn note(deletions: &mut Deletions, purge: &VisitPurge) -> Result<(), &'static str> {
-    let all: Vec<(String, u64)> = purge.codes.iter().map(|code| (named(Some(code)), purge.until_ms)).collect();
+    let all: Vec<(String, u64)> = purge.codes.iter().map(|(code, until_ms)| (named(Some(code)), *until_ms)).collect();
     match deletions.merge(&all) {
         Ok(true) => Ok(()),
         Ok(false) => Err("too many deletions of visits wait for the disk"),
@@ -102,7 +102,7 @@ mod tests {
         let mut purges = VisitPurges::default();
         // A pass is on its way already.
         purges.begin_pass();
-        purges.add(VisitPurge { codes: Vec::new(), until_ms: 1, ended });
+        purges.add(VisitPurge { codes: Vec::new(), ended });
         purges.end_pass(4);
         purges.end_all(|_| false);
         assert!(end.try_recv().is_err());

@@ -74,6 +74,15 @@ impl Links {
         })
     }
 
+    /// Returns the instants before which all data of purged codes belongs to links that are gone.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a record cannot be read.
+    pub fn purge_bounds(&self, links: &[PurgedLink]) -> Result<PurgeBounds, StoreError> {
+        let bound = |link: &PurgedLink| Ok((link.code, self.created_ms(&link.code)?.unwrap_or(u64::MAX)));
+        links.iter().map(bound).collect()
+    }
+
     /// Removes the edits and idempotency keys of links that are gone, the rows of their visits from before an import, and
     /// the content of their events, with the dead letters about them. Other links that have the codes now keep theirs.
     /// Blocks the thread for a pass over the event log and the index of idempotency keys.
@@ -81,10 +90,7 @@ impl Links {
     /// # Errors
     /// [`StoreError`] if the store fails. A repeated call removes the rest.
     pub fn purge_entries(&self, links: &[PurgedLink]) -> Result<(), StoreError> {
-        let mut bounds = PurgeBounds::new();
-        for PurgedLink { code, .. } in links {
-            bounds.insert(*code, self.created_ms(code)?.unwrap_or(u64::MAX));
-        }
+        let bounds = self.purge_bounds(links)?;
         for (code, until_ms) in &bounds {
             self.purge_edits(code, *until_ms)?;
         }
