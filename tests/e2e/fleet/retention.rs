@@ -121,6 +121,28 @@ fn expired_states_are_changed_on_all_nodes() {
 }
 
 #[test]
+fn slugs_stay_taken_with_retention_off() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, |setup| setup.expect("settings_differ").expect("fleet_behind"));
+    create(&nodes[0], "s", 10);
+    nodes.iter().for_each(settle);
+    wait_until("a Redis without states", || states(&server) == 0);
+    let setups: Vec<Setup> = nodes.into_iter().map(Node::terminate).collect();
+    let forever = |setup: Setup| setup.env("CAROM_FLEET_RETENTION", "forever").start();
+    let nodes: Vec<Node> = setups.into_iter().map(forever).collect();
+    nodes.iter().for_each(settle);
+    nodes.iter().for_each(|node| wait_until("states that are kept", || standing(node).is_null()));
+    for node in &nodes {
+        assert_eq!(claim(node, "s1"), 400, "the slug is taken, although Redis does not know it");
+        assert!(redirects(node, "s1", TARGET));
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    assert_eq!(nodes[1].wire().delete("s2").status, 204);
+    wait_until("the delete everywhere", || nodes.iter().all(|node| is_gone(node, "s2")));
+}
+
+#[test]
 fn links_end_after_their_states_have_expired() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
