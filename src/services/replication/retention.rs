@@ -232,8 +232,16 @@ impl Retention {
         }
         let Some(kept) = self.kept() else { return };
         let now_ms = measured.now_ms();
+        measured.log_times.retain(|(at_ms, _)| {
+            // After the clock was set back, a position would be noted with each heartbeat until it is there again.
+            let is_past = *at_ms <= now_ms;
+            if !is_past {
+                batch.remove_log_time(*at_ms);
+            }
+            is_past
+        });
         let noted_ms = measured.log_times.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
-        if now_ms.saturating_sub(noted_ms) < millis(kept) / LOG_TIMES && noted_ms <= now_ms {
+        if now_ms.saturating_sub(noted_ms) < millis(kept) / LOG_TIMES {
             return;
         }
         let position = links.log_position();
@@ -294,6 +302,8 @@ mod tests {
         assert_eq!(retention.recent_changes(), Some(links.log_position()));
         assert_eq!(keep(1_200_000), 2, "only one position before the retention is needed");
         assert_eq!(Retention::new(None, &links).unwrap().measured().log_times.len(), 2, "they outlive the process");
+        assert_eq!(keep(900_000), 1, "the clock was set back");
+        assert_eq!(keep(900_001), 1, "one position is enough");
     }
 
     #[test]
