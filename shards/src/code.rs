@@ -15,11 +15,15 @@
 //! Two to six bits of its last byte are left over. All of them are ones, and those of other codes are zeros. So maps,
 //! queues and hashes treat both forms alike, and [`Code::parse`], which the fast path calls, knows one segment only.
 
+mod alphabet;
 mod reserved;
 
 use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use self::alphabet::ALPHABET;
+use self::alphabet::{NO_SEXTET, SEXTETS, SLASH};
 
 /// The longest code or custom slug, in characters.
 pub const CODE_LEN_MAX: usize = 64;
@@ -36,31 +40,11 @@ pub const CODE_KEY_LEN_MAX: usize = CODE_LEN_MAX + 1 + DOMAIN_CHARS;
 /// Bytes of a [`DomainId`].
 pub const DOMAIN_ID_LEN: usize = 6;
 
-/// The separator between the segments of a slug.
-const SLASH: u8 = b'/';
-
 /// Characters of a domain ID in a key: six bits each.
 const DOMAIN_CHARS: usize = DOMAIN_ID_LEN * 8 / 6;
 
 /// The separator between slug and domain in a key. No slug has it.
 const DOMAIN_MARK: u8 = b'.';
-
-/// The characters of a code in the order of their six-bit values. The first 62 are those of generated codes.
-pub const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
-
-/// Six-bit value of each byte, or `NO_SEXTET` if the byte is no code character.
-const SEXTETS: [u8; 256] = sextets();
-const NO_SEXTET: u8 = 0xff;
-
-const fn sextets() -> [u8; 256] {
-    let mut table = [NO_SEXTET; 256];
-    let mut value = 0;
-    while value < ALPHABET.len() {
-        table[ALPHABET[value] as usize] = value as u8;
-        value += 1;
-    }
-    table
-}
 
 /// The ID of a domain other than the default one, derived from its name: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -1,6 +1,6 @@
 //! Names that the service answers itself, so that no link may have them.
 
-use super::{SEXTETS, SLASH};
+use super::alphabet::{SEXTETS, SLASH};
 
 /// First path segments that the service answers itself, or may answer in future: no link may have them.
 ///
@@ -49,7 +49,7 @@ const RESERVED_LAST: &[&str] = &["qr-code", "track"];
 /// True if a reserved name of `len` characters begins with the character of that sextet, in any case.
 #[inline]
 pub(super) fn may_be_reserved(first: u8, len: usize) -> bool {
-    u64::from(LENGTHS[usize::from(first)]) >> len & 1 != 0
+    len < u16::BITS as usize && LENGTHS[usize::from(first)] >> len & 1 != 0
 }
 
 /// True if a slug without slashes is a reserved name, in any case of its letters.
