@@ -97,7 +97,7 @@ impl SharedPurges {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         let old = self.at_ms.iter().filter(|(_, at_ms)| **at_ms < since_ms).map(|(id, _)| *id);
         let old: BTreeSet<PurgeId> = old.collect();
-        let done = self.done.iter().filter(|(id, _)| old.contains(id));
+        let done = self.done.iter().filter(|(id, _)| old.contains(*id));
         let done = done.flat_map(|(id, nodes)| nodes.iter().map(move |node| format!("{id}/{node}")));
         old.iter().map(PurgeId::to_string).chain(done).collect()
     }
