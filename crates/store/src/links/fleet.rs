@@ -316,7 +316,7 @@ mod tests {
         let mut batch = links.batch();
         let mut damaged = sealed_numbers([5, 9, 4], 0);
         damaged[3] ^= 1;
-        batch.inner.insert(&batch.fleet.clone(), FOLLOWED, damaged);
+        batch.inner.insert(&batch.fleet, FOLLOWED, damaged);
         links.commit(batch).unwrap();
         assert_eq!(links.followed().unwrap(), FollowedSpan::default(), "the node is taken for one that has nothing");
     }

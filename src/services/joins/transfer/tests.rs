@@ -109,7 +109,7 @@ impl Scene {
 
     /// Takes the numbers of the pieces that were asked for.
     fn asked(&self) -> Vec<u32> {
-        std::mem::take(&mut self.peer.pieces.lock().unwrap())
+        std::mem::take(&mut *self.peer.pieces.lock().unwrap())
     }
 
     fn has_all(&self) {

@@ -3,9 +3,10 @@
 //!
 //! The first pass goes down: it adopts every code of Redis that differs here. The second goes up: it offers every code
 //! of the store that Redis lacks or has in an older state. While Redis keeps only recent states, it does not lack the
-//! others: then only codes that have changed on this node within the retention are offered. A comparison runs in pieces beside the streams, without a
-//! time limit. The need for it is on disk, so it starts over after a crash. The comparison of a partition is complete
-//! once every stream entry it has made was read back. If Redis loses one before, everything is compared again.
+//! others: then only codes that have changed on this node within the retention are offered. A comparison runs in pieces
+//! beside the streams, without a time limit. The need for it is on disk, so it starts over after a crash. The
+//! comparison of a partition is complete once every stream entry it has made was read back. If Redis loses one before,
+//! everything is compared again.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
