@@ -178,20 +178,3 @@ pub(super) fn settings() -> String {
         help::environment_help()
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use crate::commands::cli::Cli;
-
-    #[test]
-    fn versions_are_short_and_long() {
-        let printed = |flag: &str| Cli::try_parse_from(["carom", flag]).unwrap_err().to_string();
-        let short = concat!("carom ", env!("CARGO_PKG_VERSION"), "\n");
-        assert_eq!(printed("-V"), short);
-        let long = printed("--version");
-        let names: Vec<&str> = long.lines().skip(1).filter_map(|line| line.split(':').next()).collect();
-        assert!(long.starts_with(short) && names == ["commit", "date", "target"], "{long}");
-    }
-}
