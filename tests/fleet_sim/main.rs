@@ -181,10 +181,12 @@ const GUARD_SCHEDULES: u64 = 10_000;
 
 macro_rules! guards {
     ($run:path, $($name:ident: $guard:path,)*) => {
-        $(#[test]
-        fn $name() {
-            must_matter($run, $guard);
-        })*
+        $(
+            #[test]
+            fn $name() {
+                must_matter($run, $guard);
+            }
+        )*
     };
 }
 

@@ -266,7 +266,7 @@ fn states_expire_and_are_renewed_by_changes() {
 }
 
 #[test]
-fn trimmed_streams_keep_the_position_of_nodes_at_the_end() {
+fn trimmed_streams_keep_the_position_at_the_end() {
     let server = Server::start();
     let mut redis = connect(&server);
     let stream = "{test:05}:s";
