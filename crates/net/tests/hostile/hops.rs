@@ -85,7 +85,7 @@ impl Link {
         let mut link = Link::new(tunnel, hop);
         let answers = link.give(&syn());
         assert_eq!(answers.len(), 1);
-        let seq = i32::from_be_bytes(answers[0][38..42].try_into().unwrap());
+        let seq = i32::from_be_bytes(answers[0][38..42].try_into().expect("four bytes"));
         link.bench.server_seq = seq.wrapping_add(1);
         link.assert_way(&answers);
         let request = link.bench.client_segment(0, 0, b"GET");
