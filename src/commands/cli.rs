@@ -83,7 +83,7 @@ pub enum Command {
     /// Import links into a stopped or running node, from a file or from another shortener.
     #[command(after_help = texts::HINT, after_long_help = texts::import())]
     Import(ImportArgs),
-    /// Export all links from the data directory of a stopped node, as one JSON object per line.
+    /// Export all links of a stopped node, as one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
         /// The data directory of the stopped node.
@@ -147,7 +147,7 @@ pub enum Command {
     /// Create, list, show, change and delete links of a node.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::LINKS)]
     Link(LinkCommand),
-    /// Delete links of a node and remove everything else about them from all nodes. This cannot be undone.
+    /// Delete links and remove everything else about them from all nodes, for good.
     #[command(after_help = texts::HINT, after_long_help = texts::PURGE)]
     Purge(PurgeArgs),
     /// Log in to a node, for the commands that use its API.
@@ -157,7 +157,7 @@ pub enum Command {
     Logout,
     /// Check the machine, the settings, Redis, DNS and certificates, and say what to fix.
     Doctor(DoctorArgs),
-    /// Try carom: start a node with sample links and 90 days of visits, and remove them at the end.
+    /// Try carom: start a node with sample links and 90 days of visits, removed at the end.
     Demo(DemoArgs),
     /// Print completions for a shell.
     #[command(after_help = texts::HINT, after_long_help = texts::COMPLETIONS)]

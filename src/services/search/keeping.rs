@@ -194,9 +194,11 @@ mod tests {
     use super::super::filter_builder::{sign_once, work_once};
     use super::super::tests::{CatalogModel, any_change};
     use super::*;
+    use crate::services::testing::KEY;
     use carom_model::link::{Link, Origin};
     use carom_model::query::{Filter, OrderField, SortOrder};
     use carom_model::testing::link;
+    use carom_store::links::Links;
 
     /// Damage to a file: its name, and the place of the flipped bit or the cut, as a share of its length.
     #[derive(Clone, Debug)]
@@ -313,8 +315,10 @@ mod tests {
     fn what_a_command_has_signed_is_loaded_by_the_next_start() {
         let model = CatalogModel::with_signatures(1_000);
         model.commit((0..500).map(numbered));
-        sign_once(&model.catalog.links, 1 << 20, model.dir()).unwrap();
-        let model = model.restarted(|_| {});
+        let model = model.restarted(|dir| {
+            let (links, _) = Links::open(dir, KEY).unwrap();
+            sign_once(&links, 1 << 20, dir).unwrap();
+        });
         assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
     }
 

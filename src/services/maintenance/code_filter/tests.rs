@@ -362,7 +362,7 @@ fn codes_are_not_sent_twice_while_filters_are_awaited() {
     let mut keeper = keeper(&node, dir.path(), origin);
     keeper.core_stats[0].wants_codes.set(1);
     keeper.look();
-    assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()));
+    assert!(node.mail.iter().take(node.cores.get()).all(|mail| mail.try_recv().is_err()));
 }
 
 #[test]
