@@ -70,6 +70,8 @@ pub fn sign_once(links: &Links, search_memory: u64, dir: &Path) -> Result<(), St
     let catalog = Catalog::new(links.clone(), search_memory, dir).map_err(failed)?;
     keeping::restore(&catalog).map_err(failed)?;
     while work_once(&catalog, || {}).map_err(failed)? {}
+    // Few links count as no change.
+    catalog.unsaved.fetch_add(1, Ordering::Relaxed);
     keeping::save(&catalog, true);
     if catalog.texts.is_none() || catalog.is_unwritten.load(Ordering::Relaxed) {
         return Err(format!("the search index cannot be stored in {}", dir.display()));
