@@ -32,16 +32,16 @@ SWITCHES := --features carom/faults,carom/next-format
 .PHONY: test
 test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
+		tests/in-memory.sh cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
 		cargo test --workspace $(SWITCHES) --locked --doc; \
 	else \
-		cargo test --workspace $(SWITCHES) --locked --no-fail-fast; \
+		tests/in-memory.sh cargo test --workspace $(SWITCHES) --locked --no-fail-fast; \
 	fi
 	@echo 'over kernel bypass, between network namespaces: everything that speaks HTTP'
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		E2E_DATAPATH=bypass cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass tests/in-memory.sh cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
 	else \
-		E2E_DATAPATH=bypass cargo test --workspace $(SWITCHES) --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass tests/in-memory.sh cargo test --workspace $(SWITCHES) --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
 	fi
 
 # Requests that schemathesis generates for each operation and phase.
