@@ -1,9 +1,9 @@
 // The table of links: rows, sorting, selection, and moving between rows by keyboard.
 
-import { button, clipped, fill, h, outside, regionTable, row, targetLink } from "./dom.js";
+import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
 import { date, number } from "./format.js";
-import { shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { detailPath, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
@@ -183,7 +183,7 @@ function linkRow(link, check, menuOf) {
   return row(
     { content: check, class: "col-check" },
     { content: shortUrlCell(link), class: "cell-short" },
-    { content: [link.title && clipped(link.title, "title"), targetLink(link.longUrl, { class: "target", title: link.longUrl })], class: "cell-target" },
+    { content: [titleLink(link), targetLink(link.longUrl, { class: "target", title: link.longUrl })], class: "cell-target" },
     { content: tagList(link.tags, 3), class: "cell-tags" },
     { content: link.app === null ? "–" : clipped(link.app), class: "cell-app" },
     { content: stateBadge(link), class: "cell-state" },
@@ -191,6 +191,11 @@ function linkRow(link, check, menuOf) {
     { content: trendOf(link), class: "cell-trend" },
     { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, text.expires, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
+}
+
+/** The title of a link, which leads to its page; nothing without a title. */
+function titleLink(link) {
+  return link.title && pageLink(detailPath(link), outside(link.title), { class: "title", title: link.title });
 }
 
 function skeleton(columns) {
