@@ -411,6 +411,24 @@ fn fonts_of_the_style_sheet_are_served() {
     node.terminate();
 }
 
+/// Public pages have the colours of the console unless a setting names another.
+#[test]
+fn default_accent_is_the_consoles() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).start();
+    let style = node.wire().get("/-/style.css").text().to_owned();
+    let own = style.split(":root { --accent: ").nth(1).unwrap();
+    let (accent, on_it) = own.split_once(" }").unwrap().0.split_once(' ').unwrap();
+    // Once in the tokens of the console, and once in those of the service.
+    for token in [format!("--accent: {accent}"), on_it.to_owned()] {
+        assert_eq!(style.matches(&format!(" {token}")).count(), 2, "{token}");
+    }
+    let icon = node.wire().get("/-/icon.svg").text().to_owned();
+    let console = include_str!("../../../src/api/console/web/icon.svg");
+    assert_eq!(icon.trim(), console.trim());
+    node.terminate();
+}
+
 #[test]
 fn branding_and_templates_apply() {
     let dir = tempfile::tempdir().unwrap();
