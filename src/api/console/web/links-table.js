@@ -189,7 +189,7 @@ function linkRow(link, check, menuOf) {
     { content: stateBadge(link), class: "cell-state" },
     { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
     { content: trendOf(link), class: "cell-trend" },
-    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, text.expires, date(link.meta.validUntil))], class: "dates" },
+    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft expires" }, text.expires, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }
 

@@ -17,7 +17,7 @@ export const apps = {
   more: (apps_) => `${count(apps_, "more app")} not shown. Use the filter to find them.`,
   note: "Counters are per node and reset on restart. Keys without a rate limit use the default, ",
   add: "Add key",
-  addTo: (app) => `Add a key for ${app}`,
+  addTo: (app) => `Add key for ${app}`,
   revokeAll: "Revoke all",
   revokeAllOf: (app) => `Revoke all keys of ${app}`,
   keysOf: (app) => `Keys of ${app}`,
