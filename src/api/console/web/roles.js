@@ -2,9 +2,10 @@
 
 import { apps, roles } from "./strings-access.js";
 
-/** What a role allows. */
-export function roleText(role) {
-  return roles.find(([name]) => name === role)?.[1] ?? "";
+/** The title of a role and what it allows; a role that this page does not know has its name as its title. */
+export function roleWords(role) {
+  const [, title = role, meaning = ""] = roles.find(([name]) => name === role) ?? [];
+  return { title, meaning };
 }
 
 /** What has become of a key: `[text, kind of badge]`. */

@@ -37,13 +37,13 @@ export const apps = {
   states: { revoked: "Revoked", valid: "Valid", ended: "Expired" },
 };
 
-/** Every role, the one that allows least first: `[name, what it allows]`. */
+/** Every role, the one that allows least first: `[name, title, what it allows]`. */
 export const roles = [
-  ["read", "Read the app’s own links, visits and exports."],
-  ["read-all", "Read the links of every app, their visits and exports; change nothing. The usual choice for reports."],
-  ["write-own", "Create links; edit and delete the app’s own links. The usual choice for a program."],
-  ["write-all", "Read, edit and delete the links of every app, and read all visits."],
-  ["admin", "Everything, including API keys and settings."],
+  ["read", "Read own links", "Read the app’s own links, visits and exports."],
+  ["read-all", "Read all links", "Read the links of every app, their visits and exports; change nothing. The usual choice for reports."],
+  ["write-own", "Create and edit own links", "Create links; edit and delete the app’s own links. The usual choice for a program."],
+  ["write-all", "Edit all links", "Read, edit and delete the links of every app, and read all visits."],
+  ["admin", "Admin", "Everything, including API keys and settings."],
 ];
 
 export const keys = {

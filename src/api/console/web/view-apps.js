@@ -5,7 +5,7 @@ import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
 import { badge, button, card, clipped, emptyState, facts, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { domainName, filterField, reloader, settingLink } from "./parts.js";
-import { roleText, stateOf } from "./roles.js";
+import { roleWords, stateOf } from "./roles.js";
 import { apps as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
 
@@ -126,7 +126,7 @@ function keyRow(page, app, key) {
   const made = row(
     { content: [h("code", null, key.id), isOwn && [" ", badge(text.yours, "good")]], class: "nowrap" },
     key.name ? clipped(key.name) : h("span", { class: "soft" }, text.unnamed),
-    h("span", { title: roleText(key.role) }, key.role),
+    roleOf(key.role),
     { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
     { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "num" },
     { content: format.relative(key.created), class: "nowrap" },
@@ -135,6 +135,11 @@ function keyRow(page, app, key) {
     actions);
   made.classList.toggle("past", !key.valid);
   return made;
+}
+
+function roleOf(role) {
+  const { title, meaning } = roleWords(role);
+  return h("span", { title: meaning }, title, h("small", { class: "meaning" }, h("code", null, role)));
 }
 
 function endOf(key) {
