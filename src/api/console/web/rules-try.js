@@ -26,7 +26,7 @@ function visitorFields() {
     field({ name: "acceptLanguage", label: text.languages, hint: text.languagesHint, ...typed }),
     field({ name: "query", label: text.query, placeholder: text.queryPlaceholder, ...typed }),
     field({ name: "ipAddress", label: text.address, placeholder: "192.0.2.7", ...typed }),
-    field({ name: "country", label: text.country, type: "select", options: [["", text.anyCountry], ...countryChoices()] }),
+    field({ name: "country", label: text.country, type: "select", options: [["", text.anyCountry]] }),
     field({ name: "city", label: text.city, ...typed }),
     field({ name: "date", label: text.date, type: "datetime-local", hint: text.dateHint, read: fromLocalInput }),
   ];
@@ -47,7 +47,10 @@ export function rulesTry(link) {
       fill(result, tried && resultOf(tried.result));
     });
   });
-  return h("details", { class: "try" }, h("summary", { "data-action": "open-try" }, text.title), form);
+  const details = h("details", { class: "try" }, h("summary", { "data-action": "open-try" }, text.title), form);
+  const country = fields.find((one) => one.name === "country").input;
+  details.addEventListener("toggle", () => country.append(...countryChoices().map(([code, name]) => h("option", { value: code }, name))), { once: true });
+  return details;
 }
 
 /** The destination, and which conditions match. */

@@ -102,8 +102,9 @@ function draw(page, { link, visits, told, rules }) {
     h("div", { class: "link-page" },
       h("div", { class: "stack" },
         visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [sourcesNote(sources), visitsCard(visits, page.plots)],
-        about.element,
-        rulesCard(link, rules, again)),
+        // Above what is still loading, which would push it down.
+        rulesCard(link, rules, again),
+        about.element),
       h("div", { class: "stack" }, factsCard(link), visits !== null && referrersCard(visits.referrers), historyCard(history, link))),
     single.element);
 }
