@@ -81,3 +81,31 @@ fn bar_opens_all_pages_on_a_phone() {
     browser.close();
     node.terminate();
 }
+
+/// Script: the pixels between the title of a link and its destination.
+const GAP: &str = "(() => {
+    const [title, target] = ['.title', '.target'].map((part) => document.querySelector(`tbody ${part}`).getBoundingClientRect());
+    return target.top - title.bottom;
+})()";
+
+#[test]
+fn title_opens_the_page_of_its_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let fields = json!({"longUrl": TARGET, "customSlug": "titled", "title": "Spring sale", "validUntil": "2099-01-02T00:00:00Z"});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    let browser = Browser::open();
+    browser.resize(PHONE);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody .title", "Spring sale");
+    says(&browser, "tbody .dates", "Expires");
+    let gap = browser.value(GAP);
+    assert!(gap.as_f64() >= Some(0.0), "{gap}");
+    browser.fits_fingers();
+    // The bar at the bottom may cover the row.
+    browser.value("document.querySelector('tbody .title').scrollIntoView({ block: 'center' })");
+    browser.click("tbody .title");
+    wait_until("the page of the link", || browser.url() == at(&node, "links/titled"));
+    browser.close();
+    node.terminate();
+}

@@ -9,6 +9,12 @@ use crate::support::node::{Setup, wait_until};
 const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\r\n";
 const BOT: &str = "User-Agent: Googlebot/2.1\r\nReferer: https://news.example/a\r\n";
 
+/// Script: true if the list of visits has referrers, and each takes one line.
+const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
+    const all = [...document.querySelectorAll('.visits td.clip.short > *')];
+    return all.length > 0 && all.every((one) => one.getBoundingClientRect().height < 30);
+})()";
+
 #[test]
 fn single_visits_are_listed_page_by_page() {
     let dir = tempfile::tempdir().unwrap();
@@ -33,6 +39,7 @@ fn single_visits_are_listed_page_by_page() {
         for size in [PHONE, SCREEN] {
             browser.resize(size);
             browser.fits();
+            assert_eq!(browser.value(REFERRERS_ARE_ON_ONE_LINE), json!(true), "{page} {size:?}");
         }
         press(&browser, ".visits", "newer");
         says(&browser, ".visits .pager", "1 to 10 of 12");
