@@ -78,7 +78,8 @@ function noKeys(page) {
 
 function appCards(page, { text: typed, withEnded }) {
   const wanted = typed.trim().toLowerCase();
-  const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || key.role === wanted || (key.name ?? "").toLowerCase().includes(wanted));
+  const isRole = (role) => role === wanted || roleWords(role).title.toLowerCase().includes(wanted);
+  const isFound = (app) => wanted === "" || app.app.includes(wanted) || app.keys.some((key) => key.id.startsWith(wanted) || isRole(key.role) || (key.name ?? "").toLowerCase().includes(wanted));
   const found = page.apps.filter((app) => isFound(app) && (withEnded || app.keys.some((key) => key.valid)));
   if (found.length === 0) {
     return emptyState(text.nothing, withEnded ? text.nothingText : text.nothingHidden);
