@@ -183,5 +183,29 @@ function checked(row) {
   if (row.extra) {
     return { line: row.line, text: row.text, error: lines.tooManyCells };
   }
-  return row.fields.longUrl === undefined ? { line: row.line, text: row.text, error: lines.noLongUrl } : row;
+  const error = wrongDestination(row.fields.longUrl);
+  return error === null ? row : { line: row.line, text: row.text, error };
+}
+
+/** What is wrong with a destination, by the rules of the node that need no settings; `null` for nothing. */
+function wrongDestination(longUrl) {
+  if (longUrl === undefined) {
+    return lines.noLongUrl;
+  }
+  if (typeof longUrl !== "string") {
+    return lines.noText;
+  }
+  // `URL` would drop tabs and line breaks.
+  if (/\p{Cc}/u.test(longUrl)) {
+    return lines.controlCharacter;
+  }
+  try {
+    const { protocol, username, password } = new URL(longUrl);
+    if (!["http:", "https:"].includes(protocol)) {
+      return lines.noWebAddress(longUrl.slice(0, SHOWN));
+    }
+    return username !== "" || password !== "" ? lines.userName : null;
+  } catch {
+    return lines.noWebAddress(longUrl.slice(0, SHOWN));
+  }
 }
