@@ -118,7 +118,7 @@ fn sign_in_on_another_tab_continues_here() {
     browser.press(ENTER);
     press(&browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
-    // One field is enough; the others unfold.
+    // One field is enough; some of the others unfold.
     browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
     browser.fill("dialog input[name=title]", "Tags, \"quoted\"");
     // As a form of another page would: it ends the session of this one.

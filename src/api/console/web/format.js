@@ -147,6 +147,11 @@ export function day(ms) {
   return utcDay.format(ms);
 }
 
+/** The day of an instant in milliseconds, in the viewer's zone. */
+export function dayHere(ms) {
+  return localDay.format(ms);
+}
+
 /** Day and time of an instant in milliseconds, in the viewer's zone. */
 export function instant(ms) {
   return dayAndTime.format(ms);

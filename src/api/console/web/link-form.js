@@ -2,39 +2,56 @@
 
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
-import { button, copyButton, h, outside, targetLink } from "./dom.js";
+import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
-import { instant } from "./format.js";
+import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
+import { mayManage } from "./rights.js";
 import { go } from "./router.js";
 import { form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
+const UNIT_SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 };
+/** Lifetimes below this are told with the time of day. */
+const DAYS_FROM_SECONDS = 3 * UNIT_SECONDS.d;
+
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
-/** The fields that a link has whenever it was made; `link` is what they hold at first. */
-function commonFields(link) {
+/** What becomes of a link without an expiry date; `lifetime` in seconds, `null` for none, `undefined` where it is not known. */
+function expiryHint(lifetime, starts = "") {
+  if (!lifetime) {
+    return text.expiresHint.zone(lifetime === null ? text.expiresHint.never : text.expiresHint.unknown, zoneName());
+  }
+  // The lifetime counts from the start of a link that starts later.
+  const begins = Math.max(Date.now(), Date.parse(starts) || 0);
+  const ends = begins + lifetime * 1000;
+  const when = lifetime < DAYS_FROM_SECONDS ? instant(ends) : dayHere(ends);
+  return text.expiresHint.zone(text.expiresHint.after(when, duration(lifetime)), zoneName());
+}
+
+/** The fields that a link has whenever it was made; `link` is what they hold at first, `lifetime` that of a link without an expiry date. */
+function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
-  const destination = [
-    field({ name: "longUrl", label: text.destination, type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (typed) => typed.trim() }),
-  ];
-  const about = [
-    field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
-    field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
-  ];
-  const times = [
-    field({ name: "validSince", label: text.starts, type: "datetime-local", value: toLocalInput(meta.validSince), hint: text.startsHint, read: fromLocalInput }),
-    field({ name: "validUntil", label: text.expires, type: "datetime-local", value: toLocalInput(meta.validUntil), hint: link ? text.expiresHintEdit : text.expiresHint, read: fromLocalInput }),
-    field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
-  ];
+  const [starts, expires] = ["validSince", "validUntil"].map((name) => toLocalInput(meta[name]));
+  const fields = {
+    longUrl: field({ name: "longUrl", label: text.destination, type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (typed) => typed.trim() }),
+    title: field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
+    tags: field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
+    starts: field({
+      name: "validSince", label: text.starts, type: "datetime-local", value: starts, hint: text.startsHint(zoneName()), read: fromLocalInput,
+      oninput: (event) => setText(fields.expires.element.querySelector("small"), expiryHint(lifetime, event.target.value)),
+    }),
+    expires: field({ name: "validUntil", label: text.expires, type: "datetime-local", value: expires, hint: expiryHint(lifetime), read: fromLocalInput }),
+    maxVisits: field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
+  };
   const redirect = [
     field({ name: "redirectStatus", label: text.status, type: "select", options: text.statuses, value: String(link?.redirectStatus ?? 302), read: Number }),
     field({ name: "cacheSeconds", label: text.cache, type: "number", min: 0, value: link?.cacheSeconds ?? "", hint: text.cacheHint, read: numberOrNull }),
     field({ name: "forwardQuery", label: text.forwardQuery, type: "checkbox", value: link?.forwardQuery ?? true }),
     field({ name: "crawlable", label: text.crawlable, type: "checkbox", value: link?.crawlable ?? false }),
   ];
-  return { destination, about, times, redirect };
+  return { ...fields, redirect };
 }
 
 /** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. */
@@ -61,6 +78,7 @@ async function showCreated(link) {
   const dialog = openDialog(text.created, [
     h("p", { class: "line created" }, targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl)),
     h("p", { class: "soft wrap" }, "→ ", outside(link.longUrl)),
+    h("p", { class: "created-times" }, timesOf(link)),
     qrCode(link),
   ], { actions: [another, details, done] });
   dialog.element.querySelector("[data-action=copy]").focus();
@@ -68,16 +86,16 @@ async function showCreated(link) {
 }
 
 async function askForLink() {
-  const domains = await choices();
-  const { destination, about, times, redirect } = commonFields(null);
+  const [domains, { lifetime, hasSlashes }] = await Promise.all([choices(), rulesOfNew()]);
+  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
+  const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   const code = [
-    field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint, read: (typed) => typed.trim() || null }),
     field({ name: "domain", label: text.domain, type: "select", options: domains, read: (name) => name || null }),
     field({ name: "private", label: text.private, type: "checkbox" }),
     field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
   ];
   return formDialog(text.create, {
-    fields: [...destination, fieldGroup(text.groupSlug, code), fieldGroup(text.groupAbout, about), fieldGroup(text.groupLimits, times), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, slug, title, expires, fieldGroup(text.groupSlug, code), fieldGroup(text.groupMore, [tags, starts, maxVisits]), fieldGroup(text.groupRedirect, redirect)],
     action: text.createAction,
     submit: (values) => post("/rest/v3/short-urls", values),
   });
@@ -90,6 +108,31 @@ function outcomeOf({ shortUrl, meta }) {
   }
   const isScheduled = meta.validSince !== null && Date.parse(meta.validSince) > Date.now();
   return isScheduled ? text.starting(shortUrl, instant(Date.parse(meta.validSince))) : text.live(shortUrl);
+}
+
+/** Says when a new link starts, if that is later, and when it expires. */
+function timesOf({ meta: { validSince, validUntil } }) {
+  const isScheduled = validSince !== null && Date.parse(validSince) > Date.now();
+  const end = validUntil === null ? text.neverExpires : text.expiresOn(instant(Date.parse(validUntil)));
+  return `${isScheduled ? text.startsOn(instant(Date.parse(validSince))) : ""}${end}`;
+}
+
+/** What the settings say of new links: `{ lifetime, hasSlashes }`. Only keys that see the settings know it. */
+async function rulesOfNew() {
+  try {
+    const { settings } = mayManage() ? await get("/admin/api/settings") : { settings: [] };
+    const valueOf = (name) => settings.find((one) => one.name === name)?.value;
+    return { lifetime: secondsOf(valueOf("links.default_ttl")), hasSlashes: String(valueOf("links.multi_segment_slugs")) === "true" };
+  } catch {
+    // The hints are shorter then.
+    return { lifetime: undefined, hasSlashes: false };
+  }
+}
+
+/** A time of the settings, such as `730d`, in seconds; `null` for `off`. */
+function secondsOf(time) {
+  const [, count, unit] = /^(\d+)([dhms])$/.exec(time) ?? [];
+  return unit ? Number(count) * UNIT_SECONDS[unit] : time === "off" ? null : undefined;
 }
 
 async function choices() {
@@ -109,15 +152,15 @@ function valueIn(link, name) {
 
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
 export async function editDialog(link, onChange) {
-  const { destination, about, times, redirect } = commonFields(link);
-  const all = [...destination, ...about, ...times, ...redirect];
+  const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, null);
+  const all = [longUrl, title, tags, starts, expires, maxVisits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
   const submit = async (values) => {
     // Only what was changed: fields of the form are coarser than those of the link.
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(text.edit(link.shortCode), { fields: [...destination, ...about, fieldGroup(text.groupLimits, times, true), fieldGroup(text.groupRedirect, redirect, true)], submit });
+  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(text.groupLimits, [starts, expires, maxVisits], true), fieldGroup(text.groupRedirect, redirect, true)], submit });
   if (!done?.link) {
     return;
   }
