@@ -25,7 +25,7 @@ function colour(name, alpha = "") {
 
 /**
  * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
- * `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
+ * `dots` shows single values, too, that no line joins to others. `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
  * `most()` the largest value there is room for. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
  */
 export function linePlot(host, options) {
@@ -33,7 +33,7 @@ export function linePlot(host, options) {
     width: 1.5,
     stroke: () => colour(name),
     fill: line.fill ? () => colour(name, "26") : undefined,
-    points: { show: false },
+    points: options.dots ? { show: true, size: 4, width: 0, fill: () => colour(name) } : { show: false },
   }));
 }
 

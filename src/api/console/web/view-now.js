@@ -1,13 +1,13 @@
 // What the node does right now: once a second, in place, so that neither the focus nor a selection is lost.
 
-import { badge, card, fill, h, loadingState, pageHead, setText } from "./dom.js";
+import { badge, card, emptyState, fill, h, loadingState, pageHead, setText } from "./dom.js";
 import { duration, micros, number, percent } from "./format.js";
 import { onLive } from "./live.js";
 import { alarmList } from "./now-alarms.js";
 import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
-import { latencies } from "./now-latency.js";
+import { latencies, p99SinceStart, recentP99 } from "./now-latency.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { tiles } from "./parts.js";
@@ -72,14 +72,19 @@ function showReady(host, status) {
 function rates() {
   const wanted = [
     [text.redirects, ({ now }) => number(now.redirects)],
-    [text.p99, ({ now }) => micros(now.latencyMicros.p99)],
+    [text.p99.recent, ({ cores }) => micros(recentP99(SECONDS) ?? p99SinceStart(cores)), () => (recentP99(SECONDS) === null ? text.p99.sinceStart : text.p99.recent)],
     [text.errorRate, () => errorRate()],
     [text.misses, ({ now }) => number(now.misses)],
     [text.links, ({ links }) => number(links)],
   ];
+  const labels = wanted.map(([label]) => h("span", null, label));
   const values = wanted.map(() => h("span", null, number(null)));
-  const element = tiles(wanted.map(([label], index) => [label, values[index]]));
-  return { element, update: (status) => wanted.forEach(([, read], index) => setText(values[index], read(status))) };
+  const element = tiles(wanted.map((_, index) => [labels[index], values[index]]));
+  const update = (status) => wanted.forEach(([label, read, name], index) => {
+    setText(labels[index], name?.() ?? label);
+    setText(values[index], read(status));
+  });
+  return { element, update };
 }
 
 /** The share of requests that the node could not answer, in the last two minutes. */
@@ -89,15 +94,28 @@ function errorRate() {
 }
 
 function plots() {
-  const [changed, slow] = [h("div"), h("div")];
-  const element = h("div", { class: "cards" }, card(text.latencyTitle, {}, slow), card(text.writesTitle, {}, changed));
+  const [changed, slow, none] = [h("div"), h("div"), h("div")];
+  const element = h("div", { class: "cards" }, card(text.latencyTitle, {}, none, slow), card(text.writesTitle, {}, changed));
   const shared = { seconds: SECONDS, height: 170 };
   const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
-  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
+  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, dots: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
+  let said = null;
+  const showLatency = (pulse) => {
+    const heard = latencies(SECONDS);
+    const isEmpty = heard.lists[0].every((value) => value === null);
+    const hasTraffic = pulse.redirects.some((core) => core.some((count) => count > 0));
+    // The server has no history of latencies, so the plot begins with the page.
+    const wanted = !isEmpty ? "" : hasTraffic ? text.latencyBegins : text.latencyNone;
+    if (said !== wanted) {
+      said = wanted;
+      fill(none, isEmpty && emptyState(wanted, text.latencyNext));
+      slow.hidden = isEmpty;
+    }
+    latency.set(heard.xs, heard.lists);
+  };
   const update = ({ pulse }) => {
     changes.set(secondsBack(pulse.changes.length), [pulse.changes, pulse.accepted]);
-    const heard = latencies(SECONDS);
-    latency.set(heard.xs, heard.lists);
+    showLatency(pulse);
   };
   return { element, update, destroy: () => [changes, latency].forEach((plot) => plot.destroy()) };
 }
