@@ -147,6 +147,11 @@ export function day(ms) {
   return utcDay.format(ms);
 }
 
+/** Day and hour of an instant in milliseconds, in UTC. */
+export function hour(ms) {
+  return `${utcDay.format(ms)}, ${new Date(ms).toISOString().slice(11, 16)} UTC`;
+}
+
 /** The day of an instant in milliseconds, in the viewer's zone. */
 export function dayHere(ms) {
   return localDay.format(ms);

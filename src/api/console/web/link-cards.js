@@ -72,7 +72,7 @@ function chartOf(visits, { counts, step, days, when, utc }, host) {
     return null;
   }
   const lists = ["nonBots", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0));
-  return visitsPlot(host, { label: text.visits, steps, lists, when, utc });
+  return visitsPlot(host, { label: text.visits, steps, lists, when, utc, byHour: step === HOUR_MS });
 }
 
 export function referrersCard(referrers) {

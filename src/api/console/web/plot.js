@@ -9,6 +9,12 @@ const COLOURS = ["--plot-1", "--plot-2", "--plot-3", "--plot-4"];
 const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
 
+const HOUR = 3_600;
+const DAY = 24 * HOUR;
+/** Seconds between the ticks below bars: no tick stands between two of them. uPlot knows months and years by 30 and 365 days. */
+const DAY_STEPS = [1, 2, 3, 4, 5, 7, 10, 15, 30, 60, 90, 120, 180, 365, 730, 1_825, 3_650].map((days) => days * DAY);
+const HOUR_STEPS = [...[1, 2, 3, 4, 6, 8, 12].map((hours) => hours * HOUR), ...DAY_STEPS];
+
 const plots = new Set();
 const redrawAll = () => plots.forEach((plot) => plot.redraw());
 // Each redraw reads the colours of the theme.
@@ -37,7 +43,7 @@ export function linePlot(host, options) {
   }));
 }
 
-/** The same with bars, one for each x, such as counts by day. `stacked` puts the bars of each series on those of the one before. */
+/** The same with bars, one for each x: counts by day, or `byHour`. `stacked` puts the bars of each series on those of the one before. */
 export function barPlot(host, options) {
   const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
   return draw(host, { ...options, isBars: true }, (_line, name) => ({
@@ -50,9 +56,9 @@ export function barPlot(host, options) {
 }
 
 function draw(host, options, style) {
-  const { series, label, height = HEIGHT, value = format.number, when = format.clock, legend = true } = options;
+  const { series, label, height = HEIGHT, value = format.number, when = format.clock, legend = true, isBars = false } = options;
   const picture = h("div", { class: "plot-picture", role: "img", "aria-label": label, style: { height: `${height}px` } });
-  const key = legendOf(series, value, when);
+  const key = legendOf(series, value, when, isBars);
   const element = h("div", { class: "plot" }, legend && key.element, picture);
   fill(host, element);
   // Stacked bars are drawn from behind: the last series as high as all together.
@@ -73,7 +79,7 @@ function draw(host, options, style) {
       const heights = options.log ? lists.map((list) => list.map((one) => (one > 0 ? one : null))) : lists;
       plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : heights)]);
       key.show(xs, lists, plot.cursor.idx);
-      picture.setAttribute("aria-label", describe(label, series, lists, value));
+      picture.setAttribute("aria-label", describe(label, series, lists, value, isBars));
     },
     destroy() {
       observer.disconnect();
@@ -88,7 +94,7 @@ function stackedUp(lists) {
   return lists.map((_, index) => lists[0].map((_value, at) => lists.slice(0, index + 1).reduce((sum, list) => sum + (list[at] ?? 0), 0))).reverse();
 }
 
-function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, log = false, most, seconds }, height, style, onCursor) {
+function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, byHour = false, log = false, most, seconds }, height, style, onCursor) {
   const axis = {
     stroke: () => colour("--soft"),
     font: AXIS_FONT,
@@ -107,10 +113,11 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
       y: log ? { distr: 3, range: (_plot, low, high) => decades(low, high) } : { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
     },
     axes: [
-      { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES },
+      { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES, ...(isBars ? { incrs: byHour ? HOUR_STEPS : DAY_STEPS } : {}) },
       { ...axis, show: axes, size: 56, space: 34, ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
-    padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
+    // At the right there is room for half of the last time.
+    padding: axes ? [8, 28, 0, 0] : [2, 0, 2, 0],
     series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
   };
 }
@@ -143,8 +150,11 @@ function widened(plot) {
   return xs.length > 0 ? [xs[0] - half, xs.at(-1) + half] : [null, null];
 }
 
-/** A line above the plot: what each colour is, with its value where the pointer is, or the last one. */
-function legendOf(series, value, when) {
+/** The sum of a list, in which values may be missing. */
+const totalOf = (list) => list.reduce((sum, one) => sum + (one ?? 0), 0);
+
+/** A line above the plot: what each colour is, with its value where the pointer is; elsewhere the last value of a line, and the total of bars. */
+function legendOf(series, value, when, isBars) {
   const at = h("span", { class: "plot-when" });
   const values = series.map(() => h("b"));
   const keys = series.map((line, index) => {
@@ -154,9 +164,10 @@ function legendOf(series, value, when) {
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
   const show = (xs, lists, index) => {
     const last = xs.length - 1;
-    const chosen = index ?? last;
-    values.forEach((node, line) => setText(node, last < 0 ? "" : value(lists[line][chosen])));
-    setText(at, index === null || index === undefined || last < 0 ? "" : when(xs[index]));
+    const isPointed = index !== null && index !== undefined;
+    const of = (list) => (isPointed || !isBars ? list[index ?? last] : totalOf(list));
+    values.forEach((node, line) => setText(node, last < 0 ? "" : value(of(lists[line]))));
+    setText(at, last < 0 ? "" : isPointed ? when(xs[index]) : isBars ? text.total : "");
   };
   return { element, show };
 }
@@ -167,10 +178,10 @@ export function secondsBack(length) {
   return Array.from({ length }, (_, index) => now - (length - 1 - index) * 1000);
 }
 
-function describe(label, series, lists, value) {
+function describe(label, series, lists, value, isBars) {
   const said = series.map((line, index) => {
     const known = lists[index].filter((one) => one !== null && one !== undefined);
-    return known.length === 0 ? text.noData(line.label) : text.series(line.label, value(known.at(-1)), value(known.reduce((most, one) => Math.max(most, one), 0)));
+    return known.length === 0 ? text.noData(line.label) : (isBars ? text.bars : text.series)(line.label, value(isBars ? totalOf(known) : known.at(-1)), value(known.reduce((most, one) => Math.max(most, one), 0)));
   });
   return text.described(label, said.join("; "));
 }

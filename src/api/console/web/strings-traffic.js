@@ -115,6 +115,8 @@ export const health = {
 export const plots = {
   noData: (label) => `${label}: no data yet`,
   series: (label, last, most) => `${label}: now ${last}, maximum ${most}`,
+  bars: (label, total, most) => `${label}: total ${total}, maximum ${most}`,
+  total: "Total",
   described: (label, series) => `${label}. ${series}.`,
 };
 
@@ -149,7 +151,7 @@ export const usage = {
   thanBefore: "compared with the period before",
   before: (number) => `The period before had ${number}.`,
   asTable: "Show as table",
-  byHour: "Visits by hour",
+  byHour: "Visits by hour (UTC)",
   byDay: "Visits by day",
   hour: "Hour",
   day: "Day",

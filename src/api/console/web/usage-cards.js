@@ -58,7 +58,7 @@ export function visitsCard(visits, period, keep) {
   const of = (step, name) => known.get(step)?.[name] ?? 0;
   const lists = [steps.map((step) => of(step, "total") - of(step, "bots")), steps.map((step) => of(step, "bots"))];
   const host = h("div");
-  keep(visitsPlot(host, { label: title, steps, lists, when: isByHour ? format.instant : format.day, utc: !isByHour }));
+  keep(visitsPlot(host, { label: title, steps, lists, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour }));
   return card(title, {}, host);
 }
 
@@ -78,7 +78,7 @@ export function madeCard(links, period, keep) {
   const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, when: format.day, utc: true });
   plot.set(steps, [made]);
   keep(plot);
-  return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day, utc: true }));
+  return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
 }
 
 /** The most visited links. */

@@ -7,20 +7,20 @@ import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 
 /** Fills a host with the plot of `lists`, people and bots at each of `steps`; returns the plot. */
-export function visitsPlot(host, { label, steps, lists, when, utc }) {
+export function visitsPlot(host, { label, steps, lists, when, utc, byHour = false }) {
   const picture = h("div");
   const names = [text.people, text.bots];
-  fill(host, picture, tableOf(label, names, { steps, lists, when, utc }));
-  const plot = barPlot(picture, { label, when, utc, stacked: true, series: [{ label: names[0], colour: "--plot-1" }, { label: names[1], colour: "--plot-2" }] });
+  fill(host, picture, tableOf(label, names, { steps, lists, when, byHour }));
+  const plot = barPlot(picture, { label, when, utc, byHour, stacked: true, series: [{ label: names[0], colour: "--plot-1" }, { label: names[1], colour: "--plot-2" }] });
   plot.set(steps, lists);
   return plot;
 }
 
 /** The numbers of a plot as a table, folded, the newest first. Steps without any number are left out. */
-export function tableOf(label, names, { steps, lists, when, utc }) {
+export function tableOf(label, names, { steps, lists, when, byHour = false }) {
   const num = (content) => ({ content, class: "num" });
   const known = steps.map((_, at) => at).filter((at) => lists.some((list) => list[at])).reverse();
-  const columns = [{ title: utc ? text.day : text.hour }, ...names.map((title) => ({ title, class: "num" }))];
+  const columns = [{ title: byHour ? text.hour : text.day }, ...names.map((title) => ({ title, class: "num" }))];
   const rows = known.map((at) => row(
     h("time", { datetime: new Date(steps[at]).toISOString(), title: new Date(steps[at]).toUTCString() }, when(steps[at])), ...lists.map((list) => num(format.number(list[at])))));
   return h("details", { class: "plot-table" }, h("summary", null, text.asTable), regionTable(common.asTable(label), columns, rows).element);
