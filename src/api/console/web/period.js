@@ -44,9 +44,20 @@ export function periodOf(query) {
 }
 
 /** The period just before another one, as long as that. */
-export function periodBefore({ from, days }) {
+function periodBefore({ from, days }) {
   const at = (back) => dayOf(startOf(from) - back * DAY_MS);
   return { name: "own", from: at(days), to: at(1), days };
+}
+
+/** Whether the last day of a period is not over. */
+export function isRunning({ from, to }, now = Date.now()) {
+  return from <= dayOf(now) && dayOf(now) <= to;
+}
+
+/** The query of an API call about the period just before. For a running period it ends as long ago as that period lasts: both are equally far. */
+export function queryBefore(period, now = Date.now()) {
+  const query = apiQuery(periodBefore(period));
+  return isRunning(period, now) ? { ...query, endDate: new Date(now - period.days * DAY_MS).toISOString() } : query;
 }
 
 /** The query of an API call about a period. */

@@ -149,6 +149,7 @@ export const usage = {
   people: "People",
   export: "Export CSV",
   thanBefore: "compared with the period before",
+  beforePart: (number) => `The period before had ${number} up to the same hour.`,
   before: (number) => `The period before had ${number}.`,
   asTable: "Show as table",
   byHour: "Visits by hour (UTC)",

@@ -4,7 +4,7 @@ import { withQuery } from "./api.js";
 import { button, card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
-import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
+import { DAY_MS, HOUR_MS, isRunning, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { tableOf, visitsPlot } from "./visits-plot.js";
 import { common } from "./strings-shell.js";
@@ -13,30 +13,44 @@ import { usage as text } from "./strings-traffic.js";
 // Up to here single hours say more than days.
 const DAYS_BY_HOUR_MAX = 3;
 
+/** Up to here an unfinished day is a large part of a period, and the server still has the hours of the period before. */
+const DAYS_TO_THE_HOUR_MAX = 7;
+
 /** The most visited links that are shown at first. */
 const TOP_SHOWN = 10;
 
 const num = (content) => ({ content, class: "num" });
 
 /** The numbers above all. */
-export function totals({ visits, orphanVisits, links }, before) {
+export function totals({ visits, orphanVisits, links }, before, period) {
   const { total, bots } = visits.summary;
+  const isPart = isRunning(period);
   return tiles([
-    [text.visits, numberOr(total, text.counting), changeSince(total, before?.visits.summary.total)],
+    [text.visits, numberOr(total, text.counting), visitsSince(visits, before?.visits, period)],
     [text.botVisits, numberOr(bots, text.counting), total > 0 && bots !== null && format.percent(bots, total)],
     [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting)],
-    [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created)],
+    [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created, isPart)],
     [text.links, numberOr(links.total, text.counting)],
   ]);
 }
 
-/** How much more or less than in the period before: "+12%"; nothing where that is not known, or was none. */
-function changeSince(now, before) {
+/** The change of visits. In a short period that is not over, whole hours are compared with those of the period before. */
+function visitsSince(visits, before, period) {
+  if (!isRunning(period) || period.days > DAYS_TO_THE_HOUR_MAX) {
+    return changeSince(visits.summary.total, before?.summary.total, false);
+  }
+  const end = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+  const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + one.total : sum), 0);
+  return changeSince(until(visits.perHour, end) ?? null, until(before?.perHour, end - period.days * DAY_MS), true);
+}
+
+/** How much more or less than in the period before: "+12%"; nothing where that is not known, or was none. `isPart` says that both end at the same hour. */
+function changeSince(now, before, isPart) {
   if (now === null || !before) {
     return null;
   }
   const change = Math.round(((now - before) / before) * 100);
-  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: text.before(format.number(before)) }, `${change > 0 ? "+" : ""}${format.number(change)}%`,
+  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: (isPart ? text.beforePart : text.before)(format.number(before)) }, `${change > 0 ? "+" : ""}${format.number(change)}%`,
     h("span", { class: "visually-hidden" }, ` ${text.thanBefore}`));
 }
 

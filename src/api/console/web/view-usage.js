@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { breakdowns } from "./breakdowns.js";
 import { actionButton, button, h, outside, pageHead } from "./dom.js";
 import { reloader, sourcesNote } from "./parts.js";
-import { apiQuery, periodBefore, periodOf, periodPicker } from "./period.js";
+import { apiQuery, periodOf, periodPicker, queryBefore } from "./period.js";
 import { seesService } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
@@ -30,8 +30,8 @@ export async function show(main, context) {
       if (!seesService()) {
         return { usage: null, before: null };
       }
-      const ask = (one) => get("/admin/api/usage", { query: apiQuery(one), signal });
-      const [usage, before] = await Promise.all([ask(period), ask(periodBefore(period)).catch(() => null)]);
+      const ask = (query) => get("/admin/api/usage", { query, signal });
+      const [usage, before] = await Promise.all([ask(apiQuery(period)), ask(queryBefore(period)).catch(() => null)]);
       return { usage, before };
     },
     render({ usage, before }) {
@@ -65,7 +65,7 @@ function content(usage, before, period, { visitors, single, keep }) {
   return [
     usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
     sourcesNote(usage.sources),
-    totals(usage, before),
+    totals(usage, before, period),
     visitsCard(usage.visits, period, keep),
     h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits)),
     visitors,
