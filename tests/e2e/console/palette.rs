@@ -65,3 +65,33 @@ fn palette_finds_pages_links_and_actions() {
     browser.close();
     node.terminate();
 }
+
+#[test]
+fn palette_knows_other_words_and_urls() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, "links"));
+    shows(&browser, "main [data-action=new-link]");
+    // A page, by another word for it. Escape closes the palette, whatever was typed.
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("campaigns");
+    says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
+    browser.press(ESCAPE);
+    wait_until("no palette", || browser.value("document.querySelector('dialog') === null") == true);
+    // A URL, which becomes the destination of a new link.
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("https://example.org/pasted");
+    says(&browser, ".palette-entry[aria-selected=true]", "Shorten this URL");
+    browser.press(ENTER);
+    wait_until("the destination", || {
+        browser.value("document.querySelector('dialog input[name=longUrl]')?.value") == "https://example.org/pasted"
+    });
+    browser.press(ESCAPE);
+    wait_until("no form", || browser.value("document.querySelector('dialog') === null") == true);
+    assert_eq!(node.status()["links"], 0);
+    browser.close();
+    node.terminate();
+}

@@ -54,11 +54,13 @@ function commonFields(link, lifetime) {
   return { ...fields, redirect };
 }
 
-/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. */
-export async function createDialog(onMade = () => {}) {
+/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. `longUrl` is the destination of the first at first. */
+export async function createDialog(onMade = () => {}, longUrl = "") {
   let isWanted = true;
+  let destination = longUrl;
   while (isWanted) {
-    const link = await askForLink();
+    const link = await askForLink(destination);
+    destination = "";
     if (link) {
       onMade(link);
       toast(outcomeOf(link));
@@ -85,9 +87,10 @@ async function showCreated(link) {
   return (await dialog.closed) === true;
 }
 
-async function askForLink() {
+async function askForLink(destination) {
   const [domains, { lifetime, hasSlashes }] = await Promise.all([choices(), rulesOfNew()]);
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
+  longUrl.input.value = destination;
   const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   const code = [
     field({ name: "domain", label: text.domain, type: "select", options: domains, read: (name) => name || null }),

@@ -16,6 +16,9 @@ import { palette as text } from "./strings-shell.js";
 
 const WAIT_MS = 150;
 const LINKS = 8;
+/** A URL to shorten may be as long as a destination; links are searched by the beginning of it. */
+const TYPED_MAX = 8_192;
+const SEARCHED_MAX = 512;
 const IS_MAC = /Mac|iP(hone|ad)/.test(navigator.platform);
 
 /** Draws the button in the header, and listens for the key. */
@@ -37,7 +40,7 @@ export function startPalette() {
 function actions() {
   const isSignedIn = !currentSession()?.open;
   return [
-    mayWrite() && ["plus", text.newLink, newLink],
+    mayWrite() && ["plus", text.newLink, () => newLink()],
     mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
       document.querySelector("main [data-action=new-key]:enabled")?.click();
@@ -49,30 +52,41 @@ function actions() {
   ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
 }
 
-/** The list of links shows what it creates. */
-function newLink() {
+/** Opens the form of a new link, with a destination if there is one. The list of links shows what it creates. */
+function newLink(longUrl = "") {
   const ofList = document.querySelector("main [data-action=new-link]");
   if (ofList) {
-    ofList.click();
+    ofList.dispatchEvent(new CustomEvent("click", { detail: { longUrl } }));
   } else {
-    createDialog();
+    createDialog(undefined, longUrl);
   }
 }
 
+/** The offer to shorten what was typed, if that is a URL. */
+function offersFor(typed) {
+  const isUrl = /^https?:\/\/\S+$/i.test(typed) && URL.canParse(typed);
+  return isUrl && mayWrite() ? [{ kind: text.actions, icon: "plus", title: text.shorten, about: typed, run: () => newLink(typed) }] : [];
+}
+
 function everything() {
-  const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, run: () => go(path) }));
+  const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, words: text.words[path], run: () => go(path) }));
   const saved = savedFilters().map(({ name, query }) => ({ kind: text.filters, icon: "search", title: name, run: () => go(`/admin/links?${query}`) }));
   return [...pages, ...saved, ...actions()];
 }
 
-/** The entries whose words begin with those that were typed. */
+const wordsOf = (sentence) => sentence.toLowerCase().split(/\s+/).filter(Boolean);
+
+/** The entries whose words begin with those that were typed: first those whose title has them, then those with other words for it. */
 function matching(entries, typed) {
-  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  return entries.filter(({ title }) => words.every((word) => title.toLowerCase().split(/\s+/).some((one) => one.startsWith(word))));
+  const typedWords = wordsOf(typed);
+  const isIn = (words) => typedWords.every((word) => words.some((one) => one.startsWith(word)));
+  const named = entries.filter(({ title }) => isIn(wordsOf(title)));
+  const meant = entries.filter((entry) => !named.includes(entry) && isIn(wordsOf(`${entry.title} ${entry.words ?? ""}`)));
+  return [...named, ...meant];
 }
 
 async function findLinks(typed, signal) {
-  const { shortUrls } = await get("/rest/v3/short-urls", { query: { searchTerm: typed, itemsPerPage: LINKS }, signal });
+  const { shortUrls } = await get("/rest/v3/short-urls", { query: { searchTerm: typed.slice(0, SEARCHED_MAX), itemsPerPage: LINKS }, signal });
   return shortUrls.data.map((link) => ({
     kind: text.links, icon: "links", title: link.title ?? link.shortCode, about: link.title ? link.shortCode : link.longUrl, run: () => go(detailPath(link)),
   }));
@@ -83,7 +97,7 @@ class Palette {
     const list = uniqueId("palette");
     this.input = h("input", {
       type: "search", class: "palette-field", role: "combobox", placeholder: text.placeholder, "aria-label": text.title, "aria-controls": list, "aria-expanded": "true",
-      "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", maxlength: 512,
+      "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", maxlength: TYPED_MAX,
     });
     this.list = h("div", { class: "palette-list", id: list, role: "listbox", "aria-label": text.results });
     this.said = h("p", { class: "visually-hidden", role: "status" });
@@ -107,7 +121,7 @@ class Palette {
   find() {
     this.stop();
     const typed = this.input.value.trim();
-    const fixed = matching(this.fixed, typed);
+    const fixed = [...offersFor(typed), ...matching(this.fixed, typed)];
     this.show(fixed, { isOver: typed === "" });
     if (typed === "") {
       return;
@@ -163,6 +177,10 @@ class Palette {
     } else if (event.key === "Enter") {
       event.preventDefault();
       this.choose(this.at);
+    } else if (event.key === "Escape") {
+      // A search field would only empty itself.
+      event.preventDefault();
+      this.dialog.close();
     }
   }
 

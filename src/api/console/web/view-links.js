@@ -69,7 +69,7 @@ class LinkList {
       ["CSV", () => exportCsv(this.filter), { name: "export-csv" }], ["NDJSON", () => exportLines(this.filter), { name: "export-ndjson" }],
     ]), { "data-action": "export", "aria-haspopup": "menu", "aria-expanded": "false" });
     return pageHead(pages.links, button(text.shortcuts, () => openDialog(text.shortcutsTitle, keyList()), { kind: "quiet", "data-action": "shortcuts", "aria-keyshortcuts": "?" }),
-      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, () => this.create(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
+      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, (event) => this.create(event.detail?.longUrl), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
   }
 
   /** Shows what the address says, as after a reload or a step back. */
@@ -296,12 +296,12 @@ class LinkList {
     }
   }
 
-  /** Its choices are loaded first: a second press meanwhile means the same dialog. */
-  async create() {
+  /** Asks for a new link, with a destination if the palette has one. Its choices are loaded first: a second press meanwhile means the same dialog. */
+  async create(longUrl) {
     if (this.isCreating || !mayWrite()) {
       return;
     }
     this.isCreating = true;
-    await createDialog(() => this.load()).finally(() => { this.isCreating = false; });
+    await createDialog(() => this.load(), longUrl).finally(() => { this.isCreating = false; });
   }
 }
