@@ -322,6 +322,12 @@ fn first_key_stays_shown_until_copied() {
     browser.resize(SCREEN);
     browser.go(&at(&node, "apps"));
     press(&browser, "main", "new-key");
+    says(&browser, "dialog h2", "Create your admin key");
+    // A name that a person would type is told with one that is right.
+    browser.press("Anna Smith");
+    press(&browser, "dialog", "submit");
+    says(&browser, "dialog .field .error", "such as anna-smith");
+    browser.value("document.querySelector('dialog input[name=app]').select()");
     browser.press("ops");
     // Nothing is asked that would leave nobody who can sign in.
     let asked = "[...document.querySelectorAll('dialog input, dialog select')].map((one) => one.name)";

@@ -10,19 +10,26 @@ import { apps, keys as text, roles } from "./strings-access.js";
 import { toast, toastError } from "./toast.js";
 
 const DAY_MS = 86_400_000;
+const APP_LEN_MAX = 64;
+/** The name of an app, as the node allows it. */
+const APP = /^[a-z0-9][a-z0-9._-]{0,63}$/;
 
 /** Makes a key of an app, which may be new, and shows it. */
 export async function newKey(page, app = "") {
   const isFirst = page.session.open;
   const fields = isFirst ? firstKeyFields(app) : keyFields(page, app);
-  const made = await formDialog(app === "" ? apps.new : apps.newFor(app), {
+  const made = await formDialog(isFirst ? text.firstTitle : app === "" ? apps.new : apps.newFor(app), {
     fields: fields.all,
     intro: isFirst ? text.firstIntro : undefined,
-    action: text.create,
+    action: isFirst ? text.firstAction : text.create,
     wide: true,
-    submit: (values) => post("/apps", fields.read(values)).catch((error) => {
-      throw values.expires === "own" ? ofOwnEnd(error) : error;
-    }),
+    submit: async (values) => {
+      const wanted = fields.read(values);
+      checkApp(wanted.app);
+      return post("/apps", wanted).catch((error) => {
+        throw values.expires === "own" ? ofOwnEnd(error) : error;
+      });
+    },
   });
   if (made) {
     await showOnce(text.made(made.app), made, isFirst && text.madeFirst);
@@ -32,6 +39,16 @@ export async function newKey(page, app = "") {
       return;
     }
     await page.reload();
+  }
+}
+
+/** Throws what is wrong with the name of an app, with one that is right. */
+function checkApp(app) {
+  if (!APP.test(app)) {
+    const plain = app.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+    const right = plain.replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+|-+$/g, "").slice(0, APP_LEN_MAX);
+    const reason = text.appWrong(right || "anna-smith");
+    throw Object.assign(new Error(reason), { reasons: [["app", reason]] });
   }
 }
 

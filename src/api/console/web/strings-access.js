@@ -48,6 +48,9 @@ export const roles = [
 
 export const keys = {
   create: "Create key",
+  firstTitle: "Create your admin key",
+  firstAction: "Create and require sign-in",
+  appWrong: (right) => `Use a–z, 0–9 and -, such as ${right}.`,
   app: "App",
   appHint: "The program or person that uses this key. Lowercase letters and digits; after the first character also . _ and -.",
   firstIntro: "The first key turns off open access. It is an admin key that never expires, so you can sign in with it and create others.",
