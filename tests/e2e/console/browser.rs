@@ -161,6 +161,7 @@ fn live_plots_follow_the_traffic() {
         // Also when an assertion fails, as the scope waits for the thread.
         let _stop = StopOnDrop(&stop);
         wait_until("a plot that moves", || said() != still && drawn() != empty && rate() != "0");
+        says(&browser, ".tiles", "p99 latency (2 min)");
         // In place: the focus stays where it is.
         browser.value("document.querySelector('[data-span=minutes]').focus()");
         let before = said();

@@ -52,9 +52,12 @@ fn palette_finds_pages_links_and_actions() {
     says(&browser, ".palette-entry[aria-selected=true]", "New link");
     browser.press(ENTER);
     wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
+    says(&browser, "dialog", "Leave empty: expires");
+    says(&browser, "dialog", "(2 years)");
     browser.press("https://example.org/another");
     browser.press(ENTER);
     shows(&browser, "dialog .created");
+    says(&browser, "dialog .created-times", "Expires ");
     wait_until("a picture", || browser.value("document.querySelector('dialog .qr img').naturalWidth > 0") == true);
     browser.is_accessible();
     press(&browser, "dialog", "another");
