@@ -109,7 +109,7 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, fill: (plot, index) => plot.series[index].stroke(plot, index) } },
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
     scales: {
-      x: { time: true, range: isBars ? widened : seconds ? (_plot, _low, high) => [high - seconds, high] : undefined },
+      x: { time: true, range: isBars ? (plot) => widened(plot, byHour ? HOUR : DAY) : seconds ? (_plot, _low, high) => [high - seconds, high] : undefined },
       y: log ? { distr: 3, range: (_plot, low, high) => decades(low, high) } : { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
     },
     axes: [
@@ -144,9 +144,9 @@ const TIME_VALUES = [
 ];
 
 /** Room for the first and the last bar. From the data alone: a redraw passes the range that was widened before. */
-function widened(plot) {
+function widened(plot, step) {
   const xs = plot.data[0];
-  const half = xs.length > 1 ? Math.min(...xs.slice(1).map((x, index) => x - xs[index])) / 2 : 43_200;
+  const half = xs.length > 1 ? Math.min(...xs.slice(1).map((x, index) => x - xs[index])) / 2 : step / 2;
   return xs.length > 0 ? [xs[0] - half, xs.at(-1) + half] : [null, null];
 }
 
