@@ -85,8 +85,9 @@ fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
     // Its directory is removed once the node has ended.
     let demo = demo::prepare(arguments)?;
     logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
-    // From here on, signals are for the node, which gets them once it runs.
-    let signals = SignalInbox::open(Hangup::Stop)?;
-    demo.hand_over_signals();
-    node::serve_with(&demo.settings, signals)
+    // From here on, signals are for the node, which gets them once it runs. Handlers of its own could miss one that the
+    // demonstration is about to take.
+    let (signals, inbox) = SignalInbox::fed(Hangup::Stop);
+    demo.hand_over_signals(move |signal| signals.send(signal));
+    node::serve_with(&demo.settings, inbox)
 }

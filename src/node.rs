@@ -46,7 +46,7 @@ use self::bypass::NodeBypass;
 use self::cores::{CoreEnds, CorePlan};
 use self::recorders::Rings;
 use self::signals::{Event, next_event};
-pub use self::signals::{Hangup, SignalInbox};
+pub use self::signals::{Hangup, SignalInbox, SignalSender};
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, MercureHub, Sessions, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};

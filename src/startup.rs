@@ -15,4 +15,4 @@ pub mod joining;
 pub mod logging;
 pub mod preflight;
 pub(crate) mod redis;
-pub(crate) mod signals;
+pub mod signals;

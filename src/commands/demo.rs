@@ -41,9 +41,10 @@ pub struct DemoNode {
 }
 
 impl DemoNode {
-    /// Leaves signals to the node. Until then, a signal removes the directory and ends the process.
-    pub fn hand_over_signals(&self) {
-        *self.folder.is_handed_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    /// Passes signals to the node, until `node` returns false. Before this call, a signal removes the directory and ends
+    /// the process.
+    pub fn hand_over_signals(&self, node: impl FnMut(ProcessSignal) -> bool + Send + 'static) {
+        *self.folder.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(node));
     }
 }
 
@@ -53,24 +54,27 @@ const FOLDERS_MAX: usize = 100;
 /// Attempts to remove the directory while it is being filled.
 const REMOVALS: usize = 10;
 
+/// Receives a signal. Returns false if it wants no more.
+type SignalReceiver = Box<dyn FnMut(ProcessSignal) -> bool + Send>;
+
 /// A directory that is removed when this is dropped, or when a signal ends the process before the node receives signals.
 struct DemoFolder {
     path: PathBuf,
-    /// True once the node receives signals itself.
-    is_handed_over: Arc<Mutex<bool>>,
+    /// Receiver of signals in the node, once there is one.
+    node: Arc<Mutex<Option<SignalReceiver>>>,
 }
 
 impl DemoFolder {
     /// Creates an empty directory that only this user can read.
     fn create() -> io::Result<DemoFolder> {
         let path = new_folder()?;
-        let is_handed_over = Arc::new(Mutex::new(false));
-        let folder = DemoFolder { path: path.clone(), is_handed_over: Arc::clone(&is_handed_over) };
+        let node: Arc<Mutex<Option<SignalReceiver>>> = Arc::default();
+        let folder = DemoFolder { path: path.clone(), node: Arc::clone(&node) };
         signals::watch(&ProcessSignal::ENDING, move |signal| {
             // Locked to the end of the process, so that no node starts in the directory meanwhile.
-            let is_handed_over = is_handed_over.lock().unwrap_or_else(PoisonError::into_inner);
-            if *is_handed_over {
-                return false;
+            let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(receive) = &mut *node {
+                return receive(signal);
             }
             // The main thread may create another file meanwhile.
             let _ = (0..REMOVALS).find(|_| fs::remove_dir_all(&path).is_ok());

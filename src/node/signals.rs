@@ -37,15 +37,40 @@ pub struct SignalInbox {
     pub(super) inbox: Receiver<Event>,
 }
 
+/// The end of the inbox of a node for signals that another part of the process receives.
+#[derive(Debug)]
+pub struct SignalSender {
+    events: Sender<Event>,
+    hangup: Hangup,
+}
+
+impl SignalSender {
+    /// Passes a signal to the node. Returns false if the node has ended.
+    pub fn send(&self, signal: ProcessSignal) -> bool {
+        let event = match (signal, self.hangup) {
+            (ProcessSignal::HangUp, Hangup::Reload) => Event::Reload,
+            (signal, _) => Event::Stop(signal.name()),
+        };
+        self.events.send(event).is_ok()
+    }
+}
+
 impl SignalInbox {
     /// Starts to receive signals. They wait for the node.
     ///
     /// # Errors
     /// [`carom_settings::exit::Reason::ThreadEnded`] if the kernel refuses the handlers or their thread.
     pub fn open(hangup: Hangup) -> Result<SignalInbox, Exit> {
+        let (sender, inbox) = SignalInbox::fed(hangup);
+        signals::watch(&ProcessSignal::ENDING, move |signal| sender.send(signal))
+            .map_err(|error| thread_exit("signals", &error))?;
+        Ok(inbox)
+    }
+
+    /// Returns an inbox for a process that receives signals itself, and passes them on.
+    pub fn fed(hangup: Hangup) -> (SignalSender, SignalInbox) {
         let (events, inbox) = channel();
-        watch_signals(events.clone(), hangup)?;
-        Ok(SignalInbox { events, inbox })
+        (SignalSender { events: events.clone(), hangup }, SignalInbox { events, inbox })
     }
 }
 
@@ -72,16 +97,4 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
         .spawn(forward)
         .map_err(|error| thread_exit("the events of cores", &error))?;
     Ok(sender)
-}
-
-/// Starts a thread that waits for signals.
-fn watch_signals(events: Sender<Event>, hangup: Hangup) -> Result<(), Exit> {
-    let forward = move |signal: ProcessSignal| {
-        let event = match (signal, hangup) {
-            (ProcessSignal::HangUp, Hangup::Reload) => Event::Reload,
-            (signal, _) => Event::Stop(signal.name()),
-        };
-        events.send(event).is_ok()
-    };
-    signals::watch(&ProcessSignal::ENDING, forward).map_err(|error| thread_exit("signals", &error))
 }

@@ -8,7 +8,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 /// A signal that the process can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ProcessSignal {
+pub enum ProcessSignal {
     /// SIGTERM: the service manager stops the process.
     Terminate,
     /// SIGINT: Ctrl-C.

@@ -47,7 +47,7 @@ fn change_links(node: &Node) -> u64 {
             });
         }
     });
-    node.resident_bytes()
+    node.anonymous_bytes()
 }
 
 #[test]

@@ -342,8 +342,17 @@ impl Node {
 
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The resident memory of the process that no file has. The kernel may drop pages of the program at any time.
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
+        self.memory("RssAnon:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the node runs");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("a process has memory");
         let kib: u64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
         kib * 1024
     }
