@@ -187,7 +187,7 @@ pub fn join(
     let kept = KeptPieces::of(plan.data_dir);
     let snapshot = take_snapshot(&client, &kept, plan)?;
     kept.remove_store()?;
-    let filled = fill(&client, &kept, &snapshot, (should_stop, told));
+    let filled = fill(&client, &kept, &snapshot, should_stop, told);
     if matches!(filled, Err(JoinError::Gone)) {
         kept.remove()?;
     }
@@ -262,7 +262,8 @@ fn fill(
     client: &PeerClient,
     kept: &KeptPieces,
     snapshot: &PeerSnapshot,
-    (should_stop, told): (&dyn Fn() -> bool, &mut dyn FnMut(&JoinProgress)),
+    should_stop: &dyn Fn() -> bool,
+    told: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
     let (bytes, kept_bytes, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let (is_stopped, begun) = (Cell::new(false), Instant::now());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::bypass;
-use crate::support::node::wait_for;
+use crate::support::node::{wait_for, wait_until};
 
 /// The key of an element in the answers of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -257,6 +257,10 @@ impl Browser {
     pub(crate) fn is_accessible(&self) {
         let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).expect("axe-core, which `make test` installs");
         self.post("/execute/sync", &json!({"script": format!("{axe}; window.axe = axe;"), "args": []}));
+        // Colours that are still changing have any contrast.
+        let is_still = "document.getAnimations().every((one) =>
+            one.playState !== 'running' || one.effect.getComputedTiming().iterations === Infinity)";
+        wait_until("a page at rest", || self.value(is_still) == true);
         let found = self.value(
             "axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.html).join(' ')))",
         );

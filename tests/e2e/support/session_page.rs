@@ -131,10 +131,18 @@ fn words_of(line: &str) -> Vec<String> {
     words
 }
 
+/// Length of the ID of a key, in hexadecimal digits.
+const KEY_ID_LEN: usize = 12;
+
 /// Returns a word with a 0 in place of each figure, with its sign and separators, and without bars and rules.
 fn without_figures(word: &str) -> String {
     if matches!(word, "-" | "–") {
         // The place of a figure that is unknown.
+        return "0".to_owned();
+    }
+    let bare = word.trim_end_matches([',', ';', ':']);
+    if bare.len() >= KEY_ID_LEN && bare.bytes().all(|sign| sign.is_ascii_hexdigit()) {
+        // IDs of keys come in their order, which is random.
         return "0".to_owned();
     }
     let mut kept = String::new();

@@ -132,10 +132,10 @@ async function rulesOfNew() {
   }
 }
 
-/** A time of the settings, such as `730d`, in seconds; `null` for `off`. */
+/** A time of the settings, such as `"730d"`, in seconds; `null` for `"off"`. */
 function secondsOf(time) {
-  const [, count, unit] = /^(\d+)([dhms])$/.exec(time) ?? [];
-  return unit ? Number(count) * UNIT_SECONDS[unit] : time === "off" ? null : undefined;
+  const [, count, unit] = /^"(\d+)([dhms])"$/.exec(time) ?? [];
+  return unit ? Number(count) * UNIT_SECONDS[unit] : time === '"off"' ? null : undefined;
 }
 
 async function choices() {
