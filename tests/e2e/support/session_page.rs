@@ -124,7 +124,8 @@ fn words_of(line: &str) -> Vec<String> {
         // The noun after 1 is another one than that after 2.
         let word = if follows_figure { word.trim_end_matches([',', ';']).trim_end_matches('s') } else { &*word };
         let is_unit = follows_figure && UNITS.iter().any(|unit| unit.trim_end_matches('s') == word);
-        if !word.is_empty() && !is_unit && !(follows_figure && word == "0") {
+        let is_left_out = word.is_empty() || is_unit || (follows_figure && word == "0");
+        if !is_left_out {
             words.push(word.to_owned());
         }
     }
