@@ -256,5 +256,5 @@ fn node_that_can_read_on_catches_up() {
     assert_eq!(claim(&nodes[0], "meanwhile"), 400);
     assert_eq!(claim(&nodes[0], "later"), 200);
     nodes.iter().for_each(settle);
-    assert_eq!(nodes[1].status()["links"], nodes[0].status()["links"]);
+    wait_until("the same links on both", || nodes[1].status()["links"] == nodes[0].status()["links"]);
 }
