@@ -1,16 +1,11 @@
 //! The snapshots of the admin listener: a new node of the fleet reads all links from one, piece by piece.
 
 use hyper::{Method, StatusCode};
-use serde_json::{Value, json};
 
 use crate::api::context::Context;
 use crate::api::problem::Problem;
-use crate::api::response::{ApiResponse, answer, empty, json as json_answer};
-use crate::bridge::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
-use carom_model::dates;
-
-/// The form of the snapshots. A joining node refuses any other.
-const FORMAT: u64 = 1;
+use crate::api::response::{ApiResponse, answer, empty, json};
+use crate::bridge::{SnapshotProvider, SnapshotRefusal};
 
 /// Returns the methods that a path below `/snapshots` allows; `None` if no such path exists.
 pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
@@ -41,12 +36,12 @@ pub(super) async fn serve(context: &Context, segments: &[&str], method: &Method)
 
 async fn begin(context: &Context) -> Result<ApiResponse, Problem> {
     let begun = ask(context, |snapshots| snapshots.begin()).await?;
-    Ok(json_answer(StatusCode::CREATED, &described(&begun.map_err(refused)?)))
+    Ok(json(StatusCode::CREATED, &begun.map_err(refused)?.to_json()))
 }
 
 async fn describe(context: &Context, id: u64) -> Result<ApiResponse, Problem> {
     let about = ask(context, move |snapshots| snapshots.describe(id)).await?;
-    Ok(json_answer(StatusCode::OK, &described(&about.map_err(refused)?)))
+    Ok(json(StatusCode::OK, &about.map_err(refused)?.to_json()))
 }
 
 async fn piece(context: &Context, id: u64, number: u32) -> Result<ApiResponse, Problem> {
@@ -82,20 +77,6 @@ fn identity(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok().filter(|_| is_plain)
 }
 
-fn described(snapshot: &JoinSnapshot) -> Value {
-    json!({
-        "format": FORMAT,
-        "snapshot": format!("{:016x}", snapshot.id),
-        "node": snapshot.node,
-        "version": env!("CARGO_PKG_VERSION"),
-        "keyFingerprint": snapshot.fingerprint,
-        "taken": dates::format(snapshot.taken_ms),
-        "links": snapshot.links,
-        "records": snapshot.records,
-        "bytes": snapshot.bytes,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,14 +91,5 @@ mod tests {
         for wrong in ["ff", "", "00000000000000fg", "+0000000000000ff", "000000000000000ff"] {
             assert_eq!(identity(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn description_names_no_secret() {
-        let (node, fingerprint) = ("n1".to_owned(), "abc".to_owned());
-        let about = JoinSnapshot { id: 255, node, fingerprint, taken_ms: 0, links: 1, records: 2, bytes: 3 };
-        let shown = described(&about);
-        assert_eq!(shown["snapshot"], "00000000000000ff");
-        assert_eq!((&shown["node"], &shown["records"]), (&json!("n1"), &json!(2)));
     }
 }

@@ -5,15 +5,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::Agent;
 use ureq::http::{Response, header};
+use ureq::{Agent, RequestBuilder};
 
+use crate::bridge::JoinSnapshot;
 use crate::services::host_lists::http_text::config;
-use carom_model::dates;
 use carom_store::backup::pieces::PIECE_LEN_MAX;
-
-/// The form of the snapshots that this version reads.
-pub(super) const SNAPSHOT_FORMAT: u64 = 1;
 
 /// Time for one response: longer than a peer takes for a piece.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -29,22 +26,6 @@ const DETAIL_CHARS_MAX: usize = 300;
 
 /// The end of the type of the problem that a peer answers for a snapshot that it does not have.
 const GONE: &str = ":snapshot-gone";
-
-/// The description of a snapshot, as its peer gives it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct PeerSnapshot {
-    pub(super) id: u64,
-    /// The name of the node that serves it.
-    pub(super) node: String,
-    /// The fingerprint of the code secret of that node.
-    pub(super) fingerprint: String,
-    /// The instant of the snapshot, in milliseconds since 1970 UTC.
-    pub(super) taken_ms: u64,
-    /// The approximate number of all records.
-    pub(super) records: u64,
-    /// The bytes of the store on the disk of that node.
-    pub(super) bytes: u64,
-}
 
 /// The reason why a peer has not answered as it should.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,11 +59,8 @@ impl PeerClient {
     ///
     /// # Errors
     /// [`PeerFault`], except for [`PeerFault::Gone`].
-    pub(super) fn begin(&self) -> Result<PeerSnapshot, PeerFault> {
-        let mut request = self.agent.post(format!("{}/snapshots", self.url));
-        if let Some(key) = &self.key {
-            request = request.header("X-Api-Key", key);
-        }
+    pub(super) fn begin(&self) -> Result<JoinSnapshot, PeerFault> {
+        let request = self.with_key(self.agent.post(format!("{}/snapshots", self.url)));
         self.read_about(&self.body(request.send_empty(), ABOUT_LEN_MAX)?)
     }
 
@@ -90,7 +68,7 @@ impl PeerClient {
     ///
     /// # Errors
     /// [`PeerFault`].
-    pub(super) fn describe(&self, id: u64) -> Result<PeerSnapshot, PeerFault> {
+    pub(super) fn describe(&self, id: u64) -> Result<JoinSnapshot, PeerFault> {
         self.read_about(&self.get(&format!("/snapshots/{id:016x}"), ABOUT_LEN_MAX)?)
     }
 
@@ -104,23 +82,22 @@ impl PeerClient {
 
     /// Says that the snapshot is no longer needed. A failure does no harm: the peer closes it later.
     pub(super) fn end(&self, id: u64) {
-        let mut request = self.agent.delete(format!("{}/snapshots/{id:016x}", self.url));
-        if let Some(key) = &self.key {
-            request = request.header("X-Api-Key", key);
-        }
-        let _ = request.call();
+        let _ = self.with_key(self.agent.delete(format!("{}/snapshots/{id:016x}", self.url))).call();
     }
 
     fn get(&self, path: &str, len_max: u64) -> Result<Vec<u8>, PeerFault> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
-        if let Some(key) = &self.key {
-            request = request.header("X-Api-Key", key);
-        }
-        self.body(request.call(), len_max)
+        self.body(self.with_key(self.agent.get(format!("{}{path}", self.url))).call(), len_max)
     }
 
-    fn read_about(&self, body: &[u8]) -> Result<PeerSnapshot, PeerFault> {
-        parse_about(body).map_err(|why| PeerFault::Unable(format!("{}: {why}", self.url)))
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.key {
+            Some(key) => request.header("X-Api-Key", key),
+            None => request,
+        }
+    }
+
+    fn read_about(&self, body: &[u8]) -> Result<JoinSnapshot, PeerFault> {
+        JoinSnapshot::parse(body).map_err(|why| PeerFault::Unable(format!("{}: {why}", self.url)))
     }
 
     /// Returns the body of a response that is no error.
@@ -151,56 +128,10 @@ fn fault(url: &str, status: u16, problem: &Value) -> PeerFault {
     }
 }
 
-/// Reads the description of a snapshot.
-fn parse_about(body: &[u8]) -> Result<PeerSnapshot, String> {
-    let about: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
-    match about["format"].as_u64() {
-        Some(SNAPSHOT_FORMAT) => {}
-        Some(other) => {
-            return Err(format!(
-                "the snapshot has the format {other}, but this version reads format {SNAPSHOT_FORMAT}; upgrade the older of the two nodes"
-            ));
-        }
-        None => return Err("the answer describes no snapshot".to_owned()),
-    }
-    let read = || {
-        Some(PeerSnapshot {
-            id: u64::from_str_radix(about["snapshot"].as_str()?, 16).ok()?,
-            node: about["node"].as_str()?.to_owned(),
-            fingerprint: about["keyFingerprint"].as_str()?.to_owned(),
-            taken_ms: dates::parse(about["taken"].as_str()?).ok()?,
-            records: about["records"].as_u64()?,
-            bytes: about["bytes"].as_u64()?,
-        })
-    };
-    read().ok_or_else(|| "the description of the snapshot lacks a field".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn descriptions_are_read() {
-        let about = json!({
-            "format": 1, "snapshot": "00000000000000ff", "node": "n1", "keyFingerprint": "abc",
-            "taken": "2026-11-27T00:00:00Z", "links": 3, "records": 9, "bytes": 1_000, "later": true,
-        });
-        let read = |about: &Value| parse_about(about.to_string().as_bytes());
-        let snapshot = read(&about).unwrap();
-        assert_eq!((snapshot.id, &*snapshot.node, snapshot.records), (255, "n1", 9));
-        assert_eq!(snapshot.taken_ms, dates::parse("2026-11-27T00:00:00Z").unwrap());
-        for name in ["snapshot", "node", "keyFingerprint", "taken", "records", "bytes", "format"] {
-            let mut less = about.clone();
-            less[name] = Value::Null;
-            assert!(read(&less).is_err(), "{name}");
-        }
-        let mut later = about;
-        later["format"] = json!(2);
-        assert!(read(&later).unwrap_err().contains("upgrade the older"));
-        assert!(parse_about(b"<html>").is_err());
-    }
 
     #[test]
     fn faults_are_told_apart() {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 pub use super::kept::JOIN_FOLDER;
 use super::kept::KeptPieces;
-use super::peer::{PeerClient, PeerFault, PeerSnapshot};
+use super::peer::{PeerClient, PeerFault};
+use crate::bridge::JoinSnapshot;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::maintenance::restore::{RestoreError, restore};
 use carom_limits::JOIN_RETRY_TIME;
@@ -205,7 +206,7 @@ pub fn join(
 }
 
 /// Returns the snapshot that an earlier attempt has read, if the peer still has it, or else a new one.
-fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) -> Result<PeerSnapshot, JoinError> {
+fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) -> Result<JoinSnapshot, JoinError> {
     if let Some(id) = kept.snapshot_of(plan.peer) {
         match first_answer(|| client.describe(id)) {
             Ok(snapshot) => {
@@ -226,7 +227,7 @@ fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) ->
 }
 
 /// Sends a request a few times. A peer that is out of reach at the beginning probably has another address.
-fn first_answer(ask: impl Fn() -> Result<PeerSnapshot, PeerFault>) -> Result<PeerSnapshot, PeerFault> {
+fn first_answer(ask: impl Fn() -> Result<JoinSnapshot, PeerFault>) -> Result<JoinSnapshot, PeerFault> {
     let mut wait = WAIT;
     for _ in 1..FIRST_TRIES {
         match ask() {
@@ -240,7 +241,7 @@ fn first_answer(ask: impl Fn() -> Result<PeerSnapshot, PeerFault>) -> Result<Pee
 }
 
 /// Checks that a snapshot is that of another node of this fleet.
-fn check(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinError> {
+fn check(plan: &JoinPlan<'_>, snapshot: &JoinSnapshot) -> Result<(), JoinError> {
     if snapshot.fingerprint != plan.fingerprint {
         return Err(JoinError::OtherCodeSecret(snapshot.fingerprint.clone()));
     }
@@ -251,7 +252,7 @@ fn check(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinError> 
 }
 
 /// Checks that the disk has room for the links. The pieces need about as much again until the end.
-fn has_room(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinError> {
+fn has_room(plan: &JoinPlan<'_>, snapshot: &JoinSnapshot) -> Result<(), JoinError> {
     // If the space is unknown, a full disk shows as a failed write.
     let free = DiskGuard::new(plan.data_dir.to_owned()).space().map_or(u64::MAX, |space| space.free);
     if free < snapshot.bytes { Err(JoinError::DiskFull { needed: snapshot.bytes, free }) } else { Ok(()) }
@@ -261,7 +262,7 @@ fn has_room(plan: &JoinPlan<'_>, snapshot: &PeerSnapshot) -> Result<(), JoinErro
 fn fill(
     client: &PeerClient,
     kept: &KeptPieces,
-    snapshot: &PeerSnapshot,
+    snapshot: &JoinSnapshot,
     should_stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {

@@ -5,11 +5,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::bridge::JoinSnapshot;
 use crate::services::joins::open_snapshot::OpenSnapshot;
 use crate::services::testing::KEY;
 use carom_model::replication::follow::StreamPosition;
@@ -173,14 +171,7 @@ impl Peer {
     }
 
     fn about(&self) -> Vec<u8> {
-        let about = self.snapshot.lock().unwrap().about.clone();
-        let snapshot = format!("{:016x}", about.id);
-        json!({
-            "format": 1, "snapshot": snapshot, "node": about.node, "keyFingerprint": about.fingerprint,
-            "taken": "2026-11-27T00:00:00Z", "records": about.records, "bytes": about.bytes,
-        })
-        .to_string()
-        .into_bytes()
+        self.snapshot.lock().unwrap().about.to_json().to_string().into_bytes()
     }
 
     fn piece(&self, stream: &mut TcpStream, number: u32, (behaviour, from): (Behaviour, u32)) -> io::Result<()> {
