@@ -16,20 +16,9 @@ use carom_store::backup::pieces::{PIECE_HEAD_LEN, PIECE_LEN, PieceChain};
 use carom_store::links::catalog::View;
 use carom_store::links::{Links, value_for_joining_node};
 
-/// The sections that a joining node gets, in the order of a backup. [`Section::Allowances`] has visits that Redis has
-/// granted to this node alone. Of [`Section::VisitLog`], Redis has the part that all nodes get.
-const SECTIONS: [Section; 10] = [
-    Section::Meta,
-    Section::Links,
-    Section::Urls,
-    Section::Ends,
-    Section::Dates,
-    Section::Tags,
-    Section::Visits,
-    Section::Fleet,
-    Section::CountLogs,
-    Section::History,
-];
+/// Sections that stay with this node. [`Section::Allowances`] has visits that Redis has granted to this node alone. Of
+/// [`Section::VisitLog`], Redis has the part that all nodes get.
+const KEPT_HERE: [Section; 2] = [Section::Allowances, Section::VisitLog];
 
 /// The place at which a piece begins.
 #[derive(Clone, Debug)]
@@ -38,7 +27,7 @@ struct PieceStart {
     chain: PieceChain,
     /// The place in the stream; `None` at its beginning.
     frames: Option<FramePlace>,
-    /// The index of its first section.
+    /// The index of its first section in [`Section::ALL`].
     section: usize,
     /// The key of that section behind which its records begin; empty for all.
     behind: Vec<u8>,
@@ -64,7 +53,8 @@ impl OpenSnapshot {
     /// If the counts of visits cannot be read.
     pub(super) fn open(links: &Links, data_dir: &Path, about: JoinSnapshot) -> io::Result<OpenSnapshot> {
         let (view, logs) = view_with_logs(links, data_dir)?;
-        let records = SECTIONS.iter().map(|section| view.approximate_records(*section)).sum();
+        let sent = Section::ALL.into_iter().filter(|section| !KEPT_HERE.contains(section));
+        let records = sent.map(|section| view.approximate_records(section)).sum();
         let about = JoinSnapshot {
             links: view.approximate_records(Section::Links),
             records,
@@ -106,7 +96,7 @@ impl OpenSnapshot {
             Some(place) => FrameWriter::resume(out, place),
         };
         let mut len = 0;
-        while let Some(of) = SECTIONS.get(section) {
+        while let Some(of) = Section::ALL.get(section) {
             let (mut written, mut last) = (Ok(()), None);
             self.each_behind(*of, &behind, |key, value| {
                 let value = if *of == Section::Fleet { value_for_joining_node(key, value) } else { value };
@@ -124,23 +114,26 @@ impl OpenSnapshot {
             }
             (section, behind) = (section + 1, Vec::new());
         }
-        let (mut piece, frames) = if section == SECTIONS.len() {
+        let (mut piece, frames) = if section == Section::ALL.len() {
             (writer.end().map_err(failed)?, None)
         } else {
             let (piece, place) = writer.pause().map_err(failed)?;
             (piece, Some(place))
         };
-        chain.seal(&mut piece, section == SECTIONS.len());
+        chain.seal(&mut piece, section == Section::ALL.len());
         Ok((piece, PieceStart { chain, frames, section, behind }))
     }
 
-    /// Passes the records of a section behind a key to `each`, until it returns false.
+    /// Passes the records of a section behind a key to `each`, until it returns false; none of [`KEPT_HERE`].
     fn each_behind(
         &self,
         section: Section,
         behind: &[u8],
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), String> {
+        if KEPT_HERE.contains(&section) {
+            return Ok(());
+        }
         if section == Section::CountLogs {
             let mut left = log_records(&self.logs).skip_while(|(key, _)| !behind.is_empty() && key[..] <= *behind);
             let _ = left.all(|(key, piece)| each(&key, piece));
@@ -156,6 +149,7 @@ mod tests {
     use crate::services::testing::KEY;
     use carom_model::replication::follow::StreamPosition;
     use carom_model::replication::{EntryId, Partition};
+    use carom_model::visits::allowance::{LinkIdentity, StoredAllowance};
     use carom_shards::Code;
     use carom_store::backup::RecordCounts;
     use carom_store::backup::frames::{FrameError, FrameReader};
@@ -234,6 +228,11 @@ mod tests {
     fn leases_and_grants_stay_with_their_node() {
         let dir = tempfile::tempdir().unwrap();
         let links = store(dir.path(), 1);
+        let (code, of) = (Code::parse(b"c000000").unwrap(), LinkIdentity { created_ms: 1, claim: 2 });
+        let mut batch = links.batch();
+        batch.set_allowance(&code, &StoredAllowance { of, taken: 3, parked: 4 });
+        batch.set_log_time(5, links.log_position());
+        links.commit(batch).unwrap();
         let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
         let stream = stream(&mut snapshot);
         let mut reader = FrameReader::begin(&stream[..]).unwrap();
@@ -250,6 +249,8 @@ mod tests {
         {}
         let heard = fleet.iter().find(|(key, _)| key == b"heard").unwrap();
         assert!(heard.1.is_empty());
+        let times: Vec<&[u8]> = fleet.iter().filter(|(key, _)| key[0] == b't').map(|(_, value)| &value[..]).collect();
+        assert_eq!(times, [b""], "the other node has a change log of its own");
         assert!(fleet.iter().any(|(key, value)| key[..] == [b'p', 3] && value.len() == 32));
     }
 
