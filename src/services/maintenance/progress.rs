@@ -1,4 +1,4 @@
-//! The progress line of an import or export at a terminal.
+//! The progress line of an import, an export, a restore or a join at a terminal.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -11,38 +11,35 @@ pub struct Progress {
     start: Instant,
     drawn: Instant,
     terminal: bool,
-    total_bytes: Option<u64>,
+    total: Option<u64>,
 }
 
 impl Progress {
-    /// Starts the clock. With `total_bytes` the line shows a percentage.
-    pub fn new(terminal: bool, total_bytes: Option<u64>) -> Progress {
+    /// Starts the clock. With a `total`, in bytes or records, the line shows a percentage.
+    pub fn new(terminal: bool, total: Option<u64>) -> Progress {
         let now = Instant::now();
-        Progress { start: now, drawn: now, terminal, total_bytes: total_bytes.filter(|&total| total > 0) }
+        Progress { start: now, drawn: now, terminal, total: total.filter(|&total| total > 0) }
     }
 
-    /// Draws the line, if it is due.
+    /// Draws the line, if it is due. `bytes` is the part of the total that is done.
     pub fn tick(&mut self, out: &mut dyn Write, links: u64, bytes: u64) {
-        if !self.terminal || self.drawn.elapsed() < DRAW_EVERY {
-            return;
-        }
-        self.drawn = Instant::now();
-        let rate = rate(links, self.start.elapsed());
-        let share = self.total_bytes.map_or(String::new(), |total| share(self.start.elapsed(), bytes, total));
-        // If the terminal is gone, the work continues.
-        let _ = write!(out, "\r\x1b[K{links} links, {rate}/s{share}");
-        let _ = out.flush();
+        self.draw(out, bytes, |time| format!("{links} links, {}/s", rate(links, time)));
     }
 
     /// Draws the line of a transfer, if it is due. `records` is the part of the total that is done.
     pub fn tick_transfer(&mut self, out: &mut dyn Write, links: u64, records: u64, bytes: u64) {
+        self.draw(out, records, |_| format!("{links} links, {} MiB", bytes >> 20));
+    }
+
+    fn draw(&mut self, out: &mut dyn Write, done: u64, text: impl FnOnce(Duration) -> String) {
         if !self.terminal || self.drawn.elapsed() < DRAW_EVERY {
             return;
         }
         self.drawn = Instant::now();
-        let share = self.total_bytes.map_or(String::new(), |total| share(self.start.elapsed(), records, total));
+        let time = self.start.elapsed();
+        let share = self.total.map_or(String::new(), |total| share(time, done, total));
         // If the terminal is gone, the work continues.
-        let _ = write!(out, "\r\x1b[K{links} links, {} MiB{share}", bytes >> 20);
+        let _ = write!(out, "\r\x1b[K{}{share}", text(time));
         let _ = out.flush();
     }
 
@@ -59,14 +56,14 @@ impl Progress {
     }
 }
 
-/// Describes how much of the input is read, and how long the rest takes at this pace.
-fn share(time: Duration, bytes: u64, total: u64) -> String {
-    let bytes = bytes.min(total);
-    let percent = bytes * 100 / total;
-    if bytes == 0 {
+/// Describes how much of the total is done, and how long the rest takes at this pace.
+fn share(time: Duration, done: u64, total: u64) -> String {
+    let done = done.min(total);
+    let percent = done * 100 / total;
+    if done == 0 {
         return format!(", {percent} %");
     }
-    let left = (time.as_secs_f64() * (total - bytes) as f64 / bytes as f64) as u64;
+    let left = (time.as_secs_f64() * (total - done) as f64 / done as f64) as u64;
     match left {
         0..60 => format!(", {percent} %, {left} s left"),
         60..3_600 => format!(", {percent} %, {} min left", left / 60),
