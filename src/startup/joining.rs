@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::code_secret;
 use super::data_dir::store_exit;
@@ -42,11 +42,11 @@ pub fn at_start(settings: &Settings, should_stop: &dyn Fn() -> bool) -> Result<b
     let fingerprint = prepare(settings)?;
     let key = settings.fleet.join_key_file.as_deref().map(read_key).transpose()?;
     tracing::info!(peer, "this node has no links yet and joins from a peer");
-    let mut logged = Duration::ZERO;
+    let mut logged = Instant::now();
     let mut told = |now: &JoinProgress| {
-        let JoinProgress { links, records, total_records, bytes, elapsed } = *now;
-        if elapsed >= logged + LOG_EVERY {
-            logged = elapsed;
+        let JoinProgress { links, records, total_records, bytes } = *now;
+        if logged.elapsed() >= LOG_EVERY {
+            logged = Instant::now();
             tracing::info!(links, records, total_records, bytes, "joining");
         }
     };

@@ -143,7 +143,7 @@ impl SnapshotProvider for Snapshots {
         let mut state = self.state();
         let ended = state.open.extract_if(.., |served| served.snapshot.about.id == id).count() > 0;
         if ended {
-            tracing::info!(snapshot = %name(id), "the joining node has all pieces of its snapshot");
+            tracing::info!(snapshot = %name(id), "the joining node has closed its snapshot");
         }
         ended
     }

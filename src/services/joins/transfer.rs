@@ -42,7 +42,7 @@ const DAMAGED_MAX: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Records between two reports of progress.
-const TOLD_EVERY: u64 = 4_096;
+const REPORT_EVERY: u64 = 4_096;
 
 /// Bytes of one read of the kept pieces.
 const BUFFER_LEN: usize = 1024 * 1024;
@@ -73,8 +73,6 @@ pub struct JoinProgress {
     pub total_records: u64,
     /// Bytes of the pieces, those of earlier attempts included.
     pub bytes: u64,
-    /// The time since the transfer began.
-    pub elapsed: Duration,
 }
 
 /// The result of a join.
@@ -267,19 +265,13 @@ fn fill(
     told: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
     let (bytes, kept_bytes, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let (is_stopped, begun) = (Cell::new(false), Instant::now());
+    let is_stopped = Cell::new(false);
     let mut records = 0;
     let mut tell = |counts: &RecordCounts| {
         records += 1;
-        if records % TOLD_EVERY == 1 {
-            let (links, records) = (counts.of(Section::Links), counts.total());
-            told(&JoinProgress {
-                links,
-                records,
-                total_records: snapshot.records,
-                bytes: bytes.load(Ordering::Relaxed),
-                elapsed: begun.elapsed(),
-            });
+        if records % REPORT_EVERY == 1 {
+            let (links, records, bytes) = (counts.of(Section::Links), counts.total(), bytes.load(Ordering::Relaxed));
+            told(&JoinProgress { links, records, total_records: snapshot.records, bytes });
         }
     };
     let (restored, fetched) = thread::scope(|scope| {
