@@ -43,7 +43,7 @@ impl StartFiles<'_> {
     /// The reasons for which files are missing. A node writes those files itself.
     pub fn write(&self) -> Result<(), Vec<String>> {
         // The links came past the log, so the next start would take no file of an earlier position.
-        self.links.restart_log().map_err(|error| vec![error.to_string()])?;
+        self.links.reset_log().map_err(|error| vec![error.to_string()])?;
         let (links, search) = std::thread::scope(|scope| {
             let search = scope.spawn(|| search::sign_once(self.links, self.search_memory, self.data_dir));
             (self.write_links(), search.join().expect("panics abort"))

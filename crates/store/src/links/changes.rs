@@ -75,24 +75,9 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read. A damaged log gives [`ChangesSince::Unknown`].
-    pub fn changes_since(&self, since: LogPosition, mut each: impl FnMut(Code)) -> Result<ChangesSince, StoreError> {
-        let (LogPosition(mut last), LogPosition(end)) = (since, self.log_position());
-        if last > end {
-            return Ok(ChangesSince::Unknown);
-        }
-        let range = (Bound::Excluded(last.to_be_bytes()), Bound::Included(end.to_be_bytes()));
-        for guard in self.changes.range(range) {
-            let (key, entry) = match guard.into_inner().map_err(StoreError::from) {
-                Ok(entry) => entry,
-                Err(StoreError::Damaged(_)) => return Ok(ChangesSince::Unknown),
-                Err(error) => return Err(error),
-            };
-            if position_of(&key) != Some(last + 1) || !decode(&entry, &mut each) {
-                return Ok(ChangesSince::Unknown);
-            }
-            last += 1;
-        }
-        Ok(if last == end { ChangesSince::UpTo(LogPosition(end)) } else { ChangesSince::Unknown })
+    pub fn changes_since(&self, since: LogPosition, each: impl FnMut(Code)) -> Result<ChangesSince, StoreError> {
+        let reached = self.read_log(since, usize::MAX, each)?;
+        Ok(reached.map_or(ChangesSince::Unknown, ChangesSince::UpTo))
     }
 
     /// Returns about `count` codes that were changed since a position, in the order of the commits, and the position
@@ -106,11 +91,24 @@ impl Links {
         since: LogPosition,
         count: usize,
     ) -> Result<Option<(Vec<Code>, LogPosition)>, StoreError> {
+        let mut codes = Vec::with_capacity(count);
+        let reached = self.read_log(since, count, |code| codes.push(code))?;
+        Ok(reached.map(|position| (codes, position)))
+    }
+
+    /// Passes the codes of whole commits to `each`, until it has got `count` or more. Returns the position after them;
+    /// `None` if the log lacks some of the changes, or is damaged.
+    fn read_log(
+        &self,
+        since: LogPosition,
+        count: usize,
+        mut each: impl FnMut(Code),
+    ) -> Result<Option<LogPosition>, StoreError> {
         let (LogPosition(mut last), LogPosition(end)) = (since, self.log_position());
         if last > end {
             return Ok(None);
         }
-        let mut codes = Vec::with_capacity(count);
+        let mut passed = 0;
         let range = (Bound::Excluded(last.to_be_bytes()), Bound::Included(end.to_be_bytes()));
         for guard in self.changes.range(range) {
             let (key, entry) = match guard.into_inner().map_err(StoreError::from) {
@@ -118,15 +116,19 @@ impl Links {
                 Err(StoreError::Damaged(_)) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            if position_of(&key) != Some(last + 1) || !decode(&entry, |code| codes.push(code)) {
+            let pass = |code| {
+                passed += 1;
+                each(code);
+            };
+            if position_of(&key) != Some(last + 1) || !decode(&entry, pass) {
                 return Ok(None);
             }
             last += 1;
-            if codes.len() >= count {
-                return Ok(Some((codes, LogPosition(last))));
+            if passed >= count {
+                break;
             }
         }
-        Ok((last == end).then_some((codes, LogPosition(last))))
+        Ok((last == end || passed >= count).then_some(LogPosition(last)))
     }
 
     /// Commits a batch, with an entry in the log if it changes links.
@@ -154,17 +156,13 @@ impl Links {
         self.log_end.codes.load(Ordering::Relaxed)
     }
 
-    /// Begins the log behind all links that were written without it, as by an import. A file that is valid for a position
-    /// from then on is valid at the next start, too. No other thread may write meanwhile.
+    /// Invalidates all earlier positions, because links are or were written without the log, as by an import. After the
+    /// last such write, a file that is valid for a later position is valid at the next start, too, unless another thread
+    /// wrote meanwhile.
     ///
     /// # Errors
     /// [`StoreError`] if the entry cannot be written. Then the next start invalidates all positions.
-    pub fn restart_log(&self) -> Result<(), StoreError> {
-        self.reset_log()
-    }
-
-    /// Invalidates all earlier positions, because links are or were written without the log.
-    pub(super) fn reset_log(&self) -> Result<(), StoreError> {
+    pub fn reset_log(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
         // A random leap, so that a store that replaces another one shares no position with it.
         let leap = LEAP + (getrandom::u64().map_err(|error| StoreError::Failed(error.to_string()))? >> 24);
@@ -310,7 +308,7 @@ mod tests {
         let before = put(&links, &[1]);
         links.ingest([(&b"c2"[..], &b"record"[..])].into_iter()).unwrap();
         links.merge_tables().unwrap();
-        links.restart_log().unwrap();
+        links.reset_log().unwrap();
         let after = links.log_position();
         links.sync().unwrap();
         drop(links);
