@@ -232,14 +232,8 @@ impl Retention {
         }
         let Some(kept) = self.kept() else { return };
         let now_ms = measured.now_ms();
-        measured.log_times.retain(|(at_ms, _)| {
-            // After the clock was set back, a position would be noted with each heartbeat until it is there again.
-            let is_past = *at_ms <= now_ms;
-            if !is_past {
-                batch.remove_log_time(*at_ms);
-            }
-            is_past
-        });
+        // After the clock was set back, a position would be noted with each heartbeat until it is there again.
+        retain(&mut measured.log_times, batch, |at_ms| at_ms <= now_ms);
         let noted_ms = measured.log_times.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
         if now_ms.saturating_sub(noted_ms) < millis(kept) / LOG_TIMES {
             return;
@@ -248,13 +242,14 @@ impl Retention {
         batch.set_log_time(now_ms, position);
         measured.log_times.push((now_ms, position));
         let first_ms = latest(&measured.log_times, now_ms.saturating_sub(millis(kept))).map_or(0, |(at_ms, _)| at_ms);
-        measured.log_times.retain(|(at_ms, _)| {
-            let is_needed = *at_ms >= first_ms;
-            if !is_needed {
-                batch.remove_log_time(*at_ms);
-            }
-            is_needed
-        });
+        retain(&mut measured.log_times, batch, |at_ms| at_ms >= first_ms);
+    }
+}
+
+/// Removes the noted positions whose times are not needed, also on disk.
+fn retain(log_times: &mut Vec<(u64, LogPosition)>, batch: &mut Batch, is_needed: impl Fn(u64) -> bool) {
+    for (at_ms, _) in log_times.extract_if(.., |(at_ms, _)| !is_needed(*at_ms)) {
+        batch.remove_log_time(at_ms);
     }
 }
 

@@ -109,10 +109,7 @@ impl Follower {
 
     /// Offers some codes that this node has and Redis lacks.
     fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
-        let page = match self.fleet.links.page(behind, PIECE) {
-            Ok(page) => page,
-            Err(error) => return Err(Stopped::RedisError(self.cannot_compare(&error))),
-        };
+        let page = self.fleet.links.page(behind, PIECE).map_err(|error| self.cannot_compare(&error))?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = last.clone();
         let states: Vec<(Code, State)> = page
@@ -136,10 +133,7 @@ impl Follower {
         if since >= until {
             return Ok(None);
         }
-        let page = match self.fleet.links.changes_page(since, PIECE) {
-            Ok(page) => page,
-            Err(error) => return Err(Stopped::RedisError(self.cannot_compare(&error))),
-        };
+        let page = self.fleet.links.changes_page(since, PIECE).map_err(|error| self.cannot_compare(&error))?;
         // The log lacks some changes, as after an import: then any state may be a recent one.
         let Some((codes, next)) = page else { return Ok(Some(Phase::Up(Vec::new()))) };
         let codes: BTreeSet<Code> = codes.into_iter().filter(|code| which.contains(&Partition::of(code))).collect();
@@ -151,10 +145,10 @@ impl Follower {
     }
 
     /// Reports that the store cannot be read.
-    fn cannot_compare(&self, error: &StoreError) -> RedisError {
+    fn cannot_compare(&self, error: &StoreError) -> Stopped {
         let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
         self.fleet.stats.alarms.raise(Alarm::CompareFailed, text.clone());
-        RedisError::Refused(text)
+        Stopped::RedisError(RedisError::Refused(text))
     }
 
     /// Offers those of some states that Redis lacks or has in another form.
