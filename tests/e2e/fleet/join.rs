@@ -36,6 +36,36 @@ fn long_links(node: &Node) -> Vec<String> {
     send_all(node, BULK, lines.as_bytes()).iter().map(|result| code_of(result).to_owned()).collect()
 }
 
+/// Starts the first node of a fleet, with a link whose slug is `kept`.
+fn peer(fleet: &Fleet) -> Node {
+    let first = fleet.setup(0).start();
+    first.wire().shorten_as("kept", TARGET);
+    settle(&first);
+    first
+}
+
+/// Starts a node with three pieces of links. Returns it with their codes.
+fn peer_of_pieces(setup: &Setup) -> (Node, Vec<String>) {
+    let first = setup.start();
+    settle(&first);
+    let codes = long_links(&first);
+    settle(&first);
+    (first, codes)
+}
+
+/// Starts a node that has joined, and checks that it redirects all links.
+fn has_all(setup: &Setup, codes: &[String]) {
+    let second = setup.start();
+    settle(&second);
+    let mut wire = second.wire();
+    assert!(codes.iter().all(|code| wire.get(&format!("/{code}")).status == 302));
+}
+
+/// The arguments of a join from this URL.
+fn join_from<'a>(from: &'a str, setup: &'a Setup) -> [&'a str; 5] {
+    ["join", "--from", from, "--data-dir", text(setup.data_dir())]
+}
+
 /// Commands by which a node reads single keys out of Redis when it compares links.
 fn reads(server: &Server) -> u64 {
     ["scan", "getrange"].iter().map(|command| server.calls(command)).sum()
@@ -64,7 +94,7 @@ fn kept(setup: &Setup) -> u64 {
 
 /// Starts a join without waiting for its end.
 fn begin(user: &CliUser, from: &str, setup: &Setup) -> Child {
-    let mut command = user.command(&["join", "--from", from, "--data-dir", text(setup.data_dir())]);
+    let mut command = user.command(&join_from(from, setup));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -98,7 +128,7 @@ fn new_node_follows_from_the_snapshot() {
         });
         wait_until("writes", || first.status()["links"].as_u64() > Some(3_005));
         let from = format!("http://{}", first.admin);
-        let said = user().done(&["join", "--from", &from, "--data-dir", text(setup.data_dir())]);
+        let said = user().done(&join_from(&from, &setup));
         assert!(said.contains("from n0"), "{said}");
         is_over.store(true, Ordering::Relaxed);
         writing.join().unwrap()
@@ -133,11 +163,9 @@ fn new_node_follows_from_the_snapshot() {
 fn joined_directory_is_not_joined_again() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
-    first.wire().shorten_as("kept", TARGET);
-    settle(&first);
+    let first = peer(&fleet);
     let (setup, from) = (fleet.setup(1), format!("http://{}", first.admin));
-    let arguments = ["join", "--from", &from, "--data-dir", text(setup.data_dir())];
+    let arguments = join_from(&from, &setup);
     user().done(&arguments);
     user().refused(&arguments, 2, &["links", "already exists", "nothing was changed"]);
     let second = setup.start();
@@ -149,9 +177,7 @@ fn joined_directory_is_not_joined_again() {
 fn node_joins_at_its_start() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
-    first.wire().shorten_as("kept", TARGET);
-    settle(&first);
+    let first = peer(&fleet);
     let before = reads(&server);
     let from = format!("http://{}", first.admin);
     let second = fleet.setup(1).env("CAROM_FLEET_JOIN_FROM", &from).start();
@@ -171,10 +197,7 @@ fn interrupted_join_continues() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     // A piece every four seconds.
-    let first = fleet.setup(0).env("CAROM_FLEET_JOIN_RATE", "1MiB").start();
-    settle(&first);
-    let codes = long_links(&first);
-    settle(&first);
+    let (first, codes) = peer_of_pieces(&fleet.setup(0).env("CAROM_FLEET_JOIN_RATE", "1MiB"));
     let proxy = Proxy::start(first.admin);
     let (user, setup, from) = (user(), fleet.setup(1), format!("http://{}", proxy.address()));
     let mut child = begin(&user, &from, &setup);
@@ -198,44 +221,35 @@ fn interrupted_join_continues() {
     let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success(), "{out}{err}");
     assert!(out.contains("of them from an earlier attempt"), "{out}{err}");
-    let second = setup.start();
-    settle(&second);
-    assert!(codes.iter().all(|code| second.wire().get(&format!("/{code}")).status == 302));
+    has_all(&setup, &codes);
 }
 
 #[test]
 fn damaged_bytes_are_refused() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
-    settle(&first);
-    let codes = long_links(&first);
-    settle(&first);
+    let (first, codes) = peer_of_pieces(&fleet.setup(0));
     let proxy = Proxy::start(first.admin);
     let (setup, from) = (fleet.setup(1), format!("http://{}", proxy.address()));
-    let arguments = ["join", "--from", &from, "--data-dir", text(setup.data_dir())];
+    let arguments = join_from(&from, &setup);
     proxy.set(Mode::Flip);
     user().refused(&arguments, 1, &["checksum does not match", "no links"]);
     assert!(!setup.data_dir().join("links").exists());
     proxy.set(Mode::Pass);
     user().done(&arguments);
-    let second = setup.start();
-    settle(&second);
-    assert!(codes.iter().all(|code| second.wire().get(&format!("/{code}")).status == 302));
+    has_all(&setup, &codes);
 }
 
 #[test]
 fn peer_gives_links_to_admins_of_its_fleet() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
-    first.wire().shorten_as("kept", TARGET);
-    settle(&first);
+    let first = peer(&fleet);
     let setup = first.terminate();
     let (admin, writer) = (new_key(&setup, "ops", "admin"), new_key(&setup, "shop", "write-all"));
     let first = setup.env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let (user, setup, from) = (user(), fleet.setup(1), format!("http://{}", first.admin));
-    let arguments = ["join", "--from", &from, "--data-dir", text(setup.data_dir())];
+    let arguments = join_from(&from, &setup);
     user.refused(&arguments, 2, &["X-Api-Key", "--key-file"]);
     for (key, said) in [(&*writer, "requires admin"), ("wrong", "invalid")] {
         let file = user.file("key", key);
@@ -260,7 +274,7 @@ fn unfit_peers_are_named() {
     let alone = Setup::new(&folder.path().join("alone")).start();
     let setup = fleet.setup(0);
     let join = |from: String, code: i32, words: &[&str]| {
-        user().refused(&["join", "--from", &from, "--data-dir", text(setup.data_dir())], code, words);
+        user().refused(&join_from(&from, &setup), code, words);
         assert!(!setup.data_dir().join("links").exists());
     };
     join(format!("http://{}", alone.admin), 1, &["not in a fleet"]);
