@@ -78,7 +78,7 @@ fn report(summary: &JoinSummary, settings: &Settings) {
         readable::count(summary.bytes, "byte"),
     ));
     note(
-        "start the node now: it gets later changes through Redis, which keeps about as many as fleet.stream_entries says",
+        "start the node now: it reads later changes from Redis, which keeps about fleet.stream_entries of them, for fleet.retention",
     );
 }
 

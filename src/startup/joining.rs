@@ -24,7 +24,7 @@ const SNAPSHOTS_TRIED_MAX: u32 = 3;
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Fills the data directory of a node that has no links and the setting `fleet.join_from`. The caller holds the lock of
-/// the directory. Returns false if `should_stop` became true, for which it asks a few times a second.
+/// the directory. Returns false if `should_stop` became true; [`transfer::join`] says when it is asked.
 ///
 /// # Errors
 /// The reason why the join failed, or a join by a command that is unfinished.

@@ -29,7 +29,7 @@ pub struct PurgedLink {
 /// `u64::MAX` without one. Older entries of the code belong to purged links.
 pub type PurgeBounds = HashMap<Code, u64>;
 
-/// The links of a purge, as nodes tell each other.
+/// The links of a purge, as nodes send them to each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PurgeList {
     /// The instant of the request, in milliseconds since 1970 UTC.

@@ -127,7 +127,7 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::NoAnswer(why) | JoinError::Key(why) | JoinError::Unable(why) => f.write_str(why),
             JoinError::Gone => {
-                f.write_str("the peer no longer has the snapshot: it has restarted, or nobody read it for ten minutes")
+                f.write_str("the peer no longer has the snapshot: it has restarted, or closed it after ten minutes without a request")
             }
             JoinError::Damaged(what) => write!(f, "the transfer is damaged: {what}"),
             JoinError::OtherCodeSecret(theirs) => {
@@ -170,7 +170,8 @@ impl From<PeerFault> for JoinError {
 }
 
 /// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `told` with the progress
-/// from time to time. `should_stop` is asked a few times a second.
+/// from time to time. While pieces arrive, `should_stop` is asked a few times a second. A request to the peer ends first,
+/// after at most a minute.
 ///
 /// # Errors
 /// [`JoinError`]; the data directory has no store then. It keeps the pieces that have arrived, unless the peer no longer

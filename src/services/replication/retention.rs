@@ -44,7 +44,7 @@ impl Standing {
     /// Describes the problem of a node that is behind, and its remedy. It may await an upgrade to read some changes.
     pub(super) fn describe(&self, awaits_upgrade: bool) -> String {
         let remedy = if self.needs_copy {
-            "Redis no longer has all of them; stop this node and copy one that is current with `carom join --from URL`"
+            "Redis no longer has all of them; stop this node, move its data away, and copy a current node with `carom join --from URL`"
         } else if awaits_upgrade {
             "upgrade this node, which cannot read all changes"
         } else {

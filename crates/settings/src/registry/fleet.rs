@@ -101,7 +101,7 @@ pub(super) const FLEET: [Setting; 12] = [
         kind: "an http:// or https:// URL",
         default: None,
         secret: false,
-        doc: "Admin listener of another node, such as http://10.0.0.1:8081, from which a node without links gets all links at its start. If not set, it reads them from Redis one by one.",
+        doc: "Admin listener of another node, such as http://10.0.0.1:8081, from which a node without links gets all links at its start. If not set, it reads from Redis the links that changed within fleet.retention.",
         show: |settings| Shown::optional(settings.fleet.join_from.as_ref()),
     },
     Setting {
@@ -134,7 +134,7 @@ pub(super) const FLEET: [Setting; 12] = [
         kind: "forever, or a time of at least 10s, such as 12h, 7d or 30d",
         default: Some("7d"),
         secret: false,
-        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",
+        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",
         show: |settings| Shown::time_or("forever", settings.fleet.retention),
     },
 ];

@@ -1,10 +1,10 @@
 -- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes. Also
--- returns since when states expire in Redis, which the nodes remember together: see
+-- returns the time at which states began to expire in Redis, which all nodes remember: see
 -- crates/model/src/replication/retention.rs.
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
--- ARGV: the node, its description, its fingerprint of the secret key, since when states expire as far as it knows (or 0),
--- 1 if it lets them expire from now on, then pairs of a length and the highest value seen.
+-- ARGV: the node, its description, its fingerprint of the secret key, the time at which states began to expire as far as
+-- it knows (or 0), 1 if it lets them expire from now on, then pairs of a length and the highest value seen.
 local beats, nodes, space = KEYS[1], KEYS[2], KEYS[3]
 local node, about, fingerprint = ARGV[1], ARGV[2], ARGV[3]
 local known, expires = tonumber(ARGV[4]), ARGV[5] == '1'

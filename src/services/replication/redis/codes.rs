@@ -197,8 +197,8 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
     }
 
-    /// Lets the states of these codes expire that were written before states expired. Returns their number: none if states
-    /// are kept forever now.
+    /// Lets the states of these codes expire that were written before states expired. Returns their number; 0 while states
+    /// are kept forever.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.

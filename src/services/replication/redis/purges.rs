@@ -44,7 +44,7 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(get), within).map(|answer| pairs(&answer))
     }
 
-    /// Returns the list of links of a purge; `None` if Redis has it no more.
+    /// Returns the list of links of a purge; `None` if Redis no longer has it.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
