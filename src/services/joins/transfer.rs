@@ -265,7 +265,7 @@ fn fill(
     should_stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
-    let (bytes, kept_bytes, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (bytes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let is_stopped = Cell::new(false);
     let mut records = 0;
     let mut tell = |counts: &RecordCounts| {
@@ -277,31 +277,30 @@ fn fill(
     };
     let (restored, fetched) = thread::scope(|scope| {
         let (sender, pieces) = sync_channel(PIECES_WAITING);
-        let fetcher =
-            Fetcher { client, kept, snapshot: snapshot.id, bytes: &bytes, kept_bytes: &kept_bytes, is_over: &is_over };
+        let fetcher = Fetcher { client, kept, snapshot: snapshot.id, bytes: &bytes, is_over: &is_over };
         let fetching = scope.spawn(move || fetcher.run(&sender));
         let input = PieceStream { pieces, piece: Vec::new(), at: 0, should_stop, is_stopped: &is_stopped };
         let restored = restore(input, &kept.store(), kept.folder(), &mut tell);
         is_over.store(true, Ordering::Release);
         (restored, fetching.join().expect("panics abort"))
     });
-    let counts = match (restored, fetched) {
+    let (counts, kept_bytes) = match (restored, fetched) {
         _ if is_stopped.get() => return Err(JoinError::Stopped),
         (Err(RestoreError::Store(error)), _) => return Err(error.into()),
         // The stream ended early for this reason.
         (_, Err(error)) => return Err(error),
-        (Err(RestoreError::Backup(error)), Ok(())) => {
+        (Err(RestoreError::Backup(error)), Ok(_)) => {
             kept.remove()?;
             return Err(JoinError::Damaged(error.to_string()));
         }
-        (Ok(counts), Ok(())) => counts,
+        (Ok(counts), Ok(kept_bytes)) => (counts, kept_bytes),
     };
     Ok(JoinSummary {
         node: snapshot.node.clone(),
         taken_ms: snapshot.taken_ms,
         counts,
         bytes: bytes.into_inner(),
-        kept_bytes: kept_bytes.into_inner(),
+        kept_bytes,
     })
 }
 
@@ -312,15 +311,14 @@ struct Fetcher<'f> {
     snapshot: u64,
     /// Bytes of all pieces so far.
     bytes: &'f AtomicU64,
-    /// Bytes of those that were kept.
-    kept_bytes: &'f AtomicU64,
     /// True once nobody needs more pieces.
     is_over: &'f AtomicBool,
 }
 
 impl Fetcher<'_> {
-    /// Sends the kept pieces, and then those of the peer, which it keeps. Ends early if nobody takes them.
-    fn run(&self, sender: &SyncSender<Vec<u8>>) -> Result<(), JoinError> {
+    /// Sends the kept pieces, and then those of the peer, which it keeps. Ends early if nobody takes them. Returns the bytes
+    /// of the pieces that were kept before.
+    fn run(&self, sender: &SyncSender<Vec<u8>>) -> Result<u64, JoinError> {
         let mut file = self.kept.pieces()?;
         let mut chain = PieceChain::begin(self.snapshot);
         let mut len = 0;
@@ -333,11 +331,10 @@ impl Fetcher<'_> {
             len += piece.len() as u64;
             self.bytes.store(len, Ordering::Relaxed);
             if sender.send(piece).is_err() {
-                return Ok(());
+                return Ok(len);
             }
         }
         drop(reader);
-        self.kept_bytes.store(len, Ordering::Relaxed);
         file.set_len(len)?;
         file.seek(SeekFrom::Start(len))?;
         while !chain.is_complete() && !self.is_over.load(Ordering::Acquire) {
@@ -345,10 +342,10 @@ impl Fetcher<'_> {
             file.write_all(&piece)?;
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             if sender.send(piece).is_err() {
-                return Ok(());
+                return Ok(len);
             }
         }
-        Ok(())
+        Ok(len)
     }
 
     /// Returns the next piece, whole and undamaged. Tries again while the peer may answer later.
