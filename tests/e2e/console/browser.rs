@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN, TAB, are_sound};
-use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, open_node, press, says, shows};
+use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
+use crate::support::sessions::with_key;
 
 /// Every page of the console.
 const PAGES: [&str; 11] =
@@ -19,9 +20,7 @@ const PAGES: [&str; 11] =
 fn session_searches_edits_and_signs_out() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
-    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let (node, key) = with_key(&setup);
     let mut caller = api_client::ApiClient::new(&node, &key);
     wait_until("the key", || caller.is_known(&node));
     for number in 0..60 {
@@ -38,8 +37,7 @@ fn session_searches_edits_and_signs_out() {
     browser.fill("#key", "carom_ak_wrong");
     browser.click("button");
     assert!(!browser.text("#key-error").is_empty());
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     says(&browser, "tbody", "Item 17");
     assert_eq!(browser.value("document.querySelectorAll('tbody tr').length"), json!(1));
     assert_eq!(browser.value("document.cookie"), json!(""), "no script sees the cookie");
@@ -81,9 +79,7 @@ fn session_searches_edits_and_signs_out() {
 fn input_survives_an_ended_session() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
-    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let (node, key) = with_key(&setup);
     let mut caller = api_client::ApiClient::new(&node, &key);
     wait_until("the key", || caller.is_known(&node));
     caller.create(&json!({"longUrl": TARGET, "customSlug": "typed", "title": "Before"}));
@@ -92,8 +88,7 @@ fn input_survives_an_ended_session() {
         browser.expect(complaint);
     }
     browser.go(&at(&node, "links/typed"));
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     press(&browser, "main", "edit");
     browser.value("document.querySelector('dialog input[name=title]').select()");
     browser.press("After");
@@ -114,8 +109,7 @@ fn input_survives_an_ended_session() {
     // Where nothing is lost the page for it is shown.
     let node = node.restart();
     wait_until("the form", || browser.title() == "Sign in - carom");
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     says(&browser, ".history", "After");
     browser.close();
     node.terminate();
@@ -281,14 +275,11 @@ fn pages_are_accessible_and_escaped() {
 fn keys_are_shown_once_and_revoked() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
-    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let (node, key) = with_key(&setup);
     let browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(&node, "apps"));
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     says(&browser, "main", "ops");
     press(&browser, "main", "new-key");
     browser.value("document.querySelector('dialog input[name=app]').focus()");
@@ -348,8 +339,7 @@ fn first_key_stays_shown_until_copied() {
     }
     press(&browser, "dialog", "copied");
     wait_until("the form", || browser.title().starts_with("Sign in - "));
-    browser.fill("#key", shown.as_str().unwrap());
-    browser.fill("#key", ENTER);
+    enter_key(&browser, shown.as_str().unwrap());
     says(&browser, "main", "ops");
     // What is wrong with an end of one's own stands where it was typed.
     press(&browser, "main", "new-key");

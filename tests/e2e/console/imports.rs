@@ -4,11 +4,11 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::support::api_client;
-use crate::support::browser::{Browser, ENTER, SCREEN};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::browser::{Browser, SCREEN};
+use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
+use crate::support::sessions::with_key;
 
 #[test]
 fn large_file_reports_refused_lines() {
@@ -196,9 +196,7 @@ fn import_survives_a_restart() {
 fn import_survives_an_ended_session() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
-    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let (node, key) = with_key(&setup);
     let file = dir.path().join("links.csv");
     std::fs::write(&file, lines(10_000)).unwrap();
     let mut browser = Browser::open();
@@ -208,8 +206,7 @@ fn import_survives_an_ended_session() {
         browser.expect(complaint);
     }
     browser.go(&at(&node, "import"));
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
     browser.fill("#file", &file.to_string_lossy());
     press(&browser, "main", "dry-run");

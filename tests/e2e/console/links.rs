@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::api_client::{self, JSON};
+use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, SCREEN};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
 use crate::support::http::{SHORT_URLS, Wire, request_at};
 use crate::support::node::{Setup, wait_until};
+use crate::support::sessions::with_key;
 
 #[test]
 fn links_are_archived_deleted_and_restored() {
@@ -108,25 +109,18 @@ fn restored_or_recreated_links_stay() {
 fn sign_in_on_another_tab_continues_here() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
+    let (node, key) = with_key(&setup);
     let mut browser = Browser::open();
     browser.expect("status of 403");
     browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
-    browser.fill("#key", &key);
-    browser.press(ENTER);
+    enter_key(&browser, &key);
     press(&browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     // One field is enough; some of the others unfold.
     browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
     browser.fill("dialog input[name=title]", "Tags, \"quoted\"");
-    // As a form of another page would: it ends the session of this one.
-    let sign_in = format!(
-        "fetch('/admin/sign-in', {{method: 'POST', body: new URLSearchParams({{key: {}, next: '/admin/'}}), redirect: 'manual'}}).then((answer) => answer.type)",
-        json!(key)
-    );
-    assert_eq!(browser.value(&sign_in), json!("opaqueredirect"));
+    sign_in_elsewhere(&browser, &key);
     press(&browser, "dialog", "submit");
     says(&browser, "tbody", "quoted");
     browser.close();

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::api_client;
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
-use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, open_node, says, shows};
-use crate::support::http::Wire;
+use crate::support::browser::{Browser, PHONE, SCREEN};
+use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node, says, shows};
 use crate::support::node::{Setup, wait_until};
+use crate::support::sessions::with_key;
 
 /// Script: true if the number of each tile ends where that of the first tile in its row ends.
 const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
@@ -136,13 +135,10 @@ const EXAMPLE_IS_CUT_BY: &str = "(() => { const { scrollWidth, clientWidth } = d
 fn short_page_fits_its_window() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
-    let key = api_client::new_key(&setup, "ops", "admin");
-    let node = setup.start();
-    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let (node, key) = with_key(&setup);
     let browser = Browser::open();
     browser.go(&at(&node, "domains"));
-    browser.fill("#key", &key);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &key);
     shows(&browser, ".snippet pre");
     assert_eq!(browser.value("document.documentElement.scrollHeight - innerHeight"), json!(0));
     assert_eq!(browser.value(EXAMPLE_IS_CUT_BY), json!(0));

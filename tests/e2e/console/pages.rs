@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
 use crate::support::node::{Setup, wait_until};
 use crate::support::sessions::{sign_in, with_key};
 
@@ -91,8 +91,7 @@ fn each_role_sees_its_pages() {
         browser.resize(SCREEN);
         // The first page is one that the key may open.
         browser.go(&at(&node, ""));
-        browser.fill("#key", key);
-        browser.fill("#key", ENTER);
+        enter_key(&browser, key);
         wait_until("the list", || browser.url() == at(&node, "links"));
         says(&browser, ".list-status", "0 links");
         let shown = "[...document.querySelectorAll('#nav a')].map((one) => one.textContent)";
@@ -117,9 +116,7 @@ fn each_role_sees_its_pages() {
 
 /// Another page of the browser signs in with another key, and this one gets the focus again.
 fn change_key(browser: &Browser, key: &str) {
-    let body = format!("new URLSearchParams({})", json!({"key": key, "next": "/admin/"}));
-    let sign_in = format!("fetch('/admin/sign-in', {{ method: 'POST', body: {body}, redirect: 'manual' }})");
-    assert_eq!(browser.value(&format!("{sign_in}.then((answer) => answer.type)")), "opaqueredirect");
+    sign_in_elsewhere(browser, key);
     browser.value("window.dispatchEvent(new Event('focus'))");
 }
 
@@ -137,8 +134,7 @@ fn navigation_follows_the_key() {
     }
     browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
-    browser.fill("#key", &audit);
-    browser.fill("#key", ENTER);
+    enter_key(&browser, &audit);
     says(&browser, ".list-status", "0 links");
     let pages = || browser.value("document.querySelectorAll('#nav a').length");
     let shows_status = "document.querySelector('#live').checkVisibility()";

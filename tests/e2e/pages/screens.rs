@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::api_client;
 use crate::support::browser::Browser;
+use crate::support::console::enter_key;
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
 
@@ -214,8 +215,7 @@ fn every_page_is_pictured() {
     }
     let console = |page: &str| format!("http://{}/admin/{page}", node.admin);
     look(&browser, "sign-in", || browser.go(&console("")));
-    browser.fill("#key", &key);
-    browser.click("button.button");
+    enter_key(&browser, &key);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::browser::Browser;
+use crate::support::browser::{Browser, ENTER};
 use crate::support::node::{Node, PATIENCE, Setup, wait_until};
 
 pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
@@ -28,6 +28,20 @@ pub(crate) fn at(node: &Node, page: &str) -> String {
 /// A node without keys: whoever is on this machine may do everything at its console.
 pub(crate) fn open_node(dir: &std::path::Path) -> Node {
     Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
+}
+
+/// Signs in with a key on the sign-in page, and waits for the page behind it.
+pub(crate) fn enter_key(browser: &Browser, key: &str) {
+    browser.fill("#key", key);
+    browser.fill("#key", ENTER);
+    wait_until("a page behind the sign-in page", || !browser.title().starts_with("Sign in - "));
+}
+
+/// Signs in with a key, as another page of the same browser would. It ends the session of this page.
+pub(crate) fn sign_in_elsewhere(browser: &Browser, key: &str) {
+    let body = format!("new URLSearchParams({})", json!({"key": key, "next": "/admin/"}));
+    let sign_in = format!("fetch('/admin/sign-in', {{ method: 'POST', body: {body}, redirect: 'manual' }})");
+    assert_eq!(browser.value(&format!("{sign_in}.then((answer) => answer.type)")), "opaqueredirect");
 }
 
 /// Clicks the first control with that `data-action` within a part of the page, when it is there and can be used.
