@@ -1,11 +1,12 @@
 //! Man pages: the text of the help, and recipes. Packages contain them.
 
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use crate::cli::Arguments;
 use crate::console::print;
@@ -85,17 +86,12 @@ fn write_section(page: &mut Vec<u8>, title: &str, text: &str) -> io::Result<()> 
     if text.is_empty() {
         return Ok(());
     }
-    writeln!(page, ".SH \"{title}\"\n.nf")?;
+    let mut section = Roff::new();
+    section.control("SH", [title]).control("nf", []);
     for line in text.lines() {
-        writeln!(page, "{}", escaped(line))?;
+        section.text([roman(line)]);
     }
-    writeln!(page, ".fi")
-}
-
-/// Escapes a line of text for roff, so that it is no request and keeps its signs.
-fn escaped(line: &str) -> String {
-    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
-    if text.starts_with('.') { format!("\\&{text}") } else { text }
+    section.control("fi", []).to_writer(page)
 }
 
 #[cfg(test)]
@@ -110,7 +106,7 @@ mod tests {
         write(&dir).unwrap_or_else(|failure| panic!("{}", failure.text));
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
         let page = read("carom-loadgen.1");
-        for part in [".TH ", ".SH \"RECIPES\"\n.nf\n", ".SH \"EXIT STATUS\"\n", "  130  ", "\\-\\-find\\-rate"] {
+        for part in [".TH ", ".SH RECIPES\n.nf\n", ".SH \"EXIT STATUS\"\n", "  130  ", "\\-\\-find\\-rate"] {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert_eq!(page.matches("\n  carom\\-loadgen").count(), 5, "{page}");

@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use super::{Cli, CompletionShell};
 use crate::commands::output::{self, print};
@@ -68,14 +69,20 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     if let Some(notes) = notes {
-        // Without filling: examples and tables keep their lines.
-        writeln!(page, ".SH NOTES\n.nf")?;
-        for line in notes.lines().flat_map(|line| broken(line, NOTES_WIDTH)) {
-            writeln!(page, "{}", escaped(&line))?;
-        }
-        writeln!(page, ".fi")?;
+        section("NOTES", &notes).to_writer(&mut page)?;
     }
     Ok(page)
+}
+
+/// Returns a section whose lines are not filled, so that examples and tables keep their lines.
+fn section(title: &str, text: &str) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", [title]).control("nf", []);
+    for line in text.lines().flat_map(|line| broken(line, NOTES_WIDTH)) {
+        section.text([roman(line)]);
+    }
+    section.control("fi", []);
+    section
 }
 
 /// Width of lines that are not filled, in characters.
@@ -99,12 +106,6 @@ fn broken(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Escapes a line of text for roff, so that it is no request and keeps its signs.
-fn escaped(line: &str) -> String {
-    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
-    if text.starts_with('.') { format!("\\&{text}") } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +126,8 @@ mod tests {
 
     #[test]
     fn roff_has_no_meaning_in_texts() {
-        assert_eq!(escaped(".a 'b' --c \\d"), "\\&.a \\(aqb\\(aq \\-\\-c \\ed");
+        let notes = section("NOTES", ".a 'b' --c \\d").render();
+        assert!(notes.ends_with(".SH NOTES\n.nf\n\\&.a \\*(Aqb\\*(Aq \\-\\-c \\\\d\n.fi\n"), "{notes}");
         assert_eq!(broken("one two three", 7), ["one two", "three"]);
         assert_eq!(broken("  one two three", 7), ["  one two three"]);
     }
