@@ -1,7 +1,7 @@
 //! A generated page of the book with sessions at a terminal. The tests of the load generator use this file, too.
 //!
-//! A page stays current while its words match, without figures, units and bars: these differ between any two runs. So the
-//! page keeps the figures of the run that wrote it.
+//! A page stays current while its words match. Figures, units and bars differ between any two runs, so the page keeps
+//! those of the run that wrote it. Sessions that depend on the machine need only their command and some of their lines.
 
 use std::path::Path;
 
@@ -14,6 +14,9 @@ const OF_MACHINE: &str = "<!-- Depends on the machine. -->";
 /// The line that ends a session.
 const FENCE: &str = "```";
 
+/// The prompt before a command.
+const PROMPT: &str = "$ ";
+
 /// Units, which change with the size of a figure.
 const UNITS: [&str; 14] = ["ns", "µs", "ms", "s", "min", "h", "d", "B", "KiB", "MiB", "GiB", "TiB", "byte", "bytes"];
 
@@ -22,8 +25,8 @@ pub(crate) struct SessionPage {
     text: String,
     /// Texts that differ between runs, such as addresses, each with the one that the page shows.
     shown: Vec<(String, String)>,
-    /// Words of lines that the page must have, although they are in sessions that depend on the machine.
-    required: Vec<Vec<String>>,
+    /// Lines that must be in sessions that depend on the machine: the command of the session, and the words of the line.
+    required: Vec<(String, Vec<String>)>,
 }
 
 impl SessionPage {
@@ -55,7 +58,7 @@ impl SessionPage {
     pub(crate) fn session(&mut self, command: &str, output: &str) {
         let output = self.shown.iter().fold(output.to_owned(), |text, (real, shown)| text.replace(real, shown));
         let output = if output.is_empty() { output } else { output + "\n" };
-        self.text.push_str(&format!("\n{FENCE}console\n$ {command}\n{output}{FENCE}\n"));
+        self.text.push_str(&format!("\n{FENCE}console\n{PROMPT}{command}\n{output}{FENCE}\n"));
     }
 
     /// Adds a session that depends on the machine. Only the lines with these words are compared.
@@ -64,7 +67,7 @@ impl SessionPage {
             let line = output.lines().find(|line| line.contains(part));
             let line = line.unwrap_or_else(|| panic!("`{part}` is not in the output of {command}:\n{output}"));
             let line = self.shown.iter().fold(line.to_owned(), |text, (real, shown)| text.replace(real, shown));
-            self.required.push(words_of(&line));
+            self.required.push((command.to_owned(), words_of(&line)));
         }
         self.text.push_str(&format!("\n{OF_MACHINE}\n"));
         self.session(command, output);
@@ -81,7 +84,7 @@ impl SessionPage {
         }
     }
 
-    /// Returns the first difference between the file and this page; `None` if there is none that counts.
+    /// Returns the first difference in words between the file and this page; `None` if the file is current.
     fn difference(&self, current: &str) -> Option<String> {
         let (old, new) = (compared_words(current), compared_words(&self.text));
         let place = (0..old.len().max(new.len())).find(|at| old.get(*at) != new.get(*at));
@@ -95,24 +98,31 @@ impl SessionPage {
                 around(&new).join(" ")
             ));
         }
-        let lines: Vec<Vec<String>> = current.lines().map(words_of).collect();
-        let missing = self.required.iter().find(|line| !lines.contains(line));
-        missing.map(|line| format!("it lacks a line like `{}`", line.join(" ")))
+        let lacks =
+            |command: &str, words: &[String]| !session_lines(current, command).any(|line| words_of(line) == words);
+        let missing = self.required.iter().find(|(command, words)| lacks(command, words));
+        missing.map(|(command, words)| format!("`{command}` lacks a line like `{}`", words.join(" ")))
     }
 }
 
-/// Returns the words of a page, without the sessions that depend on the machine.
+/// Returns the words of a page. Of a session that depends on the machine, these are the words of its command.
 fn compared_words(page: &str) -> Vec<String> {
     let mut words = Vec::new();
-    let mut is_skipped = false;
+    let mut is_of_machine = false;
     for line in page.lines() {
-        is_skipped |= line == OF_MACHINE;
-        if !is_skipped {
+        is_of_machine |= line == OF_MACHINE;
+        if !is_of_machine || line.starts_with(PROMPT) {
             words.extend(words_of(line));
         }
-        is_skipped &= line != FENCE;
+        is_of_machine &= line != FENCE;
     }
     words
+}
+
+/// Returns the lines of a session, the command first; none if the page has no session of that command.
+fn session_lines<'a>(page: &'a str, command: &str) -> impl Iterator<Item = &'a str> {
+    let first = format!("{PROMPT}{command}");
+    page.lines().skip_while(move |line| *line != first).take_while(|line| *line != FENCE)
 }
 
 /// Returns the words of a line. Each row of figures becomes one 0, and bars become nothing.
@@ -120,7 +130,7 @@ fn words_of(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         let word = without_figures(word);
-        let follows_figure = words.last().is_some_and(|last| last.ends_with('0'));
+        let follows_figure = words.last().is_some_and(|last| last.ends_with('0') && !is_quantile(last));
         // The noun after 1 is another one than that after 2.
         let word = if follows_figure { word.trim_end_matches([',', ';']).trim_end_matches('s') } else { &*word };
         let is_unit = follows_figure && UNITS.iter().any(|unit| unit.trim_end_matches('s') == word);
@@ -130,6 +140,12 @@ fn words_of(line: &str) -> Vec<String> {
         }
     }
     words
+}
+
+/// True if a word is the name of a quantile, such as p99.9. Its figures belong to the name.
+fn is_quantile(word: &str) -> bool {
+    word.strip_prefix('p')
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|sign| sign.is_ascii_digit() || sign == b'.'))
 }
 
 /// Length of the ID of a key, in hexadecimal digits.
@@ -142,6 +158,9 @@ fn without_figures(word: &str) -> String {
         return "0".to_owned();
     }
     let bare = word.trim_end_matches([',', ';', ':']);
+    if is_quantile(bare) {
+        return bare.to_owned();
+    }
     if bare.len() >= KEY_ID_LEN && bare.bytes().all(|sign| sign.is_ascii_hexdigit()) {
         // IDs of keys come in their order, which is random.
         return "0".to_owned();
@@ -171,7 +190,13 @@ fn figures_do_not_count() {
     ] {
         assert_eq!(words_of(one), words_of(other));
     }
-    for (one, other) in [("1 link", "1 tag"), ("ready", "draining"), ("p50 1 ms", "1 ms p50")] {
+    for (one, other) in [
+        ("1 link", "1 tag"),
+        ("ready", "draining"),
+        ("p50 1 ms", "1 ms p50"),
+        ("p50 1 ms", "p50"),
+        ("p99 1 ms", "p99.9 1 ms"),
+    ] {
         assert_ne!(words_of(one), words_of(other));
     }
 }
@@ -189,5 +214,38 @@ fn machine_sessions_count_by_their_lines() {
     assert_eq!(page("error    Linux 5.10\nwarning  address 127.0.0.1:18123").difference(&written.text), None);
     assert!(page("ok       Linux 6.1\nerror    address 127.0.0.1:18123").difference(&written.text).is_some());
     assert!(written.difference(&written.text.replace("Intro", "Other")).is_some());
+    let renamed = written.text.replace("$ carom doctor", "$ carom check");
+    assert!(written.difference(&renamed).is_some(), "a command of a machine session counts");
     assert_eq!(written.real("carom status --admin 127.0.0.1:8081"), "carom status --admin 127.0.0.1:18123");
+}
+
+#[test]
+fn words_lines_and_sessions_count() {
+    let mut page = SessionPage::new("Sessions", "a.rs", "Intro.");
+    page.section("carom status", "About.");
+    page.session("carom status", "carom 0.1.0   ready\nalarms  none");
+    page.session("carom health", "ok");
+    page.session_of_machine("carom serve", "ready\nstopped", &["ready", "stopped"]);
+    page.session_of_machine("carom demo", "ready\nremoved\nstopped", &["removed"]);
+    let text = &page.text;
+    assert_eq!(page.difference(text), None);
+    let serve = session(text, "carom serve");
+    // The lines of the session without its command are in the next one, too.
+    for part in ["ready\n", "none", "alarms  none\n", "About.\n", session(text, "carom health"), serve] {
+        assert!(text.contains(part), "{part}");
+        let shorter = text.replacen(part, "", 1);
+        assert!(page.difference(&shorter).is_some(), "not noticed: {part}");
+    }
+    let without_lines = text.replacen(serve, &serve.replace("ready\nstopped\n", ""), 1);
+    assert!(page.difference(&without_lines).is_some(), "lines of another session count: {without_lines}");
+    let other = text.replace("ready", "draining");
+    assert!(page.difference(&other).is_some());
+    let twice = format!("{text}{serve}");
+    assert!(page.difference(&twice).is_some(), "an outdated session stays");
+}
+
+/// Returns a session of a page, with everything since the session before.
+fn session<'a>(page: &'a str, command: &str) -> &'a str {
+    let found = page.split_inclusive("\n```\n").find(|part| part.contains(&format!("{PROMPT}{command}\n")));
+    found.unwrap_or_else(|| panic!("no session of {command}: {page}"))
 }
