@@ -6,7 +6,7 @@ use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
 use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
 use crate::support::node::{Setup, wait_until};
-use crate::support::sessions::{sign_in, with_key};
+use crate::support::sessions::{SignedIn, sign_in, with_key};
 
 #[test]
 fn overview_says_that_all_is_well() {
@@ -120,6 +120,17 @@ fn change_key(browser: &Browser, key: &str) {
     browser.value("window.dispatchEvent(new Event('focus'))");
 }
 
+/// Opens a browser in which several keys sign in. The live status ends with the session of its key, and the next key may
+/// not read it.
+fn browser_for_keys() -> Browser {
+    let mut browser = Browser::open();
+    for complaint in ["status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED_ENCODING"] {
+        browser.expect(complaint);
+    }
+    browser.resize(SCREEN);
+    browser
+}
+
 #[test]
 fn navigation_follows_the_key() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,12 +138,7 @@ fn navigation_follows_the_key() {
     let (node, ops) = with_key(&setup);
     let audit = api_client::new_key(&setup, "audit", "read-all");
     wait_until("a key that signs in", || sign_in(&node, &audit, "").status == 303);
-    let mut browser = Browser::open();
-    // The live status ends with the session of its key, and the next key may not read it.
-    for complaint in ["status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED_ENCODING"] {
-        browser.expect(complaint);
-    }
-    browser.resize(SCREEN);
+    let browser = browser_for_keys();
     browser.go(&at(&node, "links"));
     enter_key(&browser, &audit);
     says(&browser, ".list-status", "0 links");
@@ -142,6 +148,8 @@ fn navigation_follows_the_key() {
     change_key(&browser, &ops);
     wait_until("all pages", || pages() == 9);
     says(&browser, "#nav [aria-current]", "Links");
+    // The list now offers what the key may do.
+    shows(&browser, "main [data-action=new-link]");
     says(&browser, "#account", "ops");
     wait_until("the live status", || browser.value("document.querySelector('#live').dataset.state") == "live");
     browser.click("#nav a[href='/admin/settings']");
@@ -154,6 +162,51 @@ fn navigation_follows_the_key() {
     change_key(&browser, &ops);
     shows(&browser, "main .settings");
     browser.is_accessible();
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn open_dialogs_outlive_another_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, ops) = with_key(&setup);
+    let audit = api_client::new_key(&setup, "audit", "read-all");
+    wait_until("a key that signs in", || sign_in(&node, &audit, "").status == 303);
+    let browser = browser_for_keys();
+    browser.go(&at(&node, "links"));
+    enter_key(&browser, &ops);
+    press(&browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    change_key(&browser, &audit);
+    wait_until("two pages", || browser.value("document.querySelectorAll('#nav a').length") == 2);
+    assert_eq!(browser.value("document.querySelector('dialog input[name=longUrl]').value"), json!(TARGET));
+    let may_write = || browser.value("document.querySelector('main [data-action=new-link]') !== null") == true;
+    assert!(may_write(), "the page below the dialog was drawn again");
+    press(&browser, "dialog", "cancel");
+    wait_until("a page for the new key", || !may_write());
+    says(&browser, ".list-status", "0 links");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn list_follows_the_app_of_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, _) = with_key(&setup);
+    let [shop, news] = ["shop", "news"].map(|app| api_client::new_key(&setup, app, "write-own"));
+    for key in [&shop, &news] {
+        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
+    }
+    SignedIn::new(&node, &shop).create(&json!({"longUrl": TARGET}));
+    let browser = browser_for_keys();
+    browser.go(&at(&node, "links"));
+    enter_key(&browser, &shop);
+    says(&browser, ".list-status", "1 link");
+    change_key(&browser, &news);
+    says(&browser, ".list-status", "0 links");
+    says(&browser, "#account", "news");
     browser.close();
     node.terminate();
 }

@@ -20,7 +20,8 @@ export function whenRightsChange(changed) {
   onRights = changed;
 }
 
-const rightsOf = (one) => JSON.stringify([one.role, one.domains ?? null]);
+/** What decides which links a key may see, and what it may do. */
+const rightsOf = ({ role, domains, app }) => JSON.stringify([role, domains, app]);
 
 /** Takes up a session: every change carries its token. */
 export function setSession(told) {

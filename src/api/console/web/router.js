@@ -9,8 +9,7 @@ import { pages, shell } from "./strings-shell.js";
 
 /**
  * Views are modules with `show(main, context)`, which builds its DOM into `main` and may return a function that cleans up,
- * or `{ leave, update, mayLeave }`: `update()` is called when only the query has changed by going back or forward, and
- * `mayLeave()` is asked (it may resolve to `false`) before another view takes its place.
+ * or `{ leave, update }`: `update()` is called when only the query has changed by going back or forward.
  */
 const ROUTES = [
   { path: /^\/admin\/?$/, nav: "/admin/", icon: "overview", title: pages.overview, load: () => import("./view-now.js") },
@@ -43,11 +42,8 @@ export async function startRouter() {
   ROUTES.forEach((one) => one.load().catch(() => {}));
 }
 
-/** Goes to a path of the console, unless the view that is shown wants to stay. */
+/** Goes to a path of the console. */
 export async function go(path, { replace = false } = {}) {
-  if (shown?.mayLeave && !(await shown.mayLeave())) {
-    return;
-  }
   history[replace ? "replaceState" : "pushState"](null, "", path);
   return route({});
 }
@@ -76,7 +72,7 @@ function follow(event) {
   }
 }
 
-/** The browser has gone back or forward already: a view that wants to stay gets its address again. */
+/** Follows the browser, which has gone back or forward already. */
 async function goBack() {
   if (backFromDialog()) {
     return;
@@ -85,21 +81,19 @@ async function goBack() {
     shown.update();
     return;
   }
-  const path = shown?.path;
-  if (shown?.mayLeave && !(await shown.mayLeave())) {
-    history.pushState(null, "", path);
-    return;
-  }
   await route({});
 }
 
-const isAllowed = (found) => mayOpen(found.nav ?? found.parent);
-
-/** Follows other rights of the key, after the navigation was drawn again: a page that is now refused, or no longer, is shown again. */
+/**
+ * Shows the page again for a key with other rights, after the navigation was drawn again. An open dialog keeps what was typed,
+ * and the page below it: the page follows once the dialog is closed.
+ */
 export async function followRights() {
-  const found = ROUTES.find((one) => one.path.test(shown?.path ?? ""));
-  markCurrent(found);
-  if (found && isAllowed(found) !== shown.isAllowed) {
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog) {
+    markCurrent(ROUTES.find((one) => one.path.test(location.pathname)));
+    dialog.addEventListener("close", followRights, { once: true });
+  } else {
     await route({});
   }
 }
@@ -112,7 +106,7 @@ async function route({ isFirst = false }) {
   shown?.left.abort();
   shown?.leave?.();
   const found = isSound(path) ? ROUTES.find((one) => one.path.test(path)) : undefined;
-  const page = { path, left: new AbortController(), isAllowed: !found || isAllowed(found) };
+  const page = { path, left: new AbortController() };
   shown = page;
   const main = document.getElementById("main");
   markCurrent(found);
@@ -122,7 +116,7 @@ async function route({ isFirst = false }) {
     fill(main, pageHead(shell.notFound), h("p", null, shell.notFoundText));
     return;
   }
-  if (!page.isAllowed) {
+  if (!mayOpen(found.nav ?? found.parent)) {
     fill(main, pageHead(found.title), h("p", null, shell.notAllowed));
     return;
   }
@@ -163,9 +157,9 @@ async function showView(found, page, main, isFirst) {
 
 /** A view that was left while it was being built is cleaned up at once. */
 function take(page, built) {
-  const { leave, update, mayLeave } = typeof built === "function" ? { leave: built } : built ?? {};
+  const { leave, update } = typeof built === "function" ? { leave: built } : built ?? {};
   if (shown === page) {
-    Object.assign(page, { leave, update, mayLeave });
+    Object.assign(page, { leave, update });
   } else {
     leave?.();
   }
