@@ -15,7 +15,7 @@ pub(super) type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 /// A response of the API or of a page.
 pub(super) type ApiResponse = Response<Content>;
 
-/// Cache lifetime of assets whose address names their revision, and so changes with them: a year.
+/// Cache lifetime of assets whose address contains their revision: a year.
 pub(super) const KEPT_FOR_GOOD: &str = "public, max-age=31536000, immutable";
 
 /// Returns a response whose body has the content type `kind`.

@@ -304,6 +304,26 @@ fn keys_are_shown_once_and_revoked() {
     node.terminate();
 }
 
+/// Script: the p99 of one core, of a fast and a slow one beside an idle one, and of an idle one.
+const P99_OF_CORES: &str =
+    "import(new URL('now-latency.js', document.querySelector('script[type=module]').src)).then(({ p99SinceStart }) => {
+    const core = (count, p50, p80, p99, p999) => ({ latencyMicros: { count, p50, p80, p99, p999 } });
+    const [fast, slow, idle] = [core(100, 1, 2, 3, 4), core(100, 10, 20, 30, 40), core(0, null, null, null, null)];
+    return [[fast], [fast, slow, idle], [idle]].map((cores) => p99SinceStart(cores));
+})";
+
+#[test]
+fn p99_is_that_of_the_requests_of_all_cores() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, ""));
+    shows(&browser, "main h1");
+    assert_eq!(browser.value(P99_OF_CORES), json!([3, 30, null]));
+    browser.close();
+    node.terminate();
+}
+
 #[test]
 fn first_key_stays_shown_until_copied() {
     let dir = tempfile::tempdir().unwrap();
@@ -315,7 +335,7 @@ fn first_key_stays_shown_until_copied() {
     browser.go(&at(&node, "apps"));
     press(&browser, "main", "new-key");
     says(&browser, "dialog h2", "Create your admin key");
-    // A name that a person would type is told with one that is right.
+    // An invalid name is refused with a valid suggestion.
     browser.press("Anna Smith");
     press(&browser, "dialog", "submit");
     says(&browser, "dialog .field .error", "such as anna-smith");

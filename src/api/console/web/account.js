@@ -14,8 +14,8 @@ import { agentName } from "./user-agents.js";
 let drawn = null;
 
 /**
- * Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. The session is
- * read again whenever the page gets the focus: if nothing that is shown has changed, the button keeps its focus and its menu.
+ * Takes up a session, and draws it in the corner of the header, or a notice while no key exists. The page reads the session
+ * again whenever it gets the focus: as long as the corner would look the same, its button keeps the focus and its menu.
  */
 export function showSession(session) {
   setSession(session);

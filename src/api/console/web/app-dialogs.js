@@ -42,7 +42,7 @@ export async function newKey(page, app = "") {
   }
 }
 
-/** Throws what is wrong with the name of an app, with one that is right. */
+/** Throws an error with a valid suggestion if the name of an app is invalid. */
 function checkApp(app) {
   if (!APP.test(app)) {
     const plain = app.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();

@@ -44,7 +44,7 @@ export function decode(bytes) {
 
 /**
  * Reads a file: `{ kind, columns, rows }`. A column is `{ title, field }`; a row is `{ line, fields }` or `{ line, error, text }`.
- * Throws what is to be told where nothing of it can be read.
+ * Throws an error with the reason if the file cannot be read.
  */
 export function readFile(name, text) {
   const plain = text.replace(/^\ufeff/, "");

@@ -13,12 +13,12 @@ import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
 const UNIT_SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 };
-/** Lifetimes below this are told with the time of day. */
+/** Below this lifetime, the hint has the time of day as well. */
 const DAYS_FROM_SECONDS = 3 * UNIT_SECONDS.d;
 
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
-/** What becomes of a link without an expiry date; `lifetime` in seconds, `null` for none, `undefined` where it is not known. */
+/** The hint at an empty expiry date. `lifetime` is in seconds: `null` if such links never expire, `undefined` if it is unknown. */
 function expiryHint(lifetime, starts = "") {
   if (!lifetime) {
     return text.expiresHint.zone(lifetime === null ? text.expiresHint.never : text.expiresHint.unknown, zoneName());
@@ -30,7 +30,7 @@ function expiryHint(lifetime, starts = "") {
   return text.expiresHint.zone(text.expiresHint.after(when, duration(lifetime)), zoneName());
 }
 
-/** The fields that a link has whenever it was made; `link` is what they hold at first, `lifetime` that of a link without an expiry date. */
+/** The fields of the forms for new and for existing links. `link` has their first values; `expiryHint` explains `lifetime`. */
 function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
   const [starts, expires] = ["validSince", "validUntil"].map((name) => toLocalInput(meta[name]));
@@ -54,7 +54,7 @@ function commonFields(link, lifetime) {
   return { ...fields, redirect };
 }
 
-/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. `longUrl` is the destination of the first at first. */
+/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. The form of the first one starts with the destination `longUrl`. */
 export async function createDialog(onMade = () => {}, longUrl = "") {
   let isWanted = true;
   let destination = longUrl;
@@ -120,7 +120,7 @@ function timesOf({ meta: { validSince, validUntil } }) {
   return `${isScheduled ? text.startsOn(instant(Date.parse(validSince))) : ""}${end}`;
 }
 
-/** What the settings say of new links: `{ lifetime, hasSlashes }`. Only keys that see the settings know it. */
+/** The settings for new links: `{ lifetime, hasSlashes }`. Only admins may read them; for other keys, the lifetime is unknown. */
 async function rulesOfNew() {
   try {
     const { settings } = mayManage() ? await get("/admin/api/settings") : { settings: [] };

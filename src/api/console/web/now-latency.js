@@ -25,7 +25,7 @@ onLive(({ status }) => {
   }
 });
 
-/** Those of the last seconds, by quantile: p50, p90, p99, p99.9. */
+/** The latencies of the last seconds, by quantile: p50, p90, p99, p99.9. */
 export function latencies(seconds) {
   const recent = recentOf(seconds);
   return { xs: recent(xs), lists: lists.map(recent) };
@@ -38,7 +38,10 @@ function recentOf(seconds) {
   return (list) => (from < 0 ? [] : list.slice(from));
 }
 
-/** The p99 of the last seconds in microseconds; `null` without requests. Up to the steps between the quantiles of a second, it is never too low. */
+/**
+ * The p99 of the last seconds in microseconds; `null` without requests. Every request up to p99.9 counts with the next
+ * higher quantile of its second, so the result may be too high by such a step.
+ */
 export function recentP99(seconds) {
   const recent = recentOf(seconds);
   const [p50, p90, p99, p999] = lists.map(recent);

@@ -11,7 +11,7 @@ const HEIGHT = 180;
 
 const HOUR = 3_600;
 const DAY = 24 * HOUR;
-/** Seconds between the ticks below bars: no tick stands between two of them. uPlot knows months and years by 30 and 365 days. */
+/** Seconds between the ticks below bars, so that no tick is between two bars. For uPlot, 30 days are a month, and 365 a year. */
 const DAY_STEPS = [1, 2, 3, 4, 5, 7, 10, 15, 30, 60, 90, 120, 180, 365, 730, 1_825, 3_650].map((days) => days * DAY);
 const HOUR_STEPS = [...[1, 2, 3, 4, 6, 8, 12].map((hours) => hours * HOUR), ...DAY_STEPS];
 
@@ -31,7 +31,7 @@ function colour(name, alpha = "") {
 
 /**
  * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
- * `dots` shows single values, too, that no line joins to others. `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
+ * `dots` marks each value, so that one without neighbours is visible. `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
  * `most()` the largest value there is room for. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
  */
 export function linePlot(host, options) {

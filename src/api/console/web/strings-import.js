@@ -61,7 +61,7 @@ export const lines = {
   notObject: "This line is not a JSON object.",
   tooManyCells: "This line has more cells than the header row. Quote cells that contain the separator.",
   noLongUrl: "This line has no destination (url or longUrl).",
-  noText: "The destination (longUrl) is not a text.",
+  noText: "The destination (longUrl) is not a string.",
   noWebAddress: (url) => `“${url}” is not a valid destination. Use a complete URL that begins with https:// or http://.`,
   controlCharacter: "The destination has a control character, such as a tab or a line break.",
   userName: "The destination has a user name or password. Remove it.",
