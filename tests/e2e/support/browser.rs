@@ -257,7 +257,7 @@ impl Browser {
     pub(crate) fn is_accessible(&self) {
         let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).expect("axe-core, which `make test` installs");
         self.post("/execute/sync", &json!({"script": format!("{axe}; window.axe = axe;"), "args": []}));
-        // Colours that are still changing have any contrast.
+        // During a transition, axe would measure a contrast that does not last.
         let is_still = "document.getAnimations().every((one) =>
             one.playState !== 'running' || one.effect.getComputedTiming().iterations === Infinity)";
         wait_until("a page at rest", || self.value(is_still) == true);
