@@ -1,31 +1,27 @@
 //! The progress of a run: a live view on a terminal, and a line for each second elsewhere.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-
 use crate::Generator;
 use crate::server::{Server, right};
+use crate::terminal::pseudo_terminal;
 
 const RUN: &str = "--rate 300 --connections 2 --warmup 0s --duration 1s";
 
 /// Returns what a terminal of the kind `term` gets from a run.
 fn on_terminal(options: &str, term: &str) -> String {
     let (server, generator) = (Server::start(right), Generator::new());
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let screen = openpt(flags).unwrap();
-    unlockpt(&screen).unwrap();
+    let (mut screen, terminal) = pseudo_terminal();
     let mut command = generator.command(&server, &format!("{RUN} {options}"));
-    command.stderr(Stdio::from(ioctl_tiocgptpeer(&screen, flags).unwrap())).env("TERM", term);
+    command.stderr(Stdio::from(terminal)).env("TERM", term);
     let child = command.spawn().unwrap();
     // The screen ends once nobody has the terminal open.
     drop(command);
     let reader = std::thread::spawn(move || {
         let mut seen = Vec::new();
         // The kernel reports the end as an error, behind all bytes.
-        let _ = File::from(screen).read_to_end(&mut seen);
+        let _ = screen.read_to_end(&mut seen);
         String::from_utf8_lossy(&seen).into_owned()
     });
     generator.finish(&child.wait_with_output().unwrap(), 0);

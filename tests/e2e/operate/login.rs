@@ -7,7 +7,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::{Value, json};
 
@@ -15,6 +14,7 @@ use crate::support::api_client::{ApiClient, new_key};
 use crate::support::cli_user::CliUser;
 use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::openapi::is_described;
+use crate::support::terminal::pseudo_terminal;
 
 const API_KEY: &str = "/rest/v3/api-key";
 
@@ -101,10 +101,7 @@ fn killed_prompt_leaves_the_terminal_as_it_was() {
     new_key(&setup, "shop", "read");
     let (node, user) = (setup.start(), CliUser::new());
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let screen = openpt(flags).unwrap();
-        unlockpt(&screen).unwrap();
-        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let (_screen, terminal) = pseudo_terminal();
         let mut command = user.command(&["login", &node.url("")]);
         command.stdin(terminal.try_clone().unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{InputModes, LocalModes, OutputModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::support::node::{CAROM, Node, Setup, wait_for, wait_until};
+use crate::support::terminal::pseudo_terminal;
 
 /// The end of everything that the view writes: the cursor, and the screen as it was.
 const LEFT: &str = "\x1b[?25h\x1b[?1049l";
@@ -30,14 +30,9 @@ struct TopView {
 
 impl TopView {
     fn start(node: &Node, variables: &[(&str, &str)]) -> TopView {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let screen = openpt(flags).unwrap();
-        unlockpt(&screen).unwrap();
-        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let (keyboard, terminal) = pseudo_terminal();
         let before = modes(&terminal);
         let side = || Stdio::from(terminal.try_clone().unwrap());
-        let keyboard = File::from(screen);
-        resize(&keyboard, 80, 24);
         let child = Command::new(CAROM)
             .args(["top", "--admin", &node.admin.to_string()])
             .env("TERM", "xterm-256color")

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::str::Chars;
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// later than that.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// Opens a pseudo terminal of 80 columns and 24 rows. Returns the side of a person, with the keyboard and the screen, and
+/// the side of a program.
+pub(crate) fn pseudo_terminal() -> (File, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let person = openpt(flags).unwrap();
+    unlockpt(&person).unwrap();
+    tcsetwinsize(&person, SIZE).unwrap();
+    let program = ioctl_tiocgptpeer(&person, flags).unwrap();
+    (File::from(person), program)
+}
+
 /// A command on a pseudo terminal. It is killed if a test leaves it behind.
 pub(crate) struct Terminal {
     keyboard: File,
@@ -43,17 +55,12 @@ struct Seen {
 impl Terminal {
     /// Starts a command on a new terminal of 80 columns and 24 rows, without colours.
     pub(crate) fn start(mut command: Command) -> Terminal {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let screen = openpt(flags).unwrap();
-        unlockpt(&screen).unwrap();
-        tcsetwinsize(&screen, SIZE).unwrap();
-        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let (keyboard, terminal) = pseudo_terminal();
         let side = || Stdio::from(terminal.try_clone().unwrap());
         command.env("TERM", "xterm-256color").env("NO_COLOR", "1").stdin(side()).stdout(side()).stderr(side());
         let child = command.spawn().unwrap();
         // The output ends once no process has the terminal open.
         drop((command, terminal));
-        let keyboard = File::from(screen);
         let seen = Arc::new(Mutex::new(Seen { bytes: Vec::new(), last: Instant::now() }));
         let (mut output, kept) = (keyboard.try_clone().unwrap(), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
