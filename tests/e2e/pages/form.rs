@@ -400,11 +400,14 @@ fn fonts_of_the_style_sheet_are_served() {
     assert!(form.text().contains("href=\"/-/fonts/inter.woff2\""));
     assert!(form.field("content-security-policy").unwrap().contains("font-src 'self';"));
     assert_eq!(wire.get("/-/fonts/none.woff2").status, 404);
-    // The address that pages name changes with the style sheet, so browsers may keep what is there.
-    let mut links = form.text().split("href=\"").filter_map(|rest| rest.split('"').next());
-    let named = links.find(|link| link.starts_with("/-/style.css?")).unwrap();
-    let kept = wire.ask("GET", named, "Accept-Encoding: gzip\r\n", b"");
-    assert_eq!(kept.field("cache-control"), Some("public, max-age=31536000, immutable"));
+    // The addresses on pages change with the files, so browsers may keep these.
+    let named = |path: &str| form.text().split('"').find(|part| part.starts_with(path)).unwrap();
+    let [kept, script] = ["/-/style.css?", "/-/page.js?"].map(|path| {
+        let kept = wire.ask("GET", named(path), "Accept-Encoding: gzip\r\n", b"");
+        assert_eq!(kept.field("cache-control"), Some("public, max-age=31536000, immutable"), "{path}");
+        kept
+    });
+    assert_eq!((script.status, script.field("content-type")), (200, Some("text/javascript; charset=utf-8")));
     assert_eq!((kept.field("content-encoding"), kept.field("vary")), (Some("gzip"), Some("Accept-Encoding")));
     let plain = wire.get("/-/style.css");
     assert_eq!((plain.field("cache-control"), plain.field("content-encoding")), (Some("public, max-age=300"), None));

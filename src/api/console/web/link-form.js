@@ -6,7 +6,7 @@ import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
-import { mayManage } from "./rights.js";
+import { mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
 import { form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
@@ -54,19 +54,41 @@ function commonFields(link, lifetime) {
   return { ...fields, redirect };
 }
 
-/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. The form of the first one starts with the destination `longUrl`. */
-export async function createDialog(onMade = () => {}, longUrl = "") {
-  let isWanted = true;
-  let destination = longUrl;
-  while (isWanted) {
-    const link = await askForLink(destination);
-    destination = "";
-    if (link) {
-      onMade(link);
-      toast(outcomeOf(link));
-    }
-    isWanted = Boolean(link) && (await showCreated(link));
+const listeners = new Set();
+
+/** Calls `listener()` when this page has created a link; returns what ends that. */
+export function onCreated(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+let isCreating = false;
+
+/** Asks for new links, one after the other. The form of the first one starts with a destination. Its choices are loaded first: a second call meanwhile means the same dialog. */
+export async function createDialog(destination = "") {
+  if (isCreating || !mayWrite()) {
+    return;
   }
+  isCreating = true;
+  try {
+    let isWanted = await createLink(destination);
+    while (isWanted) {
+      isWanted = await createLink("");
+    }
+  } finally {
+    isCreating = false;
+  }
+}
+
+/** Asks for a new link, creates it and shows it; resolves to whether another one is wanted. */
+async function createLink(destination) {
+  const link = await askForLink(destination);
+  if (!link) {
+    return false;
+  }
+  listeners.forEach((listener) => listener());
+  toast(outcomeOf(link));
+  return showCreated(link);
 }
 
 /** Shows a new link with what is wanted of it first; resolves to whether another one is wanted. */

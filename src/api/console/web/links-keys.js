@@ -1,6 +1,7 @@
 // The keys of the list of links. They do nothing while somebody types or a dialog is open.
 
 import { openDialog } from "./dialog.js";
+import { createDialog } from "./link-form.js";
 import { keyList } from "./links-table.js";
 import { list as text } from "./strings-links.js";
 
@@ -9,7 +10,7 @@ export function listKeys(list) {
   const actions = {
     "/": () => list.bar.search.focus(),
     "?": () => openDialog(text.shortcutsTitle, keyList()),
-    c: () => list.create(),
+    c: () => createDialog(),
     j: () => list.table.step(1),
     k: () => list.table.step(-1),
     x: () => list.table.toggleCurrent(),

@@ -40,7 +40,7 @@ export function startPalette() {
 function actions() {
   const isSignedIn = !currentSession()?.open;
   return [
-    mayWrite() && ["plus", text.newLink, () => newLink()],
+    mayWrite() && ["plus", text.newLink, () => createDialog()],
     mayManage() && ["apps", text.newKey, async () => {
       await go("/admin/apps");
       document.querySelector("main [data-action=new-key]:enabled")?.click();
@@ -52,20 +52,10 @@ function actions() {
   ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
 }
 
-/** Opens the form of a new link, with a destination if there is one. The list of links shows what it creates. */
-function newLink(longUrl = "") {
-  const ofList = document.querySelector("main [data-action=new-link]");
-  if (ofList) {
-    ofList.dispatchEvent(new CustomEvent("click", { detail: { longUrl } }));
-  } else {
-    createDialog(undefined, longUrl);
-  }
-}
-
 /** The offer to shorten what was typed, if that is a URL. */
 function offersFor(typed) {
   const isUrl = /^https?:\/\/\S+$/i.test(typed) && URL.canParse(typed);
-  return isUrl && mayWrite() ? [{ kind: text.actions, icon: "plus", title: text.shorten, about: typed, run: () => newLink(typed) }] : [];
+  return isUrl && mayWrite() ? [{ kind: text.actions, icon: "plus", title: text.shorten, about: typed, run: () => createDialog(typed) }] : [];
 }
 
 function everything() {

@@ -2,7 +2,7 @@
 
 import { button, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
 import { openDialog } from "./dialog.js";
-import { createDialog, editDialog } from "./link-form.js";
+import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
 import { detailPath } from "./link-parts.js";
@@ -25,13 +25,12 @@ import { toastError } from "./toast.js";
 export async function show(main, context) {
   const list = new LinkList(context);
   main.append(list.head, list.bar.element, list.line, list.table.element, list.pager.element);
-  const offKeys = listKeys(list);
-  const offDeleted = onDeleted(() => list.load());
+  const reload = () => list.load();
+  const offs = [listKeys(list), onCreated(reload), onDeleted(reload)];
   list.restore();
   return {
     leave() {
-      offKeys();
-      offDeleted();
+      offs.forEach((off) => off());
       list.bar.stop();
       list.request?.abort();
     },
@@ -69,7 +68,7 @@ class LinkList {
       ["CSV", () => exportCsv(this.filter), { name: "export-csv" }], ["NDJSON", () => exportLines(this.filter), { name: "export-ndjson" }],
     ]), { "data-action": "export", "aria-haspopup": "menu", "aria-expanded": "false" });
     return pageHead(pages.links, button(text.shortcuts, () => openDialog(text.shortcutsTitle, keyList()), { kind: "quiet", "data-action": "shortcuts", "aria-keyshortcuts": "?" }),
-      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, (event) => this.create(event.detail?.longUrl), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
+      exports, mayWrite() && pageLink("/admin/import", text.import, { class: "button" }), mayWrite() && button(text.create, () => createDialog(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
   }
 
   /** Shows what the address says, as after a reload or a step back. */
@@ -229,7 +228,7 @@ class LinkList {
     if (!mayWrite()) {
       return emptyState(text.empty, text.emptyReadOnly);
     }
-    return emptyState(text.empty, text.emptyText, button(text.create, () => this.create(), { kind: "primary", "data-action": "first-link" }), " ", pageLink("/admin/import", text.import, { class: "button" }));
+    return emptyState(text.empty, text.emptyText, button(text.create, () => createDialog(), { kind: "primary", "data-action": "first-link" }), " ", pageLink("/admin/import", text.import, { class: "button" }));
   }
 
   tooMany() {
@@ -294,14 +293,5 @@ class LinkList {
     if (await remove(links, () => this.load())) {
       this.table.clear();
     }
-  }
-
-  /** Asks for a new link, with a destination if the palette has one. Its choices are loaded first: a second press meanwhile means the same dialog. */
-  async create(longUrl) {
-    if (this.isCreating || !mayWrite()) {
-      return;
-    }
-    this.isCreating = true;
-    await createDialog(() => this.load(), longUrl).finally(() => { this.isCreating = false; });
   }
 }
