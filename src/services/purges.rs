@@ -1,4 +1,4 @@
-//! Purges: they take everything about deleted links, except their codes, out of the files of all nodes and out of Redis.
+//! Purges: the removal of everything about deleted links, except their codes, from the files of all nodes and from Redis.
 //!
 //! * `book`: the purges that the node knows, and how far they have come;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
@@ -41,7 +41,7 @@ const TURN: Duration = Duration::from_millis(500);
 /// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after which nobody deletes the links of a purge any more.
+/// Time within which a request deletes the links of its purge and runs it. Later, the client has disconnected.
 const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 
 /// The channels and handles that a purge takes over from the services around the store.
@@ -70,7 +70,7 @@ pub struct PurgeFleet {
 pub struct PurgeSetup {
     /// The data directory.
     pub data_dir: PathBuf,
-    /// The store, from which nobody but the writer removes links.
+    /// The store. Only the writer removes links from it.
     pub links: Links,
     /// The search index.
     pub catalog: Arc<Catalog>,
@@ -170,19 +170,19 @@ impl Keeper {
 
     fn serve(&self, order: PurgeOrder) {
         let (result, ticket) = match order {
-            PurgeOrder::Begin { links, ticket } => (self.begin(links).map(Some), ticket),
+            PurgeOrder::Begin { links, ticket } => (self.begin(links), ticket),
             PurgeOrder::Run { id, ticket } => (self.run_purge(id), ticket),
             PurgeOrder::Read { id, ticket } => (Ok(locked(&self.book).progress(id)), ticket),
         };
         self.mailboxes.answer(ticket, PurgeAnswer(result));
     }
 
-    fn begin(&self, links: Vec<PurgedLink>) -> Result<PurgeProgress, String> {
+    fn begin(&self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
         let mut book = locked(&self.book);
         book.begin(id, PurgeList { at_ms: unix_ms(), links })?;
-        book.progress(id).ok_or_else(|| "the purge is gone".to_owned())
+        Ok(book.progress(id))
     }
 
     fn run_purge(&self, id: PurgeId) -> Result<Option<PurgeProgress>, String> {
@@ -192,7 +192,7 @@ impl Keeper {
         Ok(book.progress(id))
     }
 
-    /// Runs the purges whose client has left before it could ask for that.
+    /// Runs the purges whose request ended between the deletion of the links and the order to run them.
     fn run_abandoned(&self) {
         let until_ms = unix_ms().saturating_sub(ABANDONED_AFTER.as_millis() as u64);
         let mut book = locked(&self.book);
@@ -211,7 +211,7 @@ impl Keeper {
             }
             None => {
                 let mut book = locked(&self.book);
-                for (id, _) in book.at(PurgeStage::Erased) {
+                for id in book.ids(|_, entry| entry.stage == PurgeStage::Erased) {
                     book.advance(id, PurgeStage::Complete)
                         .unwrap_or_else(|error| tracing::warn!(%error, "cannot store that a purge is complete"));
                 }

@@ -24,11 +24,11 @@ pub(super) enum PurgeStage {
     Open,
     /// The links are deleted, except those whose deletion has failed.
     Due,
-    /// The links of the list are deleted, or are about to be by a change of another node.
+    /// The list is final. Its links are deleted here, or the change of another node that deletes them is on its way.
     Settled,
-    /// No file of this node has them.
+    /// No file of this node contains the links.
     Erased,
-    /// All nodes have carried the purge out, and Redis has nothing of the links.
+    /// All nodes have carried the purge out, and the streams of visits in Redis are trimmed.
     Complete,
 }
 
@@ -78,7 +78,7 @@ impl PurgeBook {
     /// that still exist are left out.
     ///
     /// # Errors
-    /// If the folder or a file in it cannot be read. Files that make no sense are left out.
+    /// If the folder or a file in it cannot be read. A malformed file is logged and skipped.
     pub(super) fn open(data_dir: &Path) -> io::Result<PurgeBook> {
         let dir = data_dir.join(FOLDER);
         fs::create_dir_all(&dir)?;
@@ -136,11 +136,9 @@ impl PurgeBook {
         Ok(())
     }
 
-    /// Returns the purges whose client is gone: they began before an instant, in milliseconds since 1970 UTC, and were not
-    /// run.
+    /// Returns the purges that began before an instant, in milliseconds since 1970 UTC, and that no request has run.
     pub(super) fn abandoned(&self, until_ms: u64) -> Vec<PurgeId> {
-        let is_abandoned = |entry: &PurgeEntry| entry.stage == PurgeStage::Open && entry.list.at_ms < until_ms;
-        self.all.iter().filter(|(_, entry)| is_abandoned(entry)).map(|(id, _)| *id).collect()
+        self.ids(|_, entry| entry.stage == PurgeStage::Open && entry.list.at_ms < until_ms)
     }
 
     /// Settles a purge on the links that were deleted.
@@ -160,10 +158,20 @@ impl PurgeBook {
         }
     }
 
-    /// Returns the purges at a stage.
+    /// Returns the purges at a stage, with their lists. Nodes keep purges for weeks, so this is for early stages.
     pub(super) fn at(&self, stage: PurgeStage) -> Vec<(PurgeId, PurgeList)> {
-        let at_stage = self.all.iter().filter(|(_, entry)| entry.stage == stage);
-        at_stage.map(|(id, entry)| (*id, entry.list.clone())).collect()
+        self.lists(|_, entry| entry.stage == stage)
+    }
+
+    /// Returns the purges that match, with their lists.
+    pub(super) fn lists(&self, matches: impl Fn(PurgeId, &PurgeEntry) -> bool) -> Vec<(PurgeId, PurgeList)> {
+        let matching = self.all.iter().filter(|(id, entry)| matches(**id, entry));
+        matching.map(|(id, entry)| (*id, entry.list.clone())).collect()
+    }
+
+    /// Returns the numbers of the purges that match.
+    pub(super) fn ids(&self, matches: impl Fn(PurgeId, &PurgeEntry) -> bool) -> Vec<PurgeId> {
+        self.all.iter().filter(|(id, entry)| matches(**id, entry)).map(|(id, _)| *id).collect()
     }
 
     /// Returns all purges.
@@ -189,8 +197,7 @@ impl PurgeBook {
     /// Returns them.
     pub(super) fn forget_old(&mut self, now_ms: u64) -> Vec<PurgeId> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
-        let is_old = |entry: &PurgeEntry| entry.stage >= PurgeStage::Erased && entry.list.at_ms < since_ms;
-        let old: Vec<PurgeId> = self.all.iter().filter(|(_, entry)| is_old(entry)).map(|(id, _)| *id).collect();
+        let old = self.ids(|_, entry| entry.stage >= PurgeStage::Erased && entry.list.at_ms < since_ms);
         for id in &old {
             self.all.remove(id);
             // A file that stays is removed after the next start.

@@ -4,7 +4,7 @@
 //! 2. the visit log and the count log,
 //! 3. the image of the map and the files of the search index,
 //! 4. the edits, events, dead letters and idempotency keys of the store,
-//! 5. the files of the store, which still have whatever was removed.
+//! 5. the files of the store, which still contain what commits have removed.
 //!
 //! Each step can be repeated, so a purge that failed or was interrupted starts over.
 
@@ -51,10 +51,10 @@ const REST: Duration = Duration::from_secs(1);
 /// Pause after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Time within which a delete is carried out, or never.
+/// Time within which the writer carries out a delete. A link that still exists then stays.
 const SETTLE_TIME: Duration = Duration::from_secs(15);
 
-/// Time after which no search reads texts that it has found before.
+/// Time within which a search ends that has already found the texts of a purged link.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
 /// Timeout of a request to Redis.
@@ -128,9 +128,8 @@ impl Eraser {
                 Err(NotErased::Failed(why)) => {
                     tracing::warn!(%why, "a purge could not be carried out; carom retries");
                     let mut book = locked(&self.book);
-                    for stage in [PurgeStage::Due, PurgeStage::Settled] {
-                        book.at(stage).iter().for_each(|(id, _)| book.fail(*id, &why));
-                    }
+                    let waiting = book.ids(|_, entry| matches!(entry.stage, PurgeStage::Due | PurgeStage::Settled));
+                    waiting.iter().for_each(|id| book.fail(*id, &why));
                     RETRY_AFTER
                 }
             };
@@ -153,7 +152,7 @@ impl Eraser {
         Ok(())
     }
 
-    /// Carries out the purges whose links are gone.
+    /// Carries out the purges whose links are all deleted on this node.
     fn turn(&mut self) -> Result<(), NotErased> {
         let due = locked(&self.book).at(PurgeStage::Due);
         for (id, list) in due {
@@ -206,8 +205,8 @@ impl Eraser {
         Ok(locked(&self.book).settle(id, gone)?)
     }
 
-    /// Waits until this node has every change that was in the streams before: a link that another node has deleted might
-    /// otherwise come to this one later, and leave traces here.
+    /// Waits until this node has every change that is in the streams now. Otherwise a link that another node has deleted
+    /// might reach this node after the purge, and leave traces here.
     fn follow(&self) -> Result<(), NotErased> {
         let Some(view) = &self.view else { return Ok(()) };
         let now = since_boot();
@@ -307,7 +306,7 @@ impl Eraser {
     }
 }
 
-/// True once the visit log has removed the visits, or if there is none.
+/// True once the visit log has removed the visits, and always on a node without a visit log.
 fn has_ended(end: Option<&Receiver<Result<(), &'static str>>>) -> Result<bool, NotErased> {
     match end.map(Receiver::try_recv) {
         None => Ok(true),

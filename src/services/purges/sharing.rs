@@ -4,7 +4,8 @@
 //! node. A list of links has a key of its own. A node that was away finds the purge when it returns, for 30 days. Redis is
 //! one more copy: nodes put back what it has lost.
 //!
-//! Once all nodes of the fleet have carried a purge out, the streams of visits in Redis lose their entries of before.
+//! Once all nodes of the fleet have carried a purge out, each of them removes the entries that the streams of visits in
+//! Redis had by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -72,7 +73,7 @@ pub(super) struct PurgeSharing {
 }
 
 impl SharedPurges {
-    /// Reads the fields of the hash. Others are of a later version.
+    /// Reads the fields of the hash. Ignores unknown ones, which a later version may write.
     fn of(fields: &[(String, String)]) -> SharedPurges {
         let mut shared = SharedPurges::default();
         for (field, value) in fields {
@@ -92,7 +93,7 @@ impl SharedPurges {
         shared
     }
 
-    /// Returns the fields of purges that nodes no longer know.
+    /// Returns the fields of purges that are older than [`PURGES_KEPT`].
     fn old_fields(&self, now_ms: u64) -> Vec<String> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         let old = self.at_ms.iter().filter(|(_, at_ms)| **at_ms < since_ms).map(|(id, _)| *id);
@@ -166,11 +167,8 @@ impl PurgeSharing {
 
     /// Gives Redis the purges that it lacks, once it has the deletions of their links.
     fn put_own(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges) -> Result<(), NotShared> {
-        let stages = [PurgeStage::Settled, PurgeStage::Erased, PurgeStage::Complete];
-        let mut lacking: Vec<(PurgeId, PurgeList)> = Vec::new();
-        for stage in stages {
-            lacking.extend(locked(book).at(stage).into_iter().filter(|(id, _)| !shared.at_ms.contains_key(id)));
-        }
+        let is_lacking = |id: PurgeId| !shared.at_ms.contains_key(&id);
+        let lacking = locked(book).lists(|id, entry| entry.stage >= PurgeStage::Settled && is_lacking(id));
         if lacking.is_empty() {
             return Ok(());
         }
@@ -183,25 +181,23 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Tells the other nodes which purges this one has carried out.
+    /// Notes in Redis which purges this node has carried out.
     fn confirm(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges) -> Result<(), NotShared> {
-        for stage in [PurgeStage::Erased, PurgeStage::Complete] {
-            let done = locked(book).at(stage);
-            for (id, _) in done {
-                let is_noted = shared.done.get(&id).is_some_and(|nodes| nodes.contains(&self.node));
-                if !is_noted && shared.at_ms.contains_key(&id) {
-                    self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
-                }
+        let erased = locked(book).ids(|_, entry| entry.stage >= PurgeStage::Erased);
+        for id in erased {
+            let is_noted = shared.done.get(&id).is_some_and(|nodes| nodes.contains(&self.node));
+            if !is_noted && shared.at_ms.contains_key(&id) {
+                self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
             }
         }
         Ok(())
     }
 
-    /// Ends the purges that all nodes have carried out. What the streams of visits had by then leaves them, once all
-    /// nodes have read it.
+    /// Ends the purges that all nodes have carried out. Before that, removes the entries that the streams of visits had
+    /// by then, after the time within which all nodes have read them.
     fn complete(&mut self, book: &Mutex<PurgeBook>) -> Result<(), NotShared> {
-        let erased = locked(book).at(PurgeStage::Erased);
-        for (id, _) in erased {
+        let erased = locked(book).ids(|_, entry| entry.stage == PurgeStage::Erased);
+        for id in erased {
             if !locked(book).is_done_everywhere(id) {
                 self.trimming.remove(&id);
                 continue;
