@@ -30,19 +30,19 @@ use carom_model::link::Link;
 use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
 /// The largest number that clients in JavaScript can confirm exactly.
-const CONFIRMED_MAX: u64 = (1 << 53) - 1;
+pub(super) const CONFIRMED_MAX: u64 = (1 << 53) - 1;
 
-/// Links that the first request shows.
-const SAMPLE_LEN: usize = 10;
+/// Links that a request without `confirm` shows.
+pub(super) const SAMPLE_LEN: usize = 10;
 
 /// Answer to a request without `confirm`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MatchingLinks<'a> {
+pub(super) struct MatchingLinks<'a> {
     /// Links that match.
-    count: u64,
+    pub(super) count: u64,
     /// The oldest of them.
-    sample: Vec<ShortUrl<'a>>,
+    pub(super) sample: Vec<ShortUrl<'a>>,
 }
 
 impl Context {

@@ -1,8 +1,8 @@
 //! Purges: `DELETE /rest/v3/short-urls/{shortCode}?purge=true`, `POST /rest/v3/purges` and
 //! `GET /rest/v3/purges/{purgeId}`.
 //!
-//! A purge begins before its links are deleted, and runs whatever becomes of the deletes: links that still exist are left
-//! out. So a request that ends early leaves no deleted link behind that was to be purged.
+//! A purge begins before its links are deleted, and runs even if some deletes fail: it leaves out links that still exist.
+//! So every link that a request deletes is purged, also if the request ends early.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::bulk_edit::{BulkEdit, EditTarget};
-use super::describe::ShortUrl;
+use super::bulk_matching::{CONFIRMED_MAX, MatchingLinks, SAMPLE_LEN};
 use super::list::filter_within;
 use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
@@ -20,21 +20,16 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{DeleteAnswer, PurgeOrder, PurgeProgress, StoreRequest};
+use crate::bridge::{DeleteAnswer, PurgeAnswer, PurgeOrder, PurgeProgress, StoreRequest, Ticket};
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
-use carom_model::access::Role;
+use carom_model::access::{AppName, Role};
 use carom_model::dates;
 use carom_model::destination::long_url::LongUrl;
 use carom_model::link::Link;
+use carom_model::link::labels::Tags;
 use carom_model::purge::{PurgeId, PurgedLink};
 use carom_model::query::Filter;
 use carom_model::visits::tally::VisitCounts;
-
-/// Links that a request without `confirm` shows.
-const SAMPLE_LEN: usize = 10;
-
-/// The largest number that clients in JavaScript can confirm exactly.
-const CONFIRMED_MAX: u64 = (1 << 53) - 1;
 
 /// The field with the number of links that the client has seen.
 const CONFIRM: &str = "confirm";
@@ -42,8 +37,9 @@ const CONFIRM: &str = "confirm";
 /// The links that a request selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum PurgeSelector {
+    /// The links of a domain, also of one that the service no longer serves.
     Domain(String),
-    App(String),
+    App(AppName),
     Tag(String),
     /// The destinations that begin with one of these texts, which are spellings of one prefix.
     Destination(Vec<String>),
@@ -54,15 +50,6 @@ enum PurgeSelector {
 struct PurgeRequest {
     selector: PurgeSelector,
     confirmed: Option<u64>,
-}
-
-/// Answer to a request without `confirm`.
-#[derive(Serialize)]
-struct SelectedLinks<'a> {
-    /// Links that match.
-    count: u64,
-    /// The oldest of them.
-    sample: Vec<ShortUrl<'a>>,
 }
 
 /// Answer to a request with `confirm`.
@@ -109,30 +96,33 @@ impl PurgeSelector {
     const FIELDS: [&str; 4] = ["domain", "app", "tag", "destination"];
 
     fn read(field: &str, value: &str) -> Result<PurgeSelector, Invalid> {
-        let text = value.trim();
-        Ok(match field {
-            "domain" => PurgeSelector::Domain(text.to_owned()),
-            "app" => PurgeSelector::App(text.to_owned()),
-            "tag" => PurgeSelector::Tag(text.to_owned()),
+        let refused = |reason: String| Invalid::value(field, &reason, &value.into());
+        match field {
+            "domain" => Ok(PurgeSelector::Domain(value.to_owned())),
+            "app" => AppName::parse(value).map(PurgeSelector::App).map_err(|error| refused(error.to_string())),
+            "tag" => {
+                let tag = value.trim();
+                Tags::of([tag]).map_err(|error| refused(error.to_string()))?;
+                Ok(PurgeSelector::Tag(tag.to_owned()))
+            }
             _ => {
-                let has_host =
-                    text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
-                if !has_host {
+                let text = value.trim_matches(' ');
+                if !begins_like_destination(text) {
                     let reason = "must be a URL or the beginning of one, such as https://a.example/";
                     return Err(Invalid::new(field, reason));
                 }
                 let mut spellings = vec![text.to_owned()];
                 spellings.extend(LongUrl::parse(text, &[]).ok().map(|url| url.as_str().to_owned()));
-                PurgeSelector::Destination(spellings)
+                Ok(PurgeSelector::Destination(spellings))
             }
-        })
+        }
     }
 
     /// Returns the parameters of a list that has the links.
     fn params(&self) -> Params {
         match self {
             PurgeSelector::Domain(name) => Params::single("domain", name),
-            PurgeSelector::App(name) => Params::single("app", name),
+            PurgeSelector::App(name) => Params::single("app", name.as_str()),
             PurgeSelector::Tag(tag) => Params::single("tags[]", tag),
             PurgeSelector::Destination(spellings) => {
                 let term: String = spellings[0].chars().take(SEARCH_TERM_MAX).collect();
@@ -166,8 +156,8 @@ impl PurgeRequest {
         for field in PurgeSelector::FIELDS {
             match fields.get(field) {
                 None | Some(Value::Null) => {}
-                Some(Value::String(text)) if !text.trim().is_empty() => selectors.push((field, text)),
-                Some(other) => invalid.push(Invalid::value(field, "must be a text", other)),
+                Some(Value::String(text)) if !text.is_empty() => selectors.push((field, text)),
+                Some(other) => invalid.push(Invalid::value(field, "must be a text that is not empty", other)),
             }
         }
         let confirmed = match fields.get(CONFIRM) {
@@ -214,10 +204,11 @@ impl Context {
 
     async fn try_purge_link(&self, code: &str, query: Option<&str>) -> Result<PurgeProgress, Problem> {
         let (link, _) = self.find_in(code, query).await?;
-        let begun = self.begin_purge(vec![purged(&link)]).await?;
+        let links = vec![purged(&link)];
+        let begun = self.order_purge(|ticket| PurgeOrder::Begin { links, ticket }).await?;
         let (code, by, author) = (link.code, self.caller.scope(), self.author());
         let answer = self.services.store(|ticket| StoreRequest::Delete { code, by, author, ticket }).await;
-        let run = self.run_purge(begun.id).await;
+        let run = self.order_purge(|ticket| PurgeOrder::Run { id: begun.id, ticket }).await;
         match answer {
             DeleteAnswer::Deleted => run,
             DeleteAnswer::NotFound => {
@@ -243,7 +234,7 @@ impl Context {
             let describer = self.describer();
             let sample = links.iter().take(SAMPLE_LEN);
             let sample = sample.map(|link| describer.describe(link, VisitCounts::default())).collect();
-            return Ok(json_answer(StatusCode::OK, &SelectedLinks { count, sample }));
+            return Ok(json_answer(StatusCode::OK, &MatchingLinks { count, sample }));
         };
         if count > confirmed {
             return Err(Problem::more_links_match(confirmed, count));
@@ -253,9 +244,11 @@ impl Context {
         }
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let _long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let begun = self.begin_purge(links.iter().map(|link| purged(link)).collect()).await?;
+        let listed: Vec<PurgedLink> = links.iter().map(|link| purged(link)).collect();
+        let begun = self.order_purge(|ticket| PurgeOrder::Begin { links: listed, ticket }).await?;
         let deleted = self.delete_all(&links).await;
-        let purge = Some(ShownPurge::of(self.run_purge(begun.id).await?));
+        let run = self.order_purge(|ticket| PurgeOrder::Run { id: begun.id, ticket }).await?;
+        let purge = Some(ShownPurge::of(run));
         let (failed, left) = (links.len() as u64 - deleted, count.saturating_sub(links.len() as u64));
         Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, purge }))
     }
@@ -316,14 +309,14 @@ impl Context {
         deleted
     }
 
-    async fn begin_purge(&self, links: Vec<PurgedLink>) -> Result<PurgeProgress, Problem> {
-        let begun = self.services.purge(|ticket| PurgeOrder::Begin { links, ticket }).await;
-        begun.map_err(|why| not_purged(&why))?.ok_or_else(|| not_purged("the purge is gone"))
-    }
-
-    async fn run_purge(&self, id: PurgeId) -> Result<PurgeProgress, Problem> {
-        let run = self.services.purge(|ticket| PurgeOrder::Run { id, ticket }).await;
-        run.map_err(|why| not_purged(&why))?.ok_or_else(|| not_purged("the purge is gone"))
+    /// Begins or runs a purge. Returns its progress.
+    async fn order_purge(
+        &self,
+        order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
+    ) -> Result<PurgeProgress, Problem> {
+        let failed = |why: &str| Problem::unavailable(format!("Links cannot be purged now: {why}."));
+        let progress = self.services.purge(order).await.map_err(|why| failed(&why))?;
+        progress.ok_or_else(|| failed("the node no longer knows the purge"))
     }
 
     /// Handles `GET /rest/v3/purges/{purgeId}`: shows how far a purge has come.
@@ -341,8 +334,11 @@ fn purged(link: &Link) -> PurgedLink {
     PurgedLink { code: link.code, created_ms: link.created_ms }
 }
 
-fn not_purged(why: &str) -> Problem {
-    Problem::unavailable(format!("Links cannot be purged now: {why}."))
+/// True if a destination may begin with this text: a scheme of the web, and at least one character of a host.
+fn begins_like_destination(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let is_of_web = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    is_of_web && !rest.is_empty() && !rest.starts_with(' ') && !rest.contains(char::is_control)
 }
 
 #[cfg(test)]
@@ -361,18 +357,28 @@ mod tests {
         let tag = PurgeSelector::Tag("a b".to_owned());
         assert_eq!(read(r#"{"tag": " a b "}"#), Ok(PurgeRequest { selector: tag.clone(), confirmed: None }));
         assert_eq!(read(r#"{"tag": "a b", "confirm": 7}"#), Ok(PurgeRequest { selector: tag, confirmed: Some(7) }));
+        let app = PurgeSelector::App(AppName::parse("shop").unwrap());
+        assert_eq!(read(r#"{"app": "shop", "tag": null}"#), Ok(PurgeRequest { selector: app, confirmed: None }));
         for (text, fields) in [
             ("{}", &["domain"][..]),
             (r#"{"confirm": 1}"#, &["domain"]),
             (r#"{"tag": "a", "app": "b"}"#, &["tag"]),
             (r#"{"domain": "a", "app": "b", "tag": "c"}"#, &["app", "tag"]),
             (r#"{"tag": ""}"#, &["tag"]),
+            (r#"{"tag": " "}"#, &["tag"]),
+            (r#"{"tag": "a\nb"}"#, &["tag"]),
             (r#"{"tag": 7}"#, &["tag"]),
+            (r#"{"domain": ""}"#, &["domain"]),
+            (r#"{"app": "Shop"}"#, &["app"]),
+            (r#"{"app": " shop"}"#, &["app"]),
             (r#"{"tag": "a", "confirm": -1}"#, &["confirm"]),
             (r#"{"tag": "a", "confirm": "1"}"#, &["confirm"]),
             (r#"{"tag": "a", "shortCode": "b"}"#, &["shortCode"]),
             (r#"{"destination": "a.example"}"#, &["destination"]),
             (r#"{"destination": "https://"}"#, &["destination"]),
+            (r#"{"destination": "https:// "}"#, &["destination"]),
+            (r#"{"destination": "https://a\tb"}"#, &["destination"]),
+            (r#"{"destination": "ftp://a.example/"}"#, &["destination"]),
         ] {
             let expected: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
             assert_eq!(read(text), Err(expected), "{text}");
@@ -387,6 +393,7 @@ mod tests {
         };
         assert!(has("https://a.example/x", "https://a.example/xy"));
         assert!(has("https://A.example", "https://a.example/"));
+        assert!(has(" HTTPS://a.example/x ", "https://a.example/xy"));
         assert!(has("https://a.ex", "https://a.example/"));
         assert!(!has("https://a.example/x", "https://a.example/"));
         assert!(!has("https://a.example/", "https://b.example/?u=https://a.example/"));

@@ -49,7 +49,7 @@ fn purged_link_leaves_every_file() {
     visit(&mut wire, "gone");
     visit(&mut wire, "kept");
     assert_ne!(marked_files(data.path()), Vec::<String>::new(), "otherwise the test proves nothing");
-    // Not even after a restart, which writes the search index.
+    // A restart writes the files of the search index, so the marker is in them, too.
     drop(wire);
     let node = node.restart();
     let mut wire = node.wire();
@@ -73,7 +73,7 @@ fn purged_link_leaves_every_file() {
     let mut wire = node.wire();
     assert_eq!((wire.get("/kept").location(), wire.get("/gone").status), (KEPT, 404));
     assert_eq!(purge(&node, &id).unwrap()["complete"], true);
-    // The slug is free again, and the new link is none of the purge's business.
+    // The slug is free again. The purge names the old link by its creation time, so it leaves the new one alone.
     wire.shorten_as("gone", KEPT);
     assert_eq!(wire.get("/gone").location(), KEPT);
 }
@@ -136,6 +136,9 @@ fn malformed_purges_are_refused() {
     for (fields, named) in [
         (json!({}), json!(["domain"])),
         (json!({"tag": "a", "app": "b"}), json!(["tag"])),
+        (json!({"tag": "a\nb"}), json!(["tag"])),
+        (json!({"app": "Not an app"}), json!(["app"])),
+        (json!({"destination": "a.example"}), json!(["destination"])),
         (json!({"tag": "a", "confirm": -1}), json!(["confirm"])),
         (json!({"tag": "a", "all": true}), json!(["all"])),
     ] {
