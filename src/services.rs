@@ -33,5 +33,6 @@ pub(crate) mod testing;
 pub mod threads;
 pub mod visit_log;
 pub mod visits;
+mod whole_file;
 pub mod workers;
 pub mod writer;

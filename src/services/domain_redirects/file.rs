@@ -1,17 +1,14 @@
 //! The file of changed domain redirects: `domains.json` in the data directory.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
+use crate::services::whole_file::write_whole;
 use carom_model::domains::redirects::{MalformedChanges, RedirectChanges};
 
 /// Name of the file in the data directory.
 pub const FILE_NAME: &str = "domains.json";
-
-/// Name of the new file until the rename.
-const FILE_NAME_NEW: &str = "domains.json.new";
 
 /// Reasons why the file cannot be used.
 #[derive(Debug)]
@@ -48,10 +45,5 @@ pub fn read(data_dir: &Path) -> Result<RedirectChanges, DomainsFileError> {
 /// # Errors
 /// If the file cannot be written.
 pub fn write(data_dir: &Path, changes: &RedirectChanges) -> io::Result<()> {
-    let (new, path) = (data_dir.join(FILE_NAME_NEW), data_dir.join(FILE_NAME));
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(changes.to_text().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(data_dir)?.sync_all()
+    write_whole(&data_dir.join(FILE_NAME), changes.to_text().as_bytes())
 }

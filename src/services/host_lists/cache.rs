@@ -1,12 +1,13 @@
 //! The cache of a host list: its last valid dynamic part, kept for a restart while the source cannot be read.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::source::SourceName;
+use crate::services::whole_file::write_whole;
 
 /// Returns the text that was last read from `source`; `None` if that source has never been read.
 ///
@@ -33,11 +34,6 @@ pub(super) fn read(data_dir: &Path, name: &str, source: &SourceName) -> io::Resu
 /// If the file cannot be written.
 pub(super) fn write(data_dir: &Path, name: &str, source: &SourceName, text: &[u8]) -> io::Result<()> {
     let hosts: Value = serde_json::from_slice(text)?;
-    // The name of the new file until the rename.
-    let new = data_dir.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(&json!({"source": source.shown, "key": source.key, "hosts": hosts}))?)?;
-    file.sync_all()?;
-    fs::rename(&new, data_dir.join(name))?;
-    File::open(data_dir)?.sync_all()
+    let kept = json!({"source": source.shown, "key": source.key, "hosts": hosts});
+    write_whole(&data_dir.join(name), &serde_json::to_vec_pretty(&kept)?)
 }

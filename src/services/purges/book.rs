@@ -2,15 +2,15 @@
 //! codes and instants, and nothing else of a link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use crate::bridge::PurgeProgress;
+use crate::services::whole_file::write_whole;
 use carom_limits::{PURGES_KEPT, PURGES_OPEN_MAX};
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 
@@ -216,17 +216,11 @@ impl PurgeBook {
         Some(PurgeProgress { id, at_ms, links, is_complete, nodes, error })
     }
 
-    /// Writes the file of a purge. After a crash, it is the old or the new one.
+    /// Writes the file of a purge, durably.
     fn write(&self, id: PurgeId, list: &PurgeList, stage: PurgeStage) -> io::Result<()> {
         let mut json = list.to_json();
         json["stage"] = json!(stage.as_str());
-        let path = path_of(&self.dir, id);
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-        file.write_all(json.to_string().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(&self.dir)?.sync_all()
+        write_whole(&path_of(&self.dir, id), json.to_string().as_bytes())
     }
 }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::segment::write_whole;
 use crate::bridge::visit_log::VisitDeletion;
+use crate::services::whole_file::write_whole;
 use carom_limits::VISIT_DELETIONS_MAX;
 use carom_model::visits::record::VisitRecord;
 

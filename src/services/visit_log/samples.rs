@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::FOLDER;
-use super::segment::{sealed, sealed_path, write_whole};
+use super::segment::{sealed, sealed_path};
+use crate::services::whole_file::write_whole;
 use carom_limits::VISIT_SEGMENT_BYTES;
 use carom_model::visits::record::VisitRecord;
 

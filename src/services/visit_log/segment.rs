@@ -4,8 +4,8 @@
 //! sorted by the hash of their code and written to a new file with an index of its blocks, so that a query for one link
 //! reads a block or two. Sealed files do not change, except that a rewrite leaves out deleted visits.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -177,19 +177,6 @@ pub(super) fn sealed_path(dir: &Path, seq: u64) -> PathBuf {
 /// Returns the path of an active segment.
 pub(super) fn active_path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{ACTIVE}{seq:0DIGITS$}"))
-}
-
-/// Writes a file as a whole, so that a crash leaves the old content or the new one.
-///
-/// # Errors
-/// If it cannot be written.
-pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 impl Sealed {

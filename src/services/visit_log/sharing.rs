@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::mark::BlockMark;
 use super::outgoing::OUTGOING;
-use super::segment::write_whole;
+use crate::services::whole_file::write_whole;
 use carom_limits::VISIT_LOG_LAG_MAX;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogSpan, SharedLogState};

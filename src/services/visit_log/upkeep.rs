@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::purges::{self, VisitPurges};
 use super::query::{self, LinkVerdicts};
-use super::segment::{Sealed, each_record, sealed, write_whole};
+use super::segment::{Sealed, each_record, sealed};
 use super::sharing::LogSharing;
 use super::{Shared, locked, statistics};
 use crate::bridge::Mailboxes;
@@ -18,6 +18,7 @@ use crate::bridge::visit_log::{
     VisitStatistics, VisitStatisticsAnswer,
 };
 use crate::services::threads::priority::run_in_the_background;
+use crate::services::whole_file::write_whole;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::LogSpan;
 use carom_telemetry::clock::unix_ms;
