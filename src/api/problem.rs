@@ -153,7 +153,7 @@ impl Problem {
             .and("latest", latest)
     }
 
-    /// 404: this node knows no purge with this number.
+    /// 404: this node knows no purge with this number. `carom purge` recognises the beginning of the detail.
     pub(super) fn no_purge(id: &str) -> Problem {
         let detail = format!("No purge \"{}\" is known. Other nodes know a new one after some seconds.", shown(id));
         Problem::own(StatusCode::NOT_FOUND, "purge-not-found", "Purge not found", detail)

@@ -15,7 +15,7 @@ pub enum PurgeOrder {
         /// The task that waits for the answer.
         ticket: Ticket<PurgeAnswer>,
     },
-    /// Carries a purge out: the links are deleted. Links that still exist are left out.
+    /// Carries a purge out, after the deletion of its links. The purge leaves out links that still exist.
     Run {
         /// The number of the purge.
         id: PurgeId,
@@ -40,7 +40,8 @@ pub struct PurgeProgress {
     pub at_ms: u64,
     /// The number of its links.
     pub links: usize,
-    /// True once no node, and not Redis either, has anything of the links but their codes.
+    /// True once all nodes and Redis have removed everything about the links except their codes and the times of their
+    /// creation and deletion.
     pub is_complete: bool,
     /// The nodes of the fleet, each with whether it has carried the purge out; none for a single node.
     pub nodes: Vec<(String, bool)>,

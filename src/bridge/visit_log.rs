@@ -191,8 +191,8 @@ pub enum VisitDeletion {
 pub struct VisitPurge {
     /// The codes of the links, each with the instant up to which its visits are removed, in milliseconds since 1970 UTC.
     pub codes: Vec<(Code, u64)>,
-    /// The channel for the end: that no file of the log has one of these visits, or the reason why they stay. Its queue
-    /// has room for it.
+    /// The channel for the result: no file of the log has one of these visits, or the reason why they stay. It has room
+    /// for one message.
     pub ended: SyncSender<Result<(), &'static str>>,
 }
 

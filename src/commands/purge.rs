@@ -19,10 +19,10 @@ const PURGES: &str = "/rest/v3/purges";
 /// Interval between two looks at the progress of a purge.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time within which every node of a fleet knows a purge. A balancer may send a question to another node than the request.
+/// Time within which every node of a fleet knows a purge. A balancer may send a question to another node.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The beginning of the error of a node that does not know a purge.
+/// The beginning of the error of a node that does not know a purge. The tests of the API compare it.
 const UNKNOWN: &str = "No purge";
 
 /// The result of the requests of a command.

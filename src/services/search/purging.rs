@@ -1,8 +1,8 @@
 //! The removal of purged links from the files of the search index.
 //!
-//! Texts of a deleted link stay in their section, which does no harm to searches. For a purge, the section forgets its
-//! texts and is signed again. The thread that signs then writes the section file without them, and frees their ranges of
-//! the text file.
+//! Texts of a deleted link stay in their section, which costs searches nothing but time. For a purge, the section drops
+//! all of its texts. The signing thread signs it again, writes the section file without the old texts, and frees their
+//! ranges of the text file.
 
 use super::catalog::Catalog;
 use super::section_file;
@@ -14,7 +14,7 @@ impl Catalog {
         self.forgetting.is_restored() || !self.signatures().is_on()
     }
 
-    /// Forgets the texts of links that are gone. Returns the number of the request.
+    /// Forgets the texts of deleted links. Returns the number of the request.
     pub fn forget_links(&self, links: &[PurgedLink]) -> u64 {
         let keys: Vec<Vec<u8>> = links.iter().map(|link| link.position().to_bytes()).collect();
         // The signing thread looks at the number under this lock, before it waits.

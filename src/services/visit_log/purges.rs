@@ -14,7 +14,7 @@ use crate::bridge::visit_log::VisitPurge;
 /// The progress of a purge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// No pass has begun since.
+    /// The purge waits for the next pass.
     Waits,
     /// A pass removes the visits.
     Passes,
@@ -78,8 +78,8 @@ impl VisitPurges {
         self.0.iter().any(|(_, stage)| matches!(stage, Stage::IsSent(_)))
     }
 
-    /// Ends the purges whose visits are in no file. `is_kept` says whether a file for other nodes is left, of a segment up
-    /// to that number.
+    /// Ends the purges whose visits are in no file. `is_kept` returns true if the log still has a file for other nodes of a
+    /// segment up to a number.
     pub(super) fn end_all(&mut self, is_kept: impl Fn(u64) -> bool) {
         self.0.retain(|(purge, stage)| match stage {
             Stage::IsSent(last) if !is_kept(*last) => {

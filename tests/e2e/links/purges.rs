@@ -149,7 +149,9 @@ fn malformed_purges_are_refused() {
     for id in ["0123456789abcdef", "x"] {
         let unknown = wire.get(&format!("{PURGES}/{id}"));
         is_described(&node, "get", "/rest/v3/purges/{purgeId}", &unknown);
-        unknown.problem(404, "purge-not-found");
+        let problem = unknown.problem(404, "purge-not-found");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with("No purge"), "`carom purge` recognises {detail:?}");
     }
     assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/kept?purge=false"), "", b"").status, 204);
 }

@@ -68,7 +68,7 @@ pub(crate) fn marked_keys(server: &Server) -> Vec<String> {
     keys.filter(is_marked).collect()
 }
 
-/// Returns a purge; `None` if the node knows it not.
+/// Returns a purge; `None` if the node does not know it.
 pub(crate) fn purge(node: &Node, id: &str) -> Option<Value> {
     let reply = node.wire().get(&format!("{PURGES}/{id}"));
     (reply.status == 200).then(|| reply.json())

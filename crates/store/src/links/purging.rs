@@ -45,7 +45,7 @@ const FILLERS_IN_MEMORY: usize = 32;
 /// Largest number of such writes: 128 MiB, twice the length of a full journal.
 const FILLERS_MAX: usize = 512;
 
-/// Number of looks after which old journals should be gone: 10 seconds.
+/// Number of looks within which the library deletes old journals: 10 seconds.
 const LOOKS_MAX: usize = 500;
 
 /// Number of times that the library is asked to move its watermark, below which nobody reads. An iterator that is open
@@ -56,8 +56,8 @@ const WATERMARKS: usize = 5;
 const PAGE_LEN: usize = 1_000;
 
 impl Links {
-    /// True if a purged link is gone: its code has no link, or one that was created at another time. A record that cannot
-    /// be decoded is not a link that could be purged.
+    /// True if a purged link no longer exists: its code has no link, or one that was created at another time. A record that
+    /// cannot be decoded counts as another link.
     ///
     /// # Errors
     /// [`StoreError`] if the record cannot be read.
@@ -74,7 +74,7 @@ impl Links {
         })
     }
 
-    /// Returns the instants before which all data of purged codes belongs to links that are gone.
+    /// Returns the instants before which all data of purged codes belongs to deleted links.
     ///
     /// # Errors
     /// [`StoreError`] if a record cannot be read.
@@ -83,8 +83,8 @@ impl Links {
         links.iter().map(bound).collect()
     }
 
-    /// Removes the edits and idempotency keys of links that are gone, the rows of their visits from before an import, and
-    /// the content of their events, with the dead letters about them. Other links that have the codes now keep theirs.
+    /// Removes the edits and idempotency keys of deleted links, the rows of their visits from before an import, and the
+    /// content of their events, with the dead letters about them. Other links that have the codes now keep theirs.
     /// Blocks the thread for a pass over the event log and the index of idempotency keys.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Links {
         self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds))
     }
 
-    /// Removes the index entries by which creates find links that are gone again.
+    /// Removes the idempotency keys with which creates would find the deleted links.
     fn purge_idempotency(&self, links: &[PurgedLink]) -> Result<(), StoreError> {
         let values: HashSet<Vec<u8>> = links
             .iter()
@@ -176,7 +176,7 @@ impl Links {
         Ok(true)
     }
 
-    /// Commits an entry that means nothing. Returns the sequence number from which on views see all earlier commits.
+    /// Commits an entry without a meaning. Returns the sequence number from which on views see all earlier commits.
     fn note_wipe(&self) -> Result<u64, StoreError> {
         let mut batch = self.db.batch();
         batch.insert(&self.idempotency, FILLER_KEY, &b""[..]);
@@ -184,7 +184,7 @@ impl Links {
         Ok(self.db.visible_seqno())
     }
 
-    /// Lets the library note that nobody reads what was removed before, which it does when it replaces a memtable.
+    /// Makes the library move its watermark behind all removed data, which it does when it replaces a memtable.
     fn move_watermark(&self) -> Result<(), StoreError> {
         for _ in 0..WATERMARKS {
             self.note_wipe()?;
