@@ -1,4 +1,4 @@
-//! The durable replacement of a file by another content.
+//! The durable replacement of the whole content of a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

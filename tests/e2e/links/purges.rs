@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::{ApiClient, new_key};
 use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::links::change;
-use crate::support::node::{Setup, wait_until};
+use crate::support::node::{Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
 use crate::support::purges::{MARKER, PURGES, marked_files, purge, wait_for_purge};
 
@@ -76,6 +76,26 @@ fn purged_link_leaves_every_file() {
     // The slug is free again. The purge names the old link by its creation time, so it leaves the new one alone.
     wire.shorten_as("gone", KEPT);
     assert_eq!(wire.get("/gone").location(), KEPT);
+}
+
+#[test]
+fn visit_log_that_is_off_holds_a_purge_back() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "on").start();
+    let mut wire = node.wire();
+    wire.shorten_as("gone", &target());
+    visit(&mut wire, "gone");
+    drop(wire);
+    let node = node.terminate().env("CAROM_VISITS_LOG", "off").start();
+    let begun = node.wire().ask("DELETE", &format!("{SHORT_URLS}/gone?purge=true"), "", b"");
+    let id = id_of(&begun.json());
+    let failed = wait_for("the reason", || purge(&node, &id).filter(|purge| purge["error"].is_string()));
+    assert!(failed["error"].as_str().unwrap().contains("visit-log"), "{failed}");
+    assert_eq!(failed["complete"], false);
+    std::fs::remove_dir_all(data.path().join("visit-log")).unwrap();
+    wait_for_purge(&node, &id);
+    assert_eq!(purge(&node, &id).unwrap()["error"], Value::Null);
+    assert_eq!(marked_files(data.path()), Vec::<String>::new());
 }
 
 #[test]
