@@ -302,7 +302,7 @@ impl Maker {
     /// store.
     fn has_room(&self) -> bool {
         let expected = self.links.disk_bytes().max(self.path.metadata().map_or(0, |metadata| metadata.len()));
-        self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
+        self.disk.has_room_for(3 * expected)
     }
 
     fn make(&self) -> Result<(u64, u64), NotWritten> {

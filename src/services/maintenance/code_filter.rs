@@ -46,9 +46,6 @@ const CHECK_CORES_EVERY: Duration = Duration::from_secs(1);
 /// Time until another attempt to give the cores the filters that they await, after the store could not be read.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Bytes on disk for each link while a file is built: eight for its hash, and two or three for its bits.
-const BYTES_PER_LINK: u64 = 16;
-
 /// Inputs of the thread.
 #[derive(Clone, Debug)]
 pub struct CodeFilterSetup {
@@ -204,17 +201,6 @@ impl Keeper {
         (self.written_at, self.is_worn) = (Some(changes), false);
     }
 
-    /// Checks that the disk has room for another file, the hashes that are sorted for it, and a reserve for the store.
-    fn check_room(&self) -> Result<(), NotWritten> {
-        let old = self.path.metadata().map_or(0, |metadata| metadata.len());
-        let needed = old + BYTES_PER_LINK * self.node.links.approximate_len() as u64;
-        if self.disk.space().is_ok_and(|space| space.free > space.reserve() + needed) {
-            Ok(())
-        } else {
-            Err(NotWritten::Failed("the disk has no room for them".to_owned()))
-        }
-    }
-
     fn order(&self) -> FilterOrder<'_> {
         let FilterNode { links, hasher, .. } = &self.node;
         FilterOrder { links, path: &self.path, hasher: *hasher, disk: &self.disk, stop: &self.stop, pauses: true }
@@ -246,7 +232,6 @@ impl Keeper {
         if !is_due {
             return Ok(false);
         }
-        self.check_room()?;
         let updated = update(&self.order(), &old, later);
         match updated {
             Ok(()) => Ok(true),
@@ -273,7 +258,6 @@ impl Keeper {
 
     /// Builds the file from the store, and gives the cores what they await of it. Returns true.
     fn rebuild(&mut self, size: FilterSize) -> Result<bool, NotWritten> {
-        self.check_room()?;
         let BuiltFilter { file, ruled, damaged } = build(&self.order(), size)?;
         damaged.iter().for_each(|range| report_range(&self.node.stats, range));
         if self.owes_ruled {

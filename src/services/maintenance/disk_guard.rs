@@ -45,6 +45,12 @@ impl DiskGuard {
         !self.full
     }
 
+    /// True if a file of `bytes` more would leave the reserve of the store. False if the space is unknown: only files that
+    /// a node can do without depend on this.
+    pub(in crate::services) fn has_room_for(&self, bytes: u64) -> bool {
+        self.space().is_ok_and(|space| space.free > space.reserve() + bytes)
+    }
+
     /// Returns the current space.
     ///
     /// # Errors
@@ -95,6 +101,8 @@ mod tests {
         for _ in 0..2 {
             assert!(guard.has_room(0));
             assert!(!guard.has_room(u64::MAX / 2));
+            assert!(guard.has_room_for(0));
+            assert!(!guard.has_room_for(u64::MAX / 2));
         }
     }
 }

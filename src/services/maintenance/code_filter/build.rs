@@ -15,6 +15,9 @@ use carom_limits::FILTER_PART_PAGES;
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::{DamagedRange, Links, parts};
 
+/// Bytes on disk for each link while a file is built: eight for its hash, and two or three for its bits.
+const BYTES_PER_LINK: u64 = 16;
+
 /// Inputs of a new file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilterOrder<'a> {
@@ -30,6 +33,18 @@ pub(super) struct FilterOrder<'a> {
     pub(super) stop: &'a AtomicBool,
     /// True if a node serves meanwhile.
     pub(super) pauses: bool,
+}
+
+impl FilterOrder<'_> {
+    /// Checks that the disk has room for another file, the hashes that are sorted for it, and a reserve for the store.
+    pub(super) fn check_room(&self) -> Result<(), NotWritten> {
+        let old = self.path.metadata().map_or(0, |metadata| metadata.len());
+        if self.disk.has_room_for(old + BYTES_PER_LINK * self.links.approximate_len() as u64) {
+            Ok(())
+        } else {
+            Err(NotWritten::Failed("the disk has no room for them".to_owned()))
+        }
+    }
 }
 
 /// The filters of all codes in the store.
@@ -56,8 +71,10 @@ pub(super) fn is_of_link(key: &[u8], value: &[u8]) -> bool {
 /// Builds a file of a size from a scan of the store. Blocks the thread for about a microsecond per link.
 ///
 /// # Errors
-/// If the disk or the store fails, or the thread is stopping. Then there is no new file. Damage is no error.
+/// If the disk has no room, the disk or the store fails, or the thread is stopping. Then there is no new file. Damage is
+/// no error.
 pub(super) fn build(order: &FilterOrder<'_>, size: FilterSize) -> Result<BuiltFilter, NotWritten> {
+    order.check_room()?;
     // The position comes before the scan: a link that changes during it is in the log after that position.
     let key = SealKey { position: order.links.log_position(), hasher: order.hasher, cores: size.cores };
     let mut writer = FilterWriter::begin(order.path, key, size)?;

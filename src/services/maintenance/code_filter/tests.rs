@@ -332,6 +332,24 @@ fn without_room_for_a_file_the_cores_get_codes_one_by_one() {
 }
 
 #[test]
+fn a_full_disk_gets_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    seal(&node, dir.path());
+    put(&node, "later");
+    let mut keeper = keeper(&node, dir.path(), FilterOrigin::Scan);
+    let before = std::fs::read(&keeper.path).unwrap();
+    // This file system has no space at all.
+    keeper.disk = DiskGuard::new("/proc".into());
+    for is_worn in [false, true] {
+        keeper.is_worn = is_worn;
+        let links = node.links.approximate_len();
+        assert!(matches!(keeper.bring_up_to_date(links, true), Err(NotWritten::Failed(_))), "{is_worn}");
+        assert_eq!(std::fs::read(&keeper.path).unwrap(), before);
+    }
+}
+
+#[test]
 fn links_with_rules_become_known_without_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let node = filled(dir.path(), 300);

@@ -109,8 +109,10 @@ pub(super) fn later_codes(order: &FilterOrder<'_>, since: LogPosition) -> Result
 /// Writes a file that has the codes of an old one and later ones, and replaces the old one.
 ///
 /// # Errors
-/// If the old file is damaged, the disk or the store fails, or the thread is stopping. The old file stays.
+/// If the old file is damaged, the disk has no room, the disk or the store fails, or the thread is stopping. The old file
+/// stays.
 pub(super) fn update(order: &FilterOrder<'_>, old: &FilterFile, later: LaterCodes) -> Result<(), NotUpdated> {
+    order.check_room()?;
     let key = SealKey { position: later.position, ..old.head.key };
     let mut writer = FilterWriter::begin(order.path, key, old.head.size)?;
     let updated = fill(order, old, later, &mut writer);
