@@ -144,7 +144,7 @@ impl Shared<'_> {
             return Ok(None);
         }
         let replayed = Some(source.changed.codes().len() as u64);
-        let is_of_other_cores = source.image.cores != self.cores;
+        let is_of_other_cores = source.image.key.cores != self.cores;
         let records = self.records.load(Ordering::Relaxed);
         Ok(Some(LoadReport { records, replayed, is_of_other_cores, ..LoadReport::default() }))
     }
@@ -186,7 +186,7 @@ impl Shared<'_> {
     fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
         let mut batches = self.batches();
         let next_page = || source.next_page.fetch_add(1, Ordering::Relaxed);
-        while let Some(number) = page_in_turn(next_page(), source.image.pages, source.image.cores) {
+        while let Some(number) = page_in_turn(next_page(), source.image.pages, source.image.key.cores) {
             if number >= source.image.pages {
                 continue;
             }
@@ -220,7 +220,7 @@ impl Shared<'_> {
         self.records.fetch_add((page.len() - page.damaged()) as u64, Ordering::Relaxed);
         let credit = LoadCredit::take(&self.in_flight, PAGE_BYTES);
         let loaded = LoadedPage { page, changed: Arc::clone(&source.changed), as_of: source.as_of, credit };
-        if source.image.cores == self.cores {
+        if source.image.key.cores == self.cores {
             self.mailboxes.to(core).post(ToCore::LoadPage(Box::new(loaded)));
             return Ok(damaged);
         }

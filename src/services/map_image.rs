@@ -38,7 +38,7 @@ use self::sorter::Sorter;
 /// Returns the hasher of the image in a data directory; `None` if no image is readable. A start uses it for all cores:
 /// it is as secret as the data directory.
 pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
-    Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.hasher)
+    Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.key.hasher)
 }
 
 /// Opens the image in a data directory and finds the links that have changed since. Returns `None` if there is no
@@ -59,14 +59,14 @@ pub(super) fn open(
             return Ok(None);
         }
     };
-    if image.hasher.seed() != hasher.seed() {
+    if image.key.hasher.seed() != hasher.seed() {
         tracing::info!("the image of the links was written with another hash seed; all links are read from the store");
         return Ok(None);
     }
     let most = image.records / IMAGE_REPLAYED_SHARE + IMAGE_CHANGES_MIN;
     let mut codes = Vec::new();
     let mut count = 0;
-    let known = links.changes_since(image.position, |code| {
+    let known = links.changes_since(image.key.position, |code| {
         count += 1;
         if count <= most {
             codes.push(code);

@@ -1,5 +1,5 @@
-//! The frame of a file that is derived from the store: a header, checksums of its parts, and a temporary name until it
-//! is whole. No threads, no policy.
+//! The frame of a file that is derived from the store: a header, pages with checksums, and a temporary name until it is
+//! whole. No threads, no policy.
 //!
 //! The writer of such a file syncs the store before it calls [`NewFile::finish`]. Otherwise a power failure could undo
 //! commits that the file has.
@@ -18,7 +18,10 @@ use carom_limits::{IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE};
 use carom_store::links::{LogPosition, StoreError};
 
 /// Bytes of the header, at the start of the file.
-pub(in crate::services) const HEADER_LEN: usize = 4096;
+const HEADER_LEN: usize = 4096;
+
+/// Bytes of a checksum, at the start of each page.
+pub(in crate::services) const SUM_LEN: usize = 8;
 
 /// Reasons why a file cannot be used. No data is lost then, because the store has everything.
 #[derive(Debug)]
@@ -34,6 +37,13 @@ pub(crate) enum Unusable {
     },
     /// A checksum or a number is wrong.
     Damaged(String),
+}
+
+impl Unusable {
+    /// Returns the reason for a page that is not as it was written.
+    pub(in crate::services) fn of_page(number: u64) -> Unusable {
+        Unusable::Damaged(format!("its page {number} is damaged"))
+    }
 }
 
 impl std::fmt::Display for Unusable {
@@ -79,19 +89,52 @@ impl From<StoreError> for NotWritten {
     }
 }
 
-/// A kind of file: its mark, and the version of its format. Files of other versions are not read.
+/// A kind of file: a header, and pages of one size. Files of other versions are not read.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::services) struct FileKind {
+    /// The mark at the start of the file.
     pub(in crate::services) magic: &'static [u8; 8],
+    /// The version of the format.
     pub(in crate::services) version: u64,
+    /// Bytes of a page.
+    pub(in crate::services) page_bytes: usize,
+}
+
+/// A file that is open for reading, with its header.
+#[derive(Debug)]
+pub(in crate::services) struct OpenFile<const N: usize> {
+    /// The file.
+    pub(in crate::services) file: File,
+    /// Bytes of the file.
+    pub(in crate::services) len: u64,
+    /// The numbers in the header.
+    pub(in crate::services) numbers: [u64; N],
 }
 
 impl FileKind {
-    /// Opens a file and returns it with the numbers in its header. Returns `None` if it does not exist.
+    /// Returns the offset of a page in the file, which is also the length of a file with so many pages.
+    pub(in crate::services) fn offset(self, page: u64) -> u64 {
+        HEADER_LEN as u64 + page * self.page_bytes as u64
+    }
+
+    /// Checks that a file of `len` bytes has as many pages as its header says.
+    ///
+    /// # Errors
+    /// If it has more or fewer.
+    pub(in crate::services) fn check_len(self, len: u64, pages: u64) -> Result<(), Unusable> {
+        let wanted = pages.checked_mul(self.page_bytes as u64).and_then(|bytes| bytes.checked_add(HEADER_LEN as u64));
+        if wanted == Some(len) {
+            Ok(())
+        } else {
+            Err(Unusable::Damaged(format!("its length of {len} bytes does not match {pages} pages")))
+        }
+    }
+
+    /// Opens a file and reads its header. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// If the file cannot be read, or its header is wrong.
-    pub(in crate::services) fn open<const N: usize>(self, path: &Path) -> Result<Option<(File, [u64; N])>, Unusable> {
+    pub(in crate::services) fn open<const N: usize>(self, path: &Path) -> Result<Option<OpenFile<N>>, Unusable> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -107,7 +150,8 @@ impl FileKind {
             return Err(Unusable::OtherVersion { found: number(8), expected: self.version });
         }
         let numbers = std::array::from_fn(|index| number(16 + 8 * index));
-        Ok(Some((file, numbers)))
+        let len = file.metadata().map_err(Unusable::Io)?.len();
+        Ok(Some(OpenFile { file, len, numbers }))
     }
 
     /// Returns a header with these numbers.
@@ -124,7 +168,7 @@ impl FileKind {
     }
 }
 
-/// The state that all parts of one file share. Each checksum covers it, and the number of the part. So a part at a wrong
+/// The state that all pages of one file share. Each checksum covers it, and the number of the page. So a page at a wrong
 /// place, or from an older file, counts as damaged.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::services) struct SealKey {
@@ -137,11 +181,35 @@ pub(in crate::services) struct SealKey {
 }
 
 impl SealKey {
-    /// Returns the checksum of the content of a part.
-    pub(in crate::services) fn checksum(self, content: &[u8], part: u64) -> u64 {
+    /// Returns the key in the numbers of a header.
+    ///
+    /// # Errors
+    /// If the number of cores is out of range.
+    pub(in crate::services) fn of_header(position: u64, seed: u64, cores: u64) -> Result<SealKey, Unusable> {
+        let damaged = || Unusable::Damaged(format!("its header names an invalid number of cores: {cores}"));
+        let cores = CoreCount::new(cores as usize).ok_or_else(damaged)?;
+        Ok(SealKey { position: LogPosition(position), hasher: CodeHasher::new(seed), cores })
+    }
+
+    /// Writes the checksum of a page into its first bytes.
+    pub(in crate::services) fn seal(self, page: &mut [u8], number: u64) {
+        let (sum, content) = page.split_at_mut(SUM_LEN);
+        sum.copy_from_slice(&self.checksum(content, number).to_le_bytes());
+    }
+
+    /// Checks that a page is as [`SealKey::seal`] left it.
+    ///
+    /// # Errors
+    /// If the checksum is another one.
+    pub(in crate::services) fn check(self, page: &[u8], number: u64) -> Result<(), Unusable> {
+        let (sum, content) = page.split_at(SUM_LEN);
+        if sum == self.checksum(content, number).to_le_bytes() { Ok(()) } else { Err(Unusable::of_page(number)) }
+    }
+
+    fn checksum(self, content: &[u8], page: u64) -> u64 {
         let LogPosition(position) = self.position;
         let owners = xxh3_64_with_seed(&(self.cores.get() as u64).to_le_bytes(), self.hasher.seed());
-        xxh3_64_with_seed(content, position.rotate_left(32) ^ owners ^ part)
+        xxh3_64_with_seed(content, position.rotate_left(32) ^ owners ^ page)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A page has the same form as in memory ([`carom_shards::map::sealed`]); its checksum is in bytes that a map does not
 //! read. So a page is read straight into its place and checked by itself, and pages are read in parallel. All records
-//! of a page have one owner among [`Image::cores`]. The checksum covers the number of the page, the position of the
-//! image, and its assignment of owners. A page at a wrong place, or from an older image, therefore counts as damaged.
+//! of a page have one owner. The checksum covers the number of the page, the position of the image, and its assignment
+//! of owners. A page at a wrong place, or from an older image, therefore counts as damaged.
 
 use std::fs::File;
 use std::io;
@@ -13,58 +13,45 @@ use std::path::Path;
 use carom_shards::map::sealed::{PAGE_BYTES, PAGE_HEAD_BYTES, PageWriter, Sealed};
 use carom_shards::{CodeHasher, CoreCount, PageBuffer, SealedPage};
 
-use crate::services::derived::sealed_file::{FileKind, HEADER_LEN, NewFile, SealKey, Unusable};
+use crate::services::derived::sealed_file::{FileKind, NewFile, OpenFile, SUM_LEN, SealKey, Unusable};
 use carom_store::links::LogPosition;
 
 /// Name of the file in a data directory.
 pub const FILE_NAME: &str = "links.image";
 
 /// The format. Images of other versions are not read.
-const KIND: FileKind = FileKind { magic: b"caromimg", version: 2 };
+const KIND: FileKind = FileKind { magic: b"caromimg", version: 2, page_bytes: PAGE_BYTES };
 
 /// Bytes of the shortest record: 8 for its head and at least one for its code, rounded up to a multiple of eight.
 const RECORD_BYTES_MIN: u64 = 16;
+
+const _: () = assert!(PAGE_HEAD_BYTES == SUM_LEN, "a page in memory has no other room for the checksum");
 
 /// An image that is open for reading.
 #[derive(Debug)]
 pub(crate) struct Image {
     file: File,
-    /// The position of the change log up to which the image has every change of links.
-    pub(crate) position: LogPosition,
+    /// The position of the change log up to which the image has every change of links, the hasher by which the records
+    /// are sorted, and the cores among which they have owners. Each page has records of one owner.
+    pub(in crate::services) key: SealKey,
     /// Number of records.
     pub(crate) records: u64,
     /// Number of pages.
     pub(crate) pages: u64,
-    /// The hasher by which the records are sorted.
-    pub(crate) hasher: CodeHasher,
-    /// Number of cores among which the records have owners. Each page has records of one owner.
-    pub(crate) cores: CoreCount,
 }
 
 impl Image {
     /// Opens an image and checks its header and length. Returns `None` if the file does not exist.
     pub(crate) fn open(path: &Path) -> Result<Option<Image>, Unusable> {
-        let Some((file, numbers)) = KIND.open::<5>(path)? else { return Ok(None) };
+        let Some(OpenFile { file, len, numbers }) = KIND.open::<5>(path)? else { return Ok(None) };
         let [position, records, pages, seed, cores] = numbers;
-        let damaged = |what: String| Unusable::Damaged(what);
-        let wanted = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(HEADER_LEN as u64));
-        let len = file.metadata().map_err(Unusable::Io)?.len();
-        if wanted != Some(len) {
-            return Err(damaged(format!("its length of {len} bytes does not match {pages} pages")));
-        }
+        KIND.check_len(len, pages)?;
         // A core reserves memory for this many records.
         if records > len / RECORD_BYTES_MIN {
-            return Err(damaged(format!("its header claims {records} records, more than fit into the file")));
+            let what = format!("its header claims {records} records, more than fit into the file");
+            return Err(Unusable::Damaged(what));
         }
-        Ok(Some(Image {
-            position: LogPosition(position),
-            records,
-            pages,
-            hasher: CodeHasher::new(seed),
-            cores: CoreCount::new(cores as usize)
-                .ok_or_else(|| damaged(format!("its header names an invalid number of cores: {cores}")))?,
-            file,
-        }))
+        Ok(Some(Image { file, key: SealKey::of_header(position, seed, cores)?, records, pages }))
     }
 
     /// Reads a page and checks it.
@@ -72,18 +59,10 @@ impl Image {
         let no_memory = |_| Unusable::Io(io::ErrorKind::OutOfMemory.into());
         let mut page = PageBuffer::new().map_err(no_memory)?;
         let bytes = page.bytes_mut();
-        self.file.read_exact_at(bytes, offset(number)).map_err(Unusable::Io)?;
-        let (head, records) = bytes.split_at(PAGE_HEAD_BYTES);
-        let key = SealKey { position: self.position, hasher: self.hasher, cores: self.cores };
-        let is_right = head == key.checksum(records, number).to_le_bytes();
-        let sealed = is_right.then(|| page.seal()).flatten();
-        sealed.ok_or_else(|| Unusable::Damaged(format!("its page {number} is damaged")))
+        self.file.read_exact_at(bytes, KIND.offset(number)).map_err(Unusable::Io)?;
+        self.key.check(bytes, number)?;
+        page.seal().ok_or_else(|| Unusable::of_page(number))
     }
-}
-
-/// Returns the offset of a page in the file.
-fn offset(page: u64) -> u64 {
-    HEADER_LEN as u64 + page * PAGE_BYTES as u64
 }
 
 /// A writer of an image, under a temporary name until it is whole.
@@ -123,10 +102,9 @@ impl ImageWriter {
         if self.page.is_empty() {
             return Ok(());
         }
-        let (head, records) = self.page.bytes_mut().split_at_mut(PAGE_HEAD_BYTES);
-        head.copy_from_slice(&self.key.checksum(records, self.pages).to_le_bytes());
         debug_assert!(self.records > self.pages, "a page has no record");
-        self.file.write_at(self.page.bytes_mut(), offset(self.pages))?;
+        self.key.seal(self.page.bytes_mut(), self.pages);
+        self.file.write_at(self.page.bytes_mut(), KIND.offset(self.pages))?;
         self.pages += 1;
         self.page.clear();
         Ok(())
@@ -143,7 +121,7 @@ impl ImageWriter {
         assert!(self.page.is_empty(), "the last page is not in the image");
         let (LogPosition(position), seed) = (self.key.position, self.key.hasher.seed());
         self.file.finish(KIND, &[position, self.records, self.pages, seed, self.key.cores.get() as u64])?;
-        Ok(offset(self.pages))
+        Ok(KIND.offset(self.pages))
     }
 
     /// Removes the unfinished image.

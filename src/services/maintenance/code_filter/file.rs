@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use carom_shards::filter::{BLOCK_BYTES, block_of, insert_into, is_in};
-use carom_shards::{CodeFilter, CodeHash, CodeHasher, CoreCount, CoreId, owner};
+use carom_shards::{CodeFilter, CodeHash, CoreCount, CoreId, owner};
 
 use crate::bridge::{RULED_WORDS, RuledBits};
-use crate::services::derived::sealed_file::{FileKind, HEADER_LEN, NewFile, SealKey, Unusable};
+use crate::services::derived::sealed_file::{FileKind, NewFile, OpenFile, SealKey, Unusable};
 use carom_limits::FILTER_PAGE_BYTES;
 use carom_store::links::LogPosition;
 
@@ -20,7 +20,7 @@ use carom_store::links::LogPosition;
 pub(super) const FILE_NAME: &str = "links.filter";
 
 /// The format. It covers the form of a filter, too: raise the version if the places of bits in a filter change.
-const KIND: FileKind = FileKind { magic: b"caromflt", version: 1 };
+const KIND: FileKind = FileKind { magic: b"caromflt", version: 1, page_bytes: FILTER_PAGE_BYTES };
 
 /// Blocks of a page; its first block is the head.
 pub(super) const PAGE_BLOCKS: usize = FILTER_PAGE_BYTES / BLOCK_BYTES - 1;
@@ -173,21 +173,16 @@ impl FilterFile {
     /// # Errors
     /// If the file cannot be read, or its header is wrong.
     pub(super) fn open(path: &Path) -> Result<Option<FilterFile>, Unusable> {
-        let Some((file, numbers)) = KIND.open::<6>(path)? else { return Ok(None) };
+        let Some(OpenFile { file, len, numbers }) = KIND.open::<6>(path)? else { return Ok(None) };
         let [position, seed, cores, codes_of_core, codes, stale] = numbers;
-        let damaged = |what: String| Unusable::Damaged(what);
-        let cores = CoreCount::new(cores as usize)
-            .ok_or_else(|| damaged(format!("its header names an invalid number of cores: {cores}")))?;
-        let len = file.metadata().map_err(Unusable::Io)?.len();
+        let key = SealKey::of_header(position, seed, cores)?;
         // A code takes more than a byte. So the size cannot overflow below.
         if codes_of_core > len {
-            return Err(damaged(format!("its header claims {codes_of_core} codes, more than fit into the file")));
+            let what = format!("its header claims {codes_of_core} codes, more than fit into the file");
+            return Err(Unusable::Damaged(what));
         }
-        let size = FilterSize { cores, codes: codes_of_core as usize };
-        if len != offset(size.pages()) {
-            return Err(damaged(format!("its length of {len} bytes does not match {} pages", size.pages())));
-        }
-        let key = SealKey { position: LogPosition(position), hasher: CodeHasher::new(seed), cores };
+        let size = FilterSize { cores: key.cores, codes: codes_of_core as usize };
+        KIND.check_len(len, size.pages())?;
         Ok(Some(FilterFile { file, head: FilterHead { key, size, codes, stale } }))
     }
 
@@ -196,12 +191,8 @@ impl FilterFile {
     /// # Errors
     /// If it cannot be read, or its checksum is wrong.
     pub(super) fn read(&self, number: u64, page: &mut FilterPage) -> Result<(), Unusable> {
-        self.file.read_exact_at(&mut page.0, offset(number)).map_err(Unusable::Io)?;
-        let (sum, content) = page.0.split_at(8);
-        if sum != self.head.key.checksum(content, number).to_le_bytes() {
-            return Err(Unusable::Damaged(format!("its page {number} is damaged")));
-        }
-        Ok(())
+        self.file.read_exact_at(&mut page.0, KIND.offset(number)).map_err(Unusable::Io)?;
+        self.head.key.check(&page.0, number)
     }
 
     /// Reads the bits of links with redirect rules.
@@ -213,11 +204,6 @@ impl FilterFile {
         self.read(RULED_PAGE, &mut page)?;
         Ok(RuledBits::from_bytes(page.content()))
     }
-}
-
-/// Returns the offset of a page in the file.
-fn offset(page: u64) -> u64 {
-    HEADER_LEN as u64 + page * FILTER_PAGE_BYTES as u64
 }
 
 /// A writer of a file, under a temporary name until it is whole. Every page must be written.
@@ -242,10 +228,9 @@ impl FilterWriter {
     /// # Errors
     /// If the disk refuses.
     pub(super) fn write(&mut self, number: u64, page: &mut FilterPage) -> std::io::Result<usize> {
-        let sum = self.head.key.checksum(&page.0[8..], number);
-        page.0[..8].copy_from_slice(&sum.to_le_bytes());
+        self.head.key.seal(&mut page.0, number);
         self.head.codes += page.codes();
-        self.file.write_at(&page.0, offset(number))?;
+        self.file.write_at(&page.0, KIND.offset(number))?;
         Ok(FILTER_PAGE_BYTES)
     }
 
