@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CodeHasher, CoreCount};
+use carom_shards::{CodeHasher, CoreCount};
 
-use self::build::{BuiltFilter, FilterOrder, build, is_of_link, unsorted};
+use self::build::{BuiltFilter, FilterOrder, build, scan_codes, unsorted};
 use self::delivery::CodeBatches;
 pub use self::delivery::FilterNode;
-use self::file::{FILE_NAME, FilterFile, FilterSize};
+use self::file::{FILE_NAME, FilterSize};
 pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
 use self::update::{NotUpdated, later_codes, update};
 use crate::bridge::{RuledBits, StoredCodes, ToCore};
@@ -35,7 +35,6 @@ use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
-use carom_model::link::record;
 use carom_store::links::{DamagedRange, Links, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::CoreStats;
@@ -147,8 +146,9 @@ impl Keeper {
     fn look(&mut self) {
         // While filters are awaited, all cores get them from `keep_file`: if these codes could not all be read, the others
         // would drop what they await.
-        if self.awaited.is_none() && self.core_stats.iter().any(|core| core.wants_codes.get() > 0) {
-            self.is_worn |= self.send_codes();
+        let is_wanted = self.awaited.is_none() && self.core_stats.iter().any(|core| core.wants_codes.get() > 0);
+        if is_wanted && self.send_codes() {
+            self.is_worn = true;
         }
         let is_in_doubt = self.core_stats.iter().any(|core| core.in_doubt.get() > 0);
         if !is_in_doubt && self.node.stats.alarms.is_on(Alarm::MemoryLimitLow) {
@@ -190,12 +190,8 @@ impl Keeper {
             }
         }
         // Without the file, the cores get the codes one by one.
-        if self.awaited.is_some() || self.owes_ruled {
-            if self.send_codes() {
-                (self.awaited, self.owes_ruled) = (None, false);
-            } else {
-                self.retry_at = Some(Instant::now() + RETRY_AFTER);
-            }
+        if (self.awaited.is_some() || self.owes_ruled) && !self.send_codes() {
+            self.retry_at = Some(Instant::now() + RETRY_AFTER);
         }
         // After a failure, the next attempt comes after as many changes.
         (self.written_at, self.is_worn) = (Some(changes), false);
@@ -210,14 +206,13 @@ impl Keeper {
     /// Returns true if a file was written.
     fn bring_up_to_date(&mut self, links: usize, is_due: bool) -> Result<bool, NotWritten> {
         let size = FilterSize::for_about(links, self.node.cores);
-        let Some(old) = self.usable_file() else { return self.rebuild(size) };
+        let Some(old) = loading::usable_file(&self.node, &self.path) else { return self.rebuild(size) };
         let Some(later) = later_codes(&self.order(), old.head.key.position)? else { return self.rebuild(size) };
         if self.owes_ruled {
             match old.ruled() {
                 Ok(mut bits) => {
                     bits.add(&later.ruled);
-                    self.node.tell_ruled(Some(bits));
-                    self.owes_ruled = false;
+                    self.settle_ruled(bits);
                 }
                 Err(why) => {
                     loading::give_up(&self.path, &why);
@@ -243,16 +238,10 @@ impl Keeper {
         }
     }
 
-    /// Returns the file if it was written for this node.
-    fn usable_file(&self) -> Option<FilterFile> {
-        match FilterFile::open(&self.path) {
-            Ok(file) => file.filter(|FilterFile { head, .. }| {
-                head.size.cores == self.node.cores && head.key.hasher.seed() == self.node.hasher.seed()
-            }),
-            Err(why) => {
-                loading::give_up(&self.path, &why);
-                None
-            }
+    /// Tells the cores which links may have redirect rules, if they do not know it yet.
+    fn settle_ruled(&mut self, bits: RuledBits) {
+        if std::mem::take(&mut self.owes_ruled) {
+            self.node.tell_ruled(Some(bits));
         }
     }
 
@@ -260,10 +249,7 @@ impl Keeper {
     fn rebuild(&mut self, size: FilterSize) -> Result<bool, NotWritten> {
         let BuiltFilter { file, ruled, damaged } = build(&self.order(), size)?;
         damaged.iter().for_each(|range| report_range(&self.node.stats, range));
-        if self.owes_ruled {
-            self.node.tell_ruled(Some(ruled));
-            self.owes_ruled = false;
-        }
+        self.settle_ruled(ruled);
         if self.awaited.is_some() {
             if !damaged.is_empty() {
                 let ranges: Arc<[DamagedRange]> = damaged.as_slice().into();
@@ -283,50 +269,42 @@ impl Keeper {
 
     /// Sends every core its codes, and tells the cores which links may have redirect rules if they do not know it yet.
     /// Returns true if they got all of them.
-    fn send_codes(&self) -> bool {
+    fn send_codes(&mut self) -> bool {
         let start = Instant::now();
         // Before the read: a later commit reaches its owner as a change, after this message.
         self.node.broadcast(|| StoredCodes::Begin);
-        let mut batches = CodeBatches::new(&self.node, &self.stop, CODES_IN_FLIGHT_MAX);
-        let mut ruled = RuledBits::default();
-        let is_whole = self.read_codes(&mut batches, &mut ruled);
-        let codes = batches.sent;
-        self.node.broadcast(|| StoredCodes::End { is_whole });
-        if is_whole {
-            if self.owes_ruled {
-                self.node.tell_ruled(Some(ruled));
+        let read = self.read_codes();
+        self.node.broadcast(|| StoredCodes::End { is_whole: read.is_some() });
+        let Some((codes, ruled)) = read else {
+            if !self.stop.load(Ordering::Acquire) {
+                tracing::warn!("cannot rebuild the filters of codes: parts of the store cannot be read");
             }
-            let seconds = start.elapsed().as_secs_f64();
-            tracing::info!(codes, seconds, "rebuilt the filters of codes from the store");
-        } else if !self.stop.load(Ordering::Acquire) {
-            tracing::warn!("cannot rebuild the filters of codes: parts of the store cannot be read");
-        }
-        is_whole
+            return false;
+        };
+        self.awaited = None;
+        self.settle_ruled(ruled);
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(codes, seconds, "rebuilt the filters of codes from the store");
+        true
     }
 
-    /// Sends all codes of the store, and marks those whose links may have redirect rules. Returns false if some could not
-    /// be read, or the thread is stopping.
-    fn read_codes(&self, batches: &mut CodeBatches<'_>, ruled: &mut RuledBits) -> bool {
+    /// Sends all codes of the store. Returns their number and those whose links may have redirect rules; `None` if some
+    /// could not be read, or the thread is stopping.
+    fn read_codes(&self) -> Option<(u64, RuledBits)> {
+        let mut batches = CodeBatches::new(&self.node, &self.stop, CODES_IN_FLIGHT_MAX);
+        let mut ruled = RuledBits::default();
         for part in parts() {
-            let unread = self.node.links.scan(part, |key, value| {
-                if let Ok(code) = Code::from_key(key)
-                    && is_of_link(key, value)
-                {
-                    let hash = self.node.hasher.hash(&code);
-                    if record::may_have_rules(value) {
-                        ruled.mark(hash);
-                    }
-                    batches.push(hash);
-                }
+            let unread = scan_codes((&self.node.links, self.node.hasher), part, &mut ruled, |hash| {
+                batches.push(hash);
                 !self.stop.load(Ordering::Acquire)
             });
             // A filter that lacks an existing code would hide its link.
             if !unread.is_ok_and(|unread| unread.is_empty()) || self.stop.load(Ordering::Acquire) {
-                return false;
+                return None;
             }
         }
         batches.send_all();
-        true
+        Some((batches.sent, ruled))
     }
 }
 

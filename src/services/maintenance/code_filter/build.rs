@@ -13,7 +13,7 @@ use crate::services::derived::spill::Spill;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use carom_limits::FILTER_PART_PAGES;
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{DamagedRange, Links, parts};
+use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
 
 /// Bytes on disk for each link while a file is built: eight for its hash, and two or three for its bits.
 const BYTES_PER_LINK: u64 = 16;
@@ -68,6 +68,31 @@ pub(super) fn is_of_link(key: &[u8], value: &[u8]) -> bool {
     !(record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))))
 }
 
+/// Passes the codes of all links in a part of the store to `take`, until it returns false. Marks those whose links may
+/// have redirect rules. Returns the ranges that cannot be read.
+///
+/// # Errors
+/// If the operating system cannot read the store.
+pub(super) fn scan_codes(
+    (links, hasher): (&Links, CodeHasher),
+    part: CodePartition,
+    ruled: &mut RuledBits,
+    mut take: impl FnMut(CodeHash) -> bool,
+) -> Result<Vec<DamagedRange>, StoreError> {
+    links.scan(part, |key, value| {
+        // Nobody can request a key that is not a code.
+        let Ok(code) = Code::from_key(key) else { return true };
+        if !is_of_link(key, value) {
+            return true;
+        }
+        let hash = hasher.hash(&code);
+        if record::may_have_rules(value) {
+            ruled.mark(hash);
+        }
+        take(hash)
+    })
+}
+
 /// Builds a file of a size from a scan of the store. Blocks the thread for about a microsecond per link.
 ///
 /// # Errors
@@ -92,17 +117,8 @@ fn fill(order: &FilterOrder<'_>, size: FilterSize, writer: &mut FilterWriter) ->
     let (mut ruled, mut damaged) = (RuledBits::default(), Vec::new());
     for part in parts() {
         let mut taken = Ok(());
-        let unread = order.links.scan(part, |key, value| {
-            // Nobody can request a key that is not a code.
-            if let Ok(code) = Code::from_key(key)
-                && is_of_link(key, value)
-            {
-                let hash = order.hasher.hash(&code);
-                if record::may_have_rules(value) {
-                    ruled.mark(hash);
-                }
-                taken = sort(&mut spill, size, hash, &mut pace);
-            }
+        let unread = scan_codes((order.links, order.hasher), part, &mut ruled, |hash| {
+            taken = sort(&mut spill, size, hash, &mut pace);
             taken.is_ok()
         })?;
         taken?;

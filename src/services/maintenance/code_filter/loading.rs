@@ -86,18 +86,7 @@ pub fn load(node: &FilterNode) -> Result<FilterOrigin, StoreError> {
 /// Sends the filters of the file, if it is usable. Returns the number of codes in it, and of those that changed since.
 fn from_file(node: &FilterNode) -> Result<Option<(u64, u64)>, StoreError> {
     let path = node.path();
-    let file = match FilterFile::open(&path) {
-        Ok(Some(file)) => file,
-        Ok(None) => return Ok(None),
-        Err(why) => {
-            give_up(&path, &why);
-            return Ok(None);
-        }
-    };
-    if file.head.size.cores != node.cores || file.head.key.hasher.seed() != node.hasher.seed() {
-        tracing::info!("the filters of codes were written for another number of cores or another hash seed");
-        return Ok(None);
-    }
+    let Some(file) = usable_file(node, &path) else { return Ok(None) };
     // Before the log is read: a commit that is not in it yet reaches its owner after this message.
     node.broadcast(|| StoredCodes::Await { codes: file.head.size.codes });
     let stop = AtomicBool::new(false);
@@ -117,6 +106,23 @@ fn from_file(node: &FilterNode) -> Result<Option<(u64, u64)>, StoreError> {
     }
     node.broadcast(|| StoredCodes::End { is_whole: true });
     Ok(Some((file.head.codes, later.sent)))
+}
+
+/// Opens the file. Returns `None` if it does not exist, or was not written for this node; then the log has the reason.
+pub(super) fn usable_file(node: &FilterNode, path: &Path) -> Option<FilterFile> {
+    let file = match FilterFile::open(path) {
+        Ok(file) => file?,
+        Err(why) => {
+            give_up(path, &why);
+            return None;
+        }
+    };
+    let key = file.head.key;
+    if key.cores != node.cores || key.hasher.seed() != node.hasher.seed() {
+        tracing::info!("the filters of codes were written for another number of cores or another hash seed");
+        return None;
+    }
+    Some(file)
 }
 
 /// Logs that the file cannot be used, and removes it.

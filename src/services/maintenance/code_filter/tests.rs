@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use carom_shards::{CodeFilter, CodeHash, owner};
+use carom_shards::{Code, CodeFilter, CodeHash, owner};
 use proptest::prelude::*;
 
+use super::file::FilterFile;
 use super::*;
 use crate::services::testing::TestNode;
 use carom_limits::{CODES_SENT_TOGETHER, FILTER_PAGE_BYTES};
-use carom_model::link::Origin;
+use carom_model::link::{Origin, record};
 use carom_model::testing::{link, rules};
 
 fn code(name: &str) -> Code {
