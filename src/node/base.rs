@@ -15,8 +15,8 @@ use super::seed::random_seed;
 use crate::bridge::Mailboxes;
 use crate::bridge::geo::GeoSlot;
 use crate::pages::Pages;
-use crate::services::maintenance::{code_filter, index_builder};
-use crate::services::map_image;
+use crate::services::first_start;
+use crate::services::maintenance::index_builder;
 use crate::services::search::Catalog;
 use crate::services::threads::priority;
 use crate::startup::brand;
@@ -57,7 +57,8 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir);
     let catalog = Arc::new(catalog.map_err(|error| store_exit(&error))?);
     let bound = listeners::bind(settings, cores.get())?;
-    let hasher = match stored_hasher(settings) {
+    let is_hot = matches!(settings.residency, Residency::Hot { .. });
+    let hasher = match first_start::stored_hasher(&settings.data_dir, is_hot) {
         Some(hasher) => hasher,
         None => CodeHasher::new(random_seed()?),
     };
@@ -80,14 +81,4 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
         geo: GeoSlot::default(),
     };
     Ok((base, CoreEnds { bound, bells, mail }))
-}
-
-/// Returns the hasher of the file that the start reads: an image of the map is in the order of its seed, and so are the
-/// filters of codes.
-fn stored_hasher(settings: &Settings) -> Option<CodeHasher> {
-    let image = || map_image::hasher_of(&settings.data_dir);
-    match settings.residency {
-        Residency::All => image(),
-        Residency::Hot { .. } => code_filter::hasher_of(&settings.data_dir).or_else(image),
-    }
 }

@@ -1,6 +1,6 @@
-//! Writes the files that a start reads instead of the store, while a command has the store open and no node does: an
-//! image of the links or the filters of codes, and the search index. Otherwise the first start reads all links, and the
-//! node writes these files beside its first redirects.
+//! The files that a start reads instead of the store, written by a command while no node has the store open: an image of
+//! the links or the filters of codes, and the search index. Without them, the first start reads all links, and the node
+//! writes these files beside its first redirects.
 
 use std::path::Path;
 
@@ -24,8 +24,16 @@ pub struct StartFiles<'a> {
     pub is_hot: bool,
     /// Bytes of memory for the search index; 0 without one.
     pub search_memory: u64,
-    /// A random seed of the hash tables, in case that the data directory has none.
+    /// A random seed of the hash tables, for a data directory without a file that has one.
     pub seed: u64,
+}
+
+/// Returns the hasher of the file in a data directory that the next start reads: an image of the links is in the order of
+/// its seed, and so are the filters of codes. `None` if no file is readable. A node that will keep only the links in use
+/// in memory is `is_hot`.
+pub fn stored_hasher(data_dir: &Path, is_hot: bool) -> Option<CodeHasher> {
+    let of_filters = is_hot.then(|| code_filter::hasher_of(data_dir)).flatten();
+    of_filters.or_else(|| map_image::hasher_of(data_dir))
 }
 
 impl StartFiles<'_> {
@@ -42,7 +50,8 @@ impl StartFiles<'_> {
     /// # Errors
     /// The reasons for which files are missing. A node writes those files itself.
     pub fn write(&self) -> Result<(), Vec<String>> {
-        // The links came past the log, so the next start would take no file of an earlier position.
+        // An import bypasses the change log. Unless the log begins again, the next start finds links that it lacks, and
+        // uses no file.
         self.links.reset_log().map_err(|error| vec![error.to_string()])?;
         let (links, search) = std::thread::scope(|scope| {
             let search = scope.spawn(|| search::sign_once(self.links, self.search_memory, self.data_dir));
@@ -54,49 +63,76 @@ impl StartFiles<'_> {
 
     fn write_links(&self) -> Result<(), String> {
         let &StartFiles { links, data_dir, cores, .. } = self;
-        let stored = || map_image::hasher_of(data_dir);
+        let hasher = stored_hasher(data_dir, self.is_hot).unwrap_or(CodeHasher::new(self.seed));
         if self.is_hot {
-            let hasher = code_filter::hasher_of(data_dir).or_else(stored);
-            code_filter::write_once(links, data_dir, hasher.unwrap_or(CodeHasher::new(self.seed)), cores)
+            code_filter::write_once(links, data_dir, hasher, cores)
         } else {
-            map_image::write_once(links, data_dir, stored().unwrap_or(CodeHasher::new(self.seed)), cores)
+            map_image::write_once(links, data_dir, hasher, cores)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::services::maintenance::code_filter::{FilterNode, FilterOrigin};
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::link::record;
     use carom_model::testing::link;
 
+    /// The seed of the files.
+    const SEED: u64 = 7;
+
+    /// Adds links past the change log, as an import does.
+    fn import(node: &TestNode, count: usize) {
+        let names: Vec<String> = (0..count).map(|number| format!("c{number:06}")).collect();
+        let encoded = |name: &String| {
+            let mut bytes = Vec::new();
+            record::encode_link(name.as_bytes(), &link(name, Origin::Custom), &mut bytes);
+            bytes
+        };
+        let records: Vec<Vec<u8>> = names.iter().map(encoded).collect();
+        let records = names.iter().zip(&records).map(|(name, bytes)| (name.as_bytes(), &bytes[..]));
+        node.links.ingest(records).unwrap();
+    }
+
+    fn files<'a>(node: &'a TestNode, data_dir: &'a Path, is_hot: bool) -> StartFiles<'a> {
+        StartFiles { links: &node.links, data_dir, cores: node.cores, is_hot, search_memory: 0, seed: SEED }
+    }
+
+    fn restarted(node: TestNode, data_dir: &Path, is_hot: bool) -> TestNode {
+        drop(node);
+        let mut node = TestNode::new(data_dir, 2);
+        node.hasher = stored_hasher(data_dir, is_hot).expect("a file has a seed");
+        assert_eq!(node.hasher.seed(), SEED);
+        node
+    }
+
     #[test]
     fn many_new_links_get_the_files_of_the_next_start() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 2);
-        let (mut batch, mut bytes) = (node.links.batch(), Vec::new());
-        for number in 0..IMAGE_LINKS_MIN + 1_000 {
-            let link = link(&format!("c{number}"), Origin::Custom);
-            bytes.clear();
-            record::encode_link(link.code.to_string().as_bytes(), &link, &mut bytes);
-            batch.put(&link.code, &bytes);
-        }
-        node.links.commit(batch).unwrap();
-        let files = |is_hot| StartFiles {
-            links: &node.links,
-            data_dir: dir.path(),
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let node = TestNode::new(dir, 2);
+        import(&node, IMAGE_LINKS_MIN + 1_000);
+        assert!(files(&node, dir, false).are_due(50_000));
+        assert!(!files(&node, dir, false).are_due(10_000), "a node has files already that are nearly right");
+        files(&node, dir, false).write().unwrap();
+        let node = restarted(node, dir, false);
+        let (_, changed) = map_image::open(&node.links, dir, node.hasher).unwrap().expect("the image is used");
+        assert!(changed.codes().is_empty());
+        files(&node, dir, true).write().unwrap();
+        let node = restarted(node, dir, true);
+        let filters = FilterNode {
+            links: node.links.clone(),
+            mailboxes: node.mailboxes.clone(),
+            hasher: node.hasher,
             cores: node.cores,
-            is_hot,
-            search_memory: 0,
-            seed: 7,
+            stats: Arc::clone(&node.stats),
+            data_dir: dir.to_owned(),
         };
-        assert!(files(false).are_due(50_000));
-        assert!(!files(false).are_due(10_000), "a node has files already that are nearly right");
-        files(false).write().unwrap();
-        assert_eq!(map_image::hasher_of(dir.path()).unwrap().seed(), 7);
-        files(true).write().unwrap();
-        assert_eq!(code_filter::hasher_of(dir.path()).unwrap().seed(), 7);
+        assert_eq!(code_filter::load(&filters).unwrap(), FilterOrigin::File { changed: 0 });
     }
 }
