@@ -20,7 +20,7 @@ use std::time::Instant;
 use carom_shards::map::sealed::Sealed;
 use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 
-use super::derived::sealed_file::{NotWritten, WritePace, remove_left, unfinished};
+use super::derived::sealed_file::{self, NotWritten, WritePace, remove_left, unfinished};
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads::priority::let_cores_go_first;
 use crate::bridge::ChangedCodes;
@@ -74,7 +74,7 @@ pub(super) fn open(
     })?;
     if known == ChangesSince::Unknown {
         tracing::info!("links were changed outside the change log, as by an import; all links are read from the store");
-        remove(data_dir);
+        remove_unused(data_dir);
         return Ok(None);
     }
     if count > most {
@@ -92,20 +92,12 @@ pub(super) fn give_up(data_dir: &Path, why: &dyn std::fmt::Display) {
         "the image of the links {} cannot be used ({why}); all links are read from the store",
         path.display()
     );
-    remove(data_dir);
+    remove_unused(data_dir);
 }
 
-/// Removes the image from a data directory, if it has one: the node does not keep all links in memory.
+/// Removes the image from a data directory, if it has one.
 pub fn remove_unused(data_dir: &Path) {
-    if data_dir.join(FILE_NAME).exists() {
-        remove(data_dir);
-    }
-}
-
-fn remove(data_dir: &Path) {
-    if let Err(error) = std::fs::remove_file(data_dir.join(FILE_NAME)) {
-        tracing::warn!("cannot remove the image of the links in {}: {error}", data_dir.display());
-    }
+    sealed_file::remove_unused(&data_dir.join(FILE_NAME));
 }
 
 /// Inputs of the thread that makes images.

@@ -282,12 +282,20 @@ impl NewFile {
     }
 }
 
-/// Removes a file that a killed process may have left. `what` describes it in the log.
-pub(in crate::services) fn remove_left(path: &Path, what: &str) {
+/// Removes a file that a node does not use, if it exists. Returns true if it did. The log has the reason for a failure.
+pub(in crate::services) fn remove_unused(path: &Path) -> bool {
     match std::fs::remove_file(path) {
-        Ok(()) => tracing::info!("removed {}, {what}", path.display()),
+        Ok(()) => return true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
+    }
+    false
+}
+
+/// Removes a file that a killed process may have left. `what` describes it in the log.
+pub(in crate::services) fn remove_left(path: &Path, what: &str) {
+    if remove_unused(path) {
+        tracing::info!("removed {}, {what}", path.display());
     }
 }
 

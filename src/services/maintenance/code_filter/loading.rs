@@ -13,7 +13,7 @@ use carom_shards::CodeHasher;
 use super::delivery::{CodeBatches, FilterNode};
 use super::file::{FILE_NAME, FilterFile, FilterSize};
 use crate::bridge::{StoredCodes, ToCore};
-use crate::services::derived::sealed_file::Unusable;
+use crate::services::derived::sealed_file::{self, Unusable};
 use carom_limits::{FILTER_LOADED_MAX, IMAGE_LINKS_MIN};
 use carom_store::links::{ChangesSince, Links, StoreError};
 
@@ -48,12 +48,9 @@ pub fn is_worthwhile(links: &Links) -> bool {
     links.approximate_len() >= IMAGE_LINKS_MIN
 }
 
-/// Removes the file from a data directory, if it has one: the node has read all links.
+/// Removes the file from a data directory, if it has one.
 pub fn remove_unused(data_dir: &Path) {
-    let path = data_dir.join(FILE_NAME);
-    if path.exists() {
-        remove(&path);
-    }
+    sealed_file::remove_unused(&data_dir.join(FILE_NAME));
 }
 
 /// Loads the filters of all cores. Returns once [`ToCore::LoadDone`] is posted to every core. The node may serve then,
@@ -97,7 +94,7 @@ fn from_file(node: &FilterNode) -> Result<Option<(u64, u64)>, StoreError> {
         tracing::info!(
             "links were changed outside the change log, as by an import; the filters of codes are built again"
         );
-        remove(&path);
+        sealed_file::remove_unused(&path);
         return Ok(None);
     }
     if let Err(why) = node.send_blocks(&file, FILTER_LOADED_MAX, &stop) {
@@ -129,11 +126,5 @@ pub(super) fn usable_file(node: &FilterNode, path: &Path) -> Option<FilterFile> 
 pub(super) fn give_up(path: &Path, why: &Unusable) {
     // A warning, not an alarm: no data is lost, and the node builds another file.
     tracing::warn!("the filters of codes in {} cannot be used ({why}); they are built again", path.display());
-    remove(path);
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::warn!("cannot remove {}: {error}", path.display());
-    }
+    sealed_file::remove_unused(path);
 }
