@@ -33,6 +33,10 @@ const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);
 const HOT_BYTES_PER_LINK: u64 = 16;
 const HOT_BYTES_MIN: u64 = 64 << 20;
 
+/// Files in a data directory: the image of the links, and the filters of codes.
+const IMAGE: &str = "links.image";
+const FILTERS: &str = "links.filter";
+
 /// Extent of the measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct GrowthOptions {
@@ -44,6 +48,8 @@ pub(crate) struct GrowthOptions {
     pub(crate) many: u64,
     /// Numbers of links of nodes that keep only the links in use in memory.
     pub(crate) hot: Vec<u64>,
+    /// True to measure only the starts of these nodes.
+    pub(crate) only_hot: bool,
 }
 
 struct Growth<'a> {
@@ -54,7 +60,7 @@ struct Growth<'a> {
     results: &'a mut Results,
 }
 
-/// Runs the measurements, and adds their results to `results`.
+/// Runs the measurements, and adds their figures to `results`. Figures of earlier runs with the same names are replaced.
 pub(crate) fn run(
     order: &GrowthOptions,
     place: &BenchDirs,
@@ -63,25 +69,16 @@ pub(crate) fn run(
     results: &mut Results,
 ) -> Result<()> {
     let mut growth = Growth { order, place, cpus, stop, results };
-    growth.links()?;
-    growth.connections()?;
-    growth.forwarding()?;
-    growth.creates()?;
-    growth.client()?;
-    growth.memory()?;
-    growth.ready()?;
+    if !order.only_hot {
+        growth.links()?;
+        growth.connections()?;
+        growth.forwarding()?;
+        growth.creates()?;
+        growth.client()?;
+        growth.memory()?;
+        growth.ready()?;
+    }
     growth.ready_hot()
-}
-
-/// Measures only the starts of nodes that keep only the links in use in memory. Replaces their figures in `results`.
-pub(crate) fn run_hot(
-    order: &GrowthOptions,
-    place: &BenchDirs,
-    cpus: &Cpus,
-    stop: &AtomicBool,
-    results: &mut Results,
-) -> Result<()> {
-    Growth { order, place, cpus, stop, results }.ready_hot()
 }
 
 fn keep_alive(connections: usize) -> Scenario {
@@ -91,6 +88,7 @@ fn keep_alive(connections: usize) -> Scenario {
 impl Growth<'_> {
     fn add(&mut self, name: String, value: f64, unit: &str, budget: Option<Budget>, how: &str) -> Result<()> {
         say(&format!("{name}: {value:.2} {unit}"));
+        self.results.growth.retain(|figure| figure.name != name);
         self.results.growth.push(Figure { name, value, unit: unit.to_owned(), budget, how: how.to_owned() });
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -100,25 +98,23 @@ impl Growth<'_> {
 
     /// Starts carom with a data directory on the given CPUs. Measurements that write pass a copy.
     fn carom(&self, data: &Path, cpus: &str) -> Result<Running> {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
-        self.start(&peers::carom_command(self.place, data, &cores, address, free_port()?), cpus, address)
+        self.carom_after(&[], data, cpus)
     }
 
     /// Starts carom with a data directory of so many links, and with memory for the links in use.
     fn carom_hot(&self, data: &Path, cpus: &str, links: u64) -> Result<Running> {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
         let limit = HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK);
-        let settings = ["CAROM_LINKS_RESIDENCY=hot".to_owned(), format!("CAROM_LINKS_MEMORY_LIMIT={limit}")];
-        let mut command = vec!["env".to_owned()];
-        command.extend(settings);
-        command.extend(peers::carom_command(self.place, data, &cores, address, free_port()?));
-        self.start(&command, cpus, address)
+        let limit = format!("CAROM_LINKS_MEMORY_LIMIT={limit}");
+        self.carom_after(&["env".to_owned(), "CAROM_LINKS_RESIDENCY=hot".to_owned(), limit], data, cpus)
     }
 
-    fn start(&self, command: &[String], cpus: &str, address: SocketAddr) -> Result<Running> {
-        let server = Server::start(command, cpus, address, &self.place.scratch.join("carom.log"))?;
+    /// Starts carom, with `words` before its command.
+    fn carom_after(&self, words: &[String], data: &Path, cpus: &str) -> Result<Running> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
+        let carom = peers::carom_command(self.place, data, &cores, address, free_port()?);
+        let command = [words, &carom[..]].concat();
+        let server = Server::start(&command, cpus, address, &self.place.scratch.join("carom.log"))?;
         Ok(Running { server, helper: None, twin: None, is_secure: false })
     }
 
@@ -450,7 +446,7 @@ impl Growth<'_> {
 
 impl Growth<'_> {
     /// Measures the starts of nodes that keep only the links in use in memory: without the file of the filters of codes,
-    /// as after an import, and with it, after a kill.
+    /// as after a restore, and with it, after a kill.
     fn ready_hot(&mut self) -> Result<()> {
         let cpus = match (self.cpus.server, self.cpus.client) {
             (server, client) if server == client => server.to_string(),
@@ -459,7 +455,12 @@ impl Growth<'_> {
         let order = self.order;
         for &links in &order.hot {
             let data = peers::carom_data(self.place, links)?;
-            let file = data.join("links.filter");
+            let (image, file) = (data.join(IMAGE), data.join(FILTERS));
+            let kept = image.with_extension("kept");
+            // Such a node removes the image, which other measurements with this directory need.
+            if image.exists() {
+                std::fs::rename(&image, &kept)?;
+            }
             let (mut first, mut later) = (Vec::new(), Vec::new());
             for _ in 0..order.rounds.min(3) {
                 if file.exists() {
@@ -468,10 +469,12 @@ impl Growth<'_> {
                 first.push(self.start_hot(&data, &cpus, links, || file.exists())?);
                 later.push(self.start_hot(&data, &cpus, links, || true)?);
             }
+            if kept.exists() {
+                std::fs::rename(&kept, &image)?;
+            }
             let how = "from the start of the process to the first right redirect; the files are in the page cache";
             for (what, seconds) in [("first start", first), ("start after kill -9", later)] {
                 let name = format!("{what}, {links} links, hot residency");
-                self.results.growth.retain(|figure| figure.name != name);
                 self.add(name, median(seconds).unwrap_or(0.0), "s", Some(Budget::AtMost(5.0)), how)?;
             }
         }

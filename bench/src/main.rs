@@ -199,15 +199,14 @@ fn measure_growth(arguments: GrowthArguments) -> Result<()> {
     let seconds = if common.quick { 2 } else { common.seconds };
     let many = if common.quick { 1_000_000 } else { 10_000_000 };
     let hot = if hot_links.is_empty() { vec![many] } else { hot_links };
-    let order = growth::GrowthOptions { rounds, seconds, many, hot };
+    let order = growth::GrowthOptions { rounds, seconds, many, hot, only_hot };
     measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
         results.growth_machine = machine;
-        if only_hot {
-            return growth::run_hot(&order, place, cpus, stop, results);
-        }
-        (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
-        if many != 10_000_000 {
-            results.growth_notes.push(format!("A quick run, with at most {many} links."));
+        if !only_hot {
+            (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
+            if many != 10_000_000 {
+                results.growth_notes.push(format!("A quick run, with at most {many} links."));
+            }
         }
         growth::run(&order, place, cpus, stop, results)
     })
