@@ -285,6 +285,22 @@ mod tests {
         }
     }
 
+    /// Nodes read filled blocks back from files. If this test fails, raise the version of their format.
+    #[test]
+    fn bits_keep_their_places_in_files() {
+        for (hash, block, bits) in [
+            (0x0123_4567_89ab_cdef, 6_982, [33, 46, 52, 57, 40, 51, 9, 20]),
+            (0xfedc_ba98_7654_3210, 9_299, [2, 22, 48, 45, 58, 33, 7, 0]),
+        ] {
+            let hash = CodeHash(hash);
+            assert_eq!(block_of(hash, 10_000), block);
+            let mut filled = [0; BLOCK_BYTES];
+            assert!(insert_into(&mut filled, hash));
+            let words: Vec<u64> = filled.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
+            assert_eq!(words, bits.map(|bit| 1_u64 << bit));
+        }
+    }
+
     #[test]
     fn the_same_codes_again_take_no_room() {
         let mut filter = CodeFilter::for_about(CODES_MIN);
