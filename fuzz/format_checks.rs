@@ -61,7 +61,7 @@ pub(crate) fn check_state(input: &[u8]) {
     let Ok(code) = Code::from_key(key) else { return };
     match State::from_text(code, text) {
         Ok(state) => assert_eq!(State::from_text(code, &state.to_text(&code)), Ok(state)),
-        Err(NoState::Newer) => assert!(StateHead::of(text).is_some(), "nobody can say which state is later"),
+        Err(NoState::Newer) => assert!(StateHead::of(text).is_some(), "a node could not tell which state is later"),
         Err(NoState::Damaged) => {}
     }
 }
@@ -100,8 +100,8 @@ pub(crate) fn check_visits(input: &[u8]) {
     }
 }
 
-/// Checks what clients put into header fields, queries and destinations. An address that no trusted proxy has written
-/// names nobody, an accepted destination or date settles, and a cursor is read as it was written.
+/// Checks what clients put into header fields, queries and destinations: only a trusted proxy can name another client
+/// address, an accepted destination or date settles, and a cursor is read as it was written.
 pub(crate) fn check_request(input: &[u8]) {
     assert!(decoded(input).count() <= input.len());
     assert!(query_value(input, "utm_source").is_none_or(|value| value.len() <= input.len()));

@@ -85,8 +85,8 @@ fn serve_demo(arguments: &DemoArgs) -> Result<(), Exit> {
     // Its directory is removed once the node has ended.
     let demo = demo::prepare(arguments)?;
     logging::start(demo.settings.log_level.as_str(), demo.settings.log_format == LogFormat::Json);
-    // From here on, signals are for the node, which gets them once it runs. Handlers of its own could miss one that the
-    // demonstration is about to take.
+    // From here on, the demonstration passes signals to the node, which takes them once it runs. If the node received
+    // signals itself, it would miss one that has reached the demonstration just before.
     let (signals, inbox) = SignalInbox::fed(Hangup::Stop);
     demo.hand_over_signals(move |signal| signals.send(signal));
     node::serve_with(&demo.settings, inbox)

@@ -29,7 +29,7 @@ const READY_TIME_MAX: Duration = Duration::from_secs(300);
 /// Time within which a node must have written the file of its filters of codes.
 const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);
 
-/// Memory of a node that keeps only the links in use there.
+/// Memory for links of a node that keeps only the links in use in memory.
 const HOT_BYTES_PER_LINK: u64 = 16;
 const HOT_BYTES_MIN: u64 = 64 << 20;
 
@@ -489,7 +489,7 @@ impl Growth<'_> {
         let seconds = begin.elapsed().as_secs_f64();
         while !has_settled() {
             if begin.elapsed() > HOT_SETTLE_TIME_MAX {
-                bail!("waited {HOT_SETTLE_TIME_MAX:?} in vain for the filters of codes");
+                bail!("the node has written no filters of codes within {HOT_SETTLE_TIME_MAX:?}");
             }
             std::thread::sleep(Duration::from_millis(200));
         }

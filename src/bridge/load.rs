@@ -194,15 +194,16 @@ pub struct FilterBlocks {
 /// The codes that the store has of one owner, sent piece by piece.
 #[derive(Debug)]
 pub enum StoredCodes {
-    /// Any code may exist until a filter for about so many codes has come: as blocks, which the codes of later changes
-    /// may follow. The sender looks for these changes after this message.
+    /// A new filter will come: its blocks, or codes, and the codes that changed since they were written. Until its end, any
+    /// code may exist. The sender reads the change log after this message.
     Await {
         /// Number of codes that the filter is sized for.
         codes: usize,
     },
     /// Blocks of the awaited filter.
     Blocks(FilterBlocks),
-    /// The codes of all cores whose links may have redirect rules. `None` until they are known: any code may be one.
+    /// The codes of all cores whose links may have redirect rules. `None` means that any code may be one, until they are
+    /// known.
     Ruled(Option<Arc<RuledBits>>),
     /// The codes will follow. The sender begins to read the store after this.
     Begin,

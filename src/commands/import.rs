@@ -101,8 +101,8 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     outcome(setup.moving.as_deref(), &summary, report.as_deref())
 }
 
-/// Writes the files that a start reads instead of the store, if most links are new. Without them, the import is still
-/// complete.
+/// Writes the files that a start reads instead of the store, if many of the links are new. A failure is only a note,
+/// because the node can write them as well.
 fn prepare_start(settings: &Settings, links: &Links, taken: u64) {
     let (Ok(seed), Some(cores)) = (getrandom::u64(), CoreCount::new(settings.cores.cpus.len())) else { return };
     let files = StartFiles {
@@ -116,9 +116,9 @@ fn prepare_start(settings: &Settings, links: &Links, taken: u64) {
     if !files.are_due(taken) {
         return;
     }
-    note("writing the files of the first start, so that the node need not write them beside its first redirects");
+    note("writing the files that the next start reads, so that the node is ready sooner");
     for why in files.write().err().unwrap_or_default() {
-        note(&format!("note: not written: {why}; all links are stored, and the node writes it after its start"));
+        note(&format!("note: {why}; all links are stored, and the node writes this file after its start"));
     }
 }
 

@@ -10,8 +10,8 @@
 //! over. It may also have the code of a link that was removed during the rebuild, which costs a read.
 //!
 //! A start with many links takes the filter from a file, block by block ([`KnownCodes::wait_for`]). Until it is whole,
-//! any code may exist. A link added meanwhile goes into the awaited filter; the codes that changed since the file was
-//! written follow its blocks.
+//! any code may exist. A link added meanwhile goes into the awaited filter, and so do the codes that changed since the
+//! file was written.
 
 use carom_shards::{CodeFilter, CodeHash};
 

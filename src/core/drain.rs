@@ -11,7 +11,7 @@ pub(super) struct DrainRest {
     pub(super) connections: usize,
     /// True if a cancelled accept may still bring one last client.
     pub(super) may_accept: bool,
-    /// False while clients of bypass have not acknowledged everything that was sent to them.
+    /// True once clients of bypass have acknowledged everything that was sent to them.
     pub(super) is_acknowledged: bool,
 }
 
@@ -19,7 +19,7 @@ impl DrainRest {
     /// Returns true if the core can end. `is_late` says that the time of the drain is over: then the core waits for no
     /// acknowledgement.
     pub(super) fn lets_end(self, is_late: bool) -> bool {
-        // Without the core, nobody would send the last answers of closed connections again.
+        // Only this core can send the last answers of closed connections again.
         let is_sent = self.is_acknowledged || is_late;
         self.connections == 0 && !self.may_accept && is_sent
     }
@@ -91,7 +91,7 @@ mod tests {
     fn drain_waits_for_acknowledgements_in_its_time() {
         let unacknowledged = DrainRest { is_acknowledged: false, ..NOTHING };
         assert!(!unacknowledged.lets_end(false));
-        assert!(unacknowledged.lets_end(true), "clients that are gone hold up nobody");
+        assert!(unacknowledged.lets_end(true), "a client that has left delays nothing");
     }
 
     #[test]

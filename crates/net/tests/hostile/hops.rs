@@ -1,4 +1,5 @@
-//! The next hop of answers: the route if one is known, else the way back of the client's frames; never the balancer.
+//! The next hop of answers: a known route, or else the neighbour that passed on the client's frames. Balancers get no
+//! answers.
 
 use carom_net::{Decapsulate, DropReason, NextHop, StackConfig};
 use smoltcp::phy::ChecksumCapabilities;
@@ -135,7 +136,7 @@ impl Link {
         frames
     }
 
-    /// Checks that frames go where the route leads, or back if there is none.
+    /// Checks that frames follow the route. Without a route, they go back to the neighbour that passed on the last frame.
     fn assert_way(&self, frames: &[Vec<u8>]) {
         let way = match self.bench.route.0 {
             Some(hop) => header(hop.mac, ROUTE_SOURCE),

@@ -156,7 +156,7 @@ pub(super) struct FilterHead {
     pub(super) size: FilterSize,
     /// Number of codes that were inserted into the filters.
     pub(super) codes: u64,
-    /// Number of these codes whose links are gone, as far as it is known.
+    /// Number of these codes whose links are known to have been removed.
     pub(super) stale: u64,
 }
 
@@ -245,7 +245,7 @@ impl FilterWriter {
         self.write(RULED_PAGE, &mut page).map(drop)
     }
 
-    /// Counts codes in the filters whose links are gone.
+    /// Counts codes in the filters whose links were removed.
     pub(super) fn add_stale(&mut self, stale: u64) {
         self.head.stale += stale;
     }

@@ -310,7 +310,7 @@ fn what_the_file_has_is_durable_in_the_store() {
     let journal = carom_store::journal::journals(&store).unwrap().pop().expect("a store has a journal");
     let synced = || carom_store::journal::mark::read(&store).unwrap().expect("a store has a mark").len;
     let written = carom_store::journal::written_len(&std::fs::read(journal).unwrap()) as u64;
-    assert!(synced() < written, "nobody has synced the links yet");
+    assert!(synced() < written, "the links are not synced yet");
     seal(&node, dir.path());
     assert!(synced() >= written);
 }
@@ -361,7 +361,7 @@ fn links_with_rules_become_known_without_a_file() {
     cores.take_mail(&node);
     assert_eq!(origin, FilterOrigin::File { changed: 0 });
     let mut keeper = keeper(&node, dir.path(), origin);
-    // The file is gone, and no other can be created.
+    // There is no file, and none can be created.
     keeper.path = dir.path().join("nowhere").join("links.filter");
     keeper.keep_file();
     cores.take_mail(&node);
