@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs a command with TMPDIR on a tmpfs, if one has room: `tests/in-memory.sh COMMAND [ARGUMENT…]`.
 #
-# Nodes of tests sync every change, so on a slow disk most of their time is waiting. What a `kill -9` leaves is the same on both: the page
-# cache survives the process. Tests of power failures keep unsynced writes back themselves. TEST_TMPDIR names another folder.
+# Nodes of tests sync every change, so on a slow disk they wait most of the time. A `kill -9` leaves the same on a disk and on a tmpfs: the
+# page cache survives the process. Tests of power failures keep unsynced writes back themselves. TEST_TMPDIR names another folder.
 set -euo pipefail
 
-# Free bytes from which on the tmpfs is used. All tests together had 3 GiB there at most.
+# The least free space for which the tmpfs is used, in bytes. All tests together took at most 3 GiB.
 ROOM=$((8 * 1024 * 1024 * 1024))
 
 memory=/dev/shm

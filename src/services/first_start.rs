@@ -118,7 +118,7 @@ mod tests {
         let node = TestNode::new(dir, 2);
         import(&node, IMAGE_LINKS_MIN + 1_000);
         assert!(files(&node, dir, false).are_due(50_000));
-        assert!(!files(&node, dir, false).are_due(10_000), "a node has files already that are nearly right");
+        assert!(!files(&node, dir, false).are_due(10_000), "the files would take longer than the import");
         files(&node, dir, false).write().unwrap();
         let node = restarted(node, dir, false);
         let (_, changed) = map_image::open(&node.links, dir, node.hasher).unwrap().expect("the image is used");
