@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::json;
 
 use crate::support::http::{Wire, request};
-use crate::support::memory::{code, import, keeping, target};
+use crate::support::memory::{code, import, import_for, keeping, target};
 use crate::support::node::{CAROM, Node, Setup, sum, wait_until};
 
 /// A node with fewer links has no file.
@@ -71,8 +71,10 @@ fn start_reads_file_then_log() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, LINKS);
-    let mut gone = Vec::new();
+    let (image, mut gone) = (data.join("links.image"), Vec::new());
+    assert!(image.exists(), "the import is for a node that keeps all links in memory");
     let node = hot(&data).start();
+    assert!(!image.exists(), "this node would not keep it current");
     let mut wire = node.wire();
     // The node serves while the filters are built.
     assert!(node.log().contains(BUILT), "{}", node.log());
@@ -130,6 +132,19 @@ fn damaged_file_denies_no_link() {
     }
     let node = setup.start();
     assert!(node.log().contains(FROM_FILE), "{}", node.log());
+}
+
+#[test]
+fn import_writes_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let settings = [("CAROM_LINKS_RESIDENCY", "hot"), ("CAROM_LINKS_MEMORY_LIMIT", "16777216"), ("CAROM_CORES", "2")];
+    import_for(&settings, &data, LINKS);
+    let node = hot(&data).start();
+    assert!(node.log().contains(FROM_FILE), "{}", node.log());
+    let mut wire = node.wire();
+    assert!(miss(&node, &mut wire) < 100);
+    follow(&mut wire, (0..LINKS).step_by(101), &[]);
 }
 
 #[test]

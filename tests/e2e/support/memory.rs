@@ -15,13 +15,19 @@ pub(crate) fn target(number: u64) -> String {
     format!("https://example.org/somewhere/behind/a/path/of/usual/length/{number:08}?page={}", number % 100)
 }
 
-/// Imports links into a new data directory.
+/// Imports links into a new data directory, for a node that keeps all links in memory.
 pub(crate) fn import(data: &Path, links: u64) {
+    import_for(&[], data, links);
+}
+
+/// Imports links into a new data directory, for a node with settings from these environment variables.
+pub(crate) fn import_for(settings: &[(&str, &str)], data: &Path, links: u64) {
     let file = data.with_extension("ndjson");
     let line = |number| format!("{}\n", json!({"shortCode": code(number), "longUrl": target(number)}));
     std::fs::write(&file, (0..links).map(line).collect::<String>()).unwrap();
-    let status = Command::new(CAROM).arg("import").arg("--data-dir").arg(data).arg(&file).status().unwrap();
-    assert!(status.success());
+    let mut command = Command::new(CAROM);
+    command.envs(settings.iter().copied()).arg("import").arg("--data-dir").arg(data).arg(&file);
+    assert!(command.status().unwrap().success());
 }
 
 /// Limits the memory for links, in bytes, and keeps only the links in use there.
