@@ -20,7 +20,8 @@ use std::time::Instant;
 use carom_shards::map::sealed::Sealed;
 use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 
-use super::derived::sealed_file::{self, NotWritten, WritePace, remove_left, unfinished};
+use super::derived;
+use super::derived::sealed_file::{self, NotWritten, WritePace};
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads::priority::let_cores_go_first;
 use crate::bridge::ChangedCodes;
@@ -285,9 +286,7 @@ impl Maker {
 
     /// Removes unfinished files of a process that was killed: the next image may be long in coming.
     fn remove_unfinished(&self) {
-        for path in [unfinished(&self.path), sorter::unsorted(&self.path)] {
-            remove_left(&path, "an unfinished image of the links");
-        }
+        derived::remove_unfinished(&self.path, "an unfinished image of the links");
     }
 
     /// True if the disk has room for another image, the records that are sorted for it, and as much again for the

@@ -222,7 +222,7 @@ pub(in crate::services) struct NewFile {
 }
 
 /// Returns the path of an unfinished file.
-pub(in crate::services) fn unfinished(path: &Path) -> PathBuf {
+pub(super) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     PathBuf::from(name)
@@ -290,13 +290,6 @@ pub(in crate::services) fn remove_unused(path: &Path) -> bool {
         Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
     }
     false
-}
-
-/// Removes a file that a killed process may have left. `what` describes it in the log.
-pub(in crate::services) fn remove_left(path: &Path, what: &str) {
-    if remove_unused(path) {
-        tracing::info!("removed {}, {what}", path.display());
-    }
 }
 
 /// The pace of a writer. It counts the bytes since the last wait for the disk.

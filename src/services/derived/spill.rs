@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -37,15 +37,23 @@ struct Extent {
     sum: u64,
 }
 
+/// Returns the path of the file of parts that are sorted for the file at `path`, until it is unlinked.
+pub(super) fn unsorted(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sort");
+    PathBuf::from(name)
+}
+
 impl Spill {
-    /// Begins with `parts` empty parts, for pieces of at most `longest` bytes. The file is created at `path` and
-    /// unlinked at once.
+    /// Begins with `parts` empty parts, for pieces of at most `longest` bytes. The file is created beside the one at
+    /// `path`, and unlinked at once.
     ///
     /// # Errors
     /// If the file cannot be created.
     pub(in crate::services) fn new(path: &Path, parts: usize, longest: usize) -> io::Result<Spill> {
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(path)?;
-        std::fs::remove_file(path)?;
+        let path = unsorted(path);
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;
+        std::fs::remove_file(&path)?;
         Ok(Spill { file, end: 0, parts: (0..parts).map(|_| SpilledPart::default()).collect(), longest })
     }
 

@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeHasher, CoreCount};
 
-use self::build::{BuiltFilter, FilterOrder, build, scan_codes, unsorted};
+use self::build::{BuiltFilter, FilterOrder, build, scan_codes};
 use self::delivery::CodeBatches;
 pub use self::delivery::FilterNode;
 use self::file::{FILE_NAME, FilterSize};
 pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
 use self::update::{NotUpdated, later_codes, update};
 use crate::bridge::{RuledBits, StoredCodes, ToCore};
-use crate::services::derived::sealed_file::{NotWritten, remove_left, unfinished};
+use crate::services::derived::{self, sealed_file::NotWritten};
 use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::let_cores_go_first;
@@ -82,9 +82,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     let mut keeper = Keeper::new(setup, Arc::clone(&stop));
     let run = move || {
         let_cores_go_first();
-        for path in [unfinished(&keeper.path), unsorted(&keeper.path)] {
-            remove_left(&path, "an unfinished file of the filters of codes");
-        }
+        derived::remove_unfinished(&keeper.path, "an unfinished file of the filters of codes");
         while !keeper.stop.load(Ordering::Acquire) {
             keeper.look();
             keeper.keep_file();

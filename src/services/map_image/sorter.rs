@@ -4,7 +4,7 @@
 //! back and sorted in memory. So the size of a part and the number of buffers bound the memory.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
@@ -36,11 +36,6 @@ pub(super) struct Part {
     pub(super) begins_core: bool,
 }
 
-/// Returns the path of the file of records, until it is unlinked.
-pub(super) fn unsorted(path: &Path) -> PathBuf {
-    path.with_extension("image.sort")
-}
-
 impl Sorter {
     /// Begins to sort about `links` records of about `record_bytes` bytes each. The file is created beside `path` and
     /// unlinked at once.
@@ -56,7 +51,7 @@ impl Sorter {
     ) -> io::Result<Sorter> {
         let wanted = (links as u64 * record_bytes).div_ceil(IMAGE_PART_BYTES).min(IMAGE_PARTS_MAX) as usize;
         let per_core = wanted.div_ceil(cores.get()).max(1);
-        let spill = Spill::new(&unsorted(path), per_core * cores.get(), sealed::RECORD_BYTES_MAX)?;
+        let spill = Spill::new(path, per_core * cores.get(), sealed::RECORD_BYTES_MAX)?;
         Ok(Sorter { spill, hasher, cores, links: links / cores.get(), per_core, next: 0 })
     }
 

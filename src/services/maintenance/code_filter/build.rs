@@ -1,7 +1,7 @@
 //! Builds the file of the filters from the store, with little memory: the hashes of all codes are sorted by the part of
 //! the file that they belong to, and then the parts are filled one after the other.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use carom_shards::{Code, CodeHash, CodeHasher};
@@ -58,11 +58,6 @@ pub(super) struct BuiltFilter {
     pub(super) damaged: Vec<DamagedRange>,
 }
 
-/// Returns the path of the file of hashes, until it is unlinked.
-pub(super) fn unsorted(path: &Path) -> PathBuf {
-    path.with_extension("filter.sort")
-}
-
 /// True if a record is a link or damaged, and not a tombstone.
 pub(super) fn is_of_link(key: &[u8], value: &[u8]) -> bool {
     !(record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))))
@@ -113,7 +108,7 @@ pub(super) fn build(order: &FilterOrder<'_>, size: FilterSize) -> Result<BuiltFi
 fn fill(order: &FilterOrder<'_>, size: FilterSize, writer: &mut FilterWriter) -> Result<BuiltFilter, NotWritten> {
     let mut pace = WritePace::new(order.disk, order.stop, order.pauses);
     let count = size.pages().div_ceil(FILTER_PART_PAGES) as usize;
-    let mut spill = Spill::new(&unsorted(order.path), count, size_of::<u64>())?;
+    let mut spill = Spill::new(order.path, count, size_of::<u64>())?;
     let (mut ruled, mut damaged) = (RuledBits::default(), Vec::new());
     for part in parts() {
         let mut taken = Ok(());

@@ -65,10 +65,13 @@ fn filter_node(node: &TestNode, dir: &Path) -> FilterNode {
     }
 }
 
-fn keeper(node: &TestNode, dir: &Path, origin: FilterOrigin) -> Keeper {
+fn setup(node: &TestNode, dir: &Path, origin: FilterOrigin) -> CodeFilterSetup {
     let core_stats = (0..node.cores.get()).map(|_| Arc::default()).collect();
-    let setup = CodeFilterSetup { node: filter_node(node, dir), core_stats, origin, changes: node.links.changes() };
-    Keeper::new(setup, Arc::default())
+    CodeFilterSetup { node: filter_node(node, dir), core_stats, origin, changes: node.links.changes() }
+}
+
+fn keeper(node: &TestNode, dir: &Path, origin: FilterOrigin) -> Keeper {
+    Keeper::new(setup(node, dir, origin), Arc::default())
 }
 
 /// Writes the file, as the thread does when it is due.
@@ -330,6 +333,16 @@ fn without_room_for_a_file_the_cores_get_codes_one_by_one() {
     assert!(keeper.awaited.is_none());
     assert_right(&node, &cores, 0..300);
     assert_eq!(cores.ruled.as_deref(), Some(&RuledBits::default()), "no link has rules");
+}
+
+#[test]
+fn unfinished_files_of_a_killed_process_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    let left = ["links.filter.new", "links.filter.sort"].map(|name| dir.path().join(name));
+    left.iter().for_each(|path| std::fs::write(path, "half of a file").unwrap());
+    start(setup(&node, dir.path(), FilterOrigin::Scan)).unwrap().stop();
+    assert!(left.iter().all(|path| !path.exists()));
 }
 
 #[test]
