@@ -315,9 +315,10 @@ mod tests {
     fn what_a_command_has_signed_is_loaded_by_the_next_start() {
         let model = CatalogModel::with_signatures(1_000);
         model.commit((0..500).map(numbered));
+        let memory = model.memory;
         let model = model.restarted(|dir| {
             let (links, _) = Links::open(dir, KEY).unwrap();
-            sign_once(&links, 1 << 20, dir).unwrap();
+            sign_once(&links, memory, dir).unwrap();
         });
         assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
     }

@@ -63,7 +63,7 @@ pub(in crate::services::search) struct CatalogModel {
     pub(in crate::services::search) catalog: Arc<Catalog>,
     pub(super) links: RefCell<BTreeMap<Code, Arc<Link>>>,
     pub(super) dir: tempfile::TempDir,
-    pub(super) memory: u64,
+    pub(in crate::services::search) memory: u64,
 }
 
 impl CatalogModel {
