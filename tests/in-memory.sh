@@ -13,6 +13,8 @@ if [ -n "${TEST_TMPDIR:-}" ]; then
     export TMPDIR=$TEST_TMPDIR
 elif [ -w "$memory" ] && [ "$(df --output=avail --block-size=1 "$memory" | tail -n 1)" -ge "$ROOM" ]; then
     TMPDIR=$(mktemp -d "$memory/carom-tests.XXXXXX")
+    # Some nodes run as another user.
+    chmod 711 "$TMPDIR"
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
 fi
