@@ -86,7 +86,7 @@ fn visit_log_that_is_off_holds_a_purge_back() {
     wire.shorten_as("gone", &target());
     visit(&mut wire, "gone");
     drop(wire);
-    let node = node.terminate().env("CAROM_VISITS_LOG", "off").start();
+    let node = node.terminate().env("CAROM_VISITS_LOG", "off").expect("a purge could not be carried out").start();
     let begun = node.wire().ask("DELETE", &format!("{SHORT_URLS}/gone?purge=true"), "", b"");
     let id = id_of(&begun.json());
     let failed = wait_for("the reason", || purge(&node, &id).filter(|purge| purge["error"].is_string()));
