@@ -260,13 +260,16 @@ impl World {
         Ok(true)
     }
 
-    /// True if a node has a newer state than Redis, which has lost that one and refuses it until the node is upgraded.
+    /// True if a node has a newer state than Redis, which has lost that one and refuses it until the node is upgraded. Another
+    /// node may have read the state before it was lost; the node that noted the loss brings it for both.
     pub(crate) fn brings_later(&self, node: &Node, index: Index, state: &State) -> bool {
         let part = part_of(index);
-        let is_noted = node.store.now.compare_later[part] && self.ledger.losses[part] > 0;
         let is_earlier = |theirs: &State| rules::is_earlier(theirs.version(), state.version());
-        let is_unread = !self.versions.reads(node.id) && self.redis.is_later(index);
-        is_noted && is_unread && self.redis.state(index).is_some_and(is_earlier)
+        let is_lost = self.ledger.losses[part] > 0 && self.redis.is_later(index);
+        let has_it = |other: &Node| other.id == node.id || other.store.now.states.get(index) == Some(state);
+        let is_noted =
+            |other: &Node| other.store.now.compare_later[part] && !self.versions.reads(other.id) && has_it(other);
+        is_lost && self.redis.state(index).is_some_and(is_earlier) && self.nodes.iter().any(is_noted)
     }
 
     /// A node has marked the codes that it cannot decode, and no others. Redis may have lost a state that no node can decode
