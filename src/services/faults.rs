@@ -26,7 +26,7 @@ use carom_store::journal::{self, mark};
 use carom_store::links::StoreError;
 
 /// Longest time for which acknowledged writes stay unsynced in the faulty mode.
-const SYNC_EVERY: Duration = Duration::from_millis(200);
+const SYNC_EVERY: Duration = Duration::from_secs(2);
 
 const LOG: &str = "synced.log";
 
