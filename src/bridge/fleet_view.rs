@@ -49,6 +49,12 @@ pub struct FleetView {
     is_behind: AtomicBool,
     /// The instant before which every acknowledged link of the fleet is in Redis.
     vouched_ms: AtomicU64,
+    /// The instant before which every change in the streams has been passed by all other nodes.
+    passed_ms: AtomicU64,
+    /// The instant whose changes all nodes must pass before codes are recycled; 0 if none wait.
+    awaited_ms: AtomicU64,
+    /// True if codes of expired links may get another link, so that a tombstone is not final.
+    recycles: AtomicBool,
     /// Number of questions that wait for the other nodes to vouch.
     doubts: AtomicUsize,
     /// The heartbeat thread, which beats faster while questions wait.
@@ -68,6 +74,9 @@ impl FleetView {
             has_marks: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
             vouched_ms: AtomicU64::new(0),
+            passed_ms: AtomicU64::new(0),
+            awaited_ms: AtomicU64::new(0),
+            recycles: AtomicBool::new(false),
             doubts: AtomicUsize::new(0),
             heart: OnceLock::new(),
         }
@@ -143,6 +152,44 @@ impl FleetView {
     /// True if all other nodes have vouched within that time, so that they are likely to vouch again.
     pub fn vouches_within(&self, time: Duration) -> bool {
         is_fresh(self.vouched_ms.load(Ordering::Acquire), since_boot(), time)
+    }
+
+    /// Records that codes of expired links may get another link.
+    pub fn set_recycling(&self) {
+        self.recycles.store(true, Ordering::Release);
+    }
+
+    /// True if codes of expired links may get another link, so that a tombstone is not final.
+    pub fn recycles(&self) -> bool {
+        self.recycles.load(Ordering::Acquire)
+    }
+
+    /// True if the tombstone of a generated code in the store of this node proves that the code has no link. Where codes are
+    /// recycled, a node that has not just read the streams may lack the next link. Call it before you read the store.
+    pub fn trusts_tombstones(&self) -> bool {
+        let now = since_boot();
+        let has_followed = || is_fresh(self.followed_ms.load(Ordering::Acquire), now, FOLLOWED_KEPT);
+        !self.recycles() || has_followed() && self.is_settled(now)
+    }
+
+    /// Records that all other nodes have passed every change that was in the streams at that instant.
+    pub fn pass(&self, at: Duration) {
+        self.passed_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// True if all nodes, this one among them, have passed every change that was in the streams at that instant.
+    pub fn have_all_passed(&self, at: Duration) -> bool {
+        self.passed_ms.load(Ordering::Acquire) > ms_of(at) && self.has_followed(at)
+    }
+
+    /// Sets the instant whose changes all nodes must pass before codes are recycled; `None` if no codes wait.
+    pub fn await_passing(&self, at: Option<Duration>) {
+        self.awaited_ms.store(at.map_or(0, ms_of), Ordering::Release);
+    }
+
+    /// Returns the instant whose changes all nodes must pass before codes are recycled; `None` if no codes wait.
+    pub fn awaited(&self) -> Option<Duration> {
+        Some(self.awaited_ms.load(Ordering::Acquire)).filter(|at_ms| *at_ms > 0).map(Duration::from_millis)
     }
 
     /// Sets the thread to wake once questions wait.
@@ -294,6 +341,34 @@ mod tests {
         assert!(!view.is_absent(&beyond, FollowedMark::default()), "the streams were not read when it was looked up");
         let slug = Code::parse(b"my-slug").unwrap();
         assert!(!view.is_absent(&slug, view.followed()), "only Redis can deny it");
+    }
+
+    #[test]
+    fn tombstones_count_while_streams_are_followed() {
+        let view = view();
+        assert!(view.trusts_tombstones(), "codes are never recycled");
+        view.set_recycling();
+        view.hear([], false, since_boot());
+        assert!(!view.trusts_tombstones(), "the next link may be in the streams");
+        view.follow(since_boot());
+        assert!(view.trusts_tombstones());
+        view.disturb(since_boot());
+        assert!(!view.trusts_tombstones(), "Redis may have lost the next link");
+    }
+
+    #[test]
+    fn this_node_passes_changes_as_well() {
+        let view = view();
+        let at = since_boot();
+        let later = at + Duration::from_millis(5);
+        view.pass(later);
+        assert!(!view.have_all_passed(at), "this node has not read the streams");
+        view.follow(later);
+        assert!(view.have_all_passed(at) && !view.have_all_passed(later));
+        view.await_passing(Some(later));
+        assert_eq!(view.awaited().map(ms_of), Some(ms_of(later)));
+        view.await_passing(None);
+        assert_eq!(view.awaited(), None);
     }
 
     #[test]

@@ -188,6 +188,10 @@ pub(super) fn join(
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };
+    if settings.expiry.recycle_after.is_some() {
+        base.stats.fleet.recycles.store(true, Ordering::Release);
+        shared.view.set_recycling();
+    }
     // Other nodes may generate codes of another length.
     let shortest = CodeLength::new(GENERATED_LEN_MIN).expect("codes have that length");
     let lengths: Vec<CodeLength> = settings.code_length.min(shortest).and_longer().collect();

@@ -18,6 +18,9 @@
 //! Between the first and the third step, the codes are only in memory. So a crash loses up to a segment of them, but no
 //! code can be in two places. A power failure may undo steps. The check of every code covers that: a code with a link
 //! or a tombstone is never given to another link, whatever the id table says.
+//!
+//! In a fleet, the tombstone stays until every node has passed it, and gives way to another one that leaves the code free
+//! (see `replication::expiry::recycling`). The third and the fourth step are the same.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
-use super::replication::expiry::{FleetExpiry, Removed};
+use super::replication::expiry::{FleetExpiry, RecycledCodes, Removed};
 use crate::bridge::{RemovalResult, WriterOrder, WriterQueue};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
@@ -341,6 +344,13 @@ impl ExpiryWorker {
     /// Frees codes that have been unused for long enough, if they fill a segment or have waited long enough for one.
     fn recycle(&mut self) {
         let Some(after) = self.setup.recycle_after else { return };
+        if let Some(fleet) = &mut self.setup.fleet
+            && fleet.is_recycling()
+        {
+            let RecycledCodes { codes, left } = fleet.continue_recycling();
+            self.has_left |= left;
+            return self.hand_out(codes);
+        }
         let wait_max = after.min(GATHER_TIME_MAX);
         if self.quarantine_looked.is_some_and(|at| at.elapsed() < QUARANTINE_EVERY.min(wait_max / 4)) {
             return;
@@ -359,12 +369,32 @@ impl ExpiryWorker {
         let count =
             || self.setup.links.count_due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_LEN);
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {
-            let codes = self.gather(until_ms);
-            if !codes.is_empty() {
-                tracing::info!(codes = codes.len(), "codes of expired links become available again");
-                // Without a receiver the node is shutting down, and these codes are lost.
-                let _ = self.setup.segments.send(codes);
+            if self.setup.fleet.is_some() {
+                return self.begin_recycling(until_ms);
             }
+            let codes = self.gather(until_ms);
+            self.hand_out(codes);
+        }
+    }
+
+    /// Makes a segment of codes.
+    fn hand_out(&self, codes: Vec<GeneratedCode>) {
+        if !codes.is_empty() {
+            tracing::info!(codes = codes.len(), "codes of expired links become available again");
+            // Without a receiver the node is shutting down, and these codes are lost.
+            let _ = self.setup.segments.send(codes);
+        }
+    }
+
+    /// Begins to recycle the codes of a segment in a fleet.
+    fn begin_recycling(&mut self, until_ms: u64) {
+        let behind = self.quarantine_behind.as_ref();
+        let Ok(mut entries) = self.setup.links.due(EndKind::Quarantine, behind, until_ms, RECYCLE_LEN) else { return };
+        self.quarantine_behind = entries.last().copied();
+        let shortest = self.setup.length.get();
+        entries.retain(|entry| entry.code.len() >= shortest);
+        if let Some(fleet) = &mut self.setup.fleet {
+            fleet.begin_recycling(entries);
         }
     }
 

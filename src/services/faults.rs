@@ -6,6 +6,7 @@
 //! * `core-on-order`: core 0 stalls while the file `stall-core` is in the data directory.
 //! * `ack-before-sync`: the writer acknowledges before it syncs.
 //! * `trust-counter`: a node of a fleet uses whatever the counter in Redis returns.
+//! * `recycle-at-once`: a node of a fleet recycles codes without a wait for the other nodes.
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
 //! * `deaf-visits`: the rings of visits fill up.
 //! * `little-memory`: cores have memory for hardly any links.
@@ -37,6 +38,8 @@ pub struct Faults {
     pub ack_before_sync: bool,
     /// Makes a node take values from the counter with `INCRBY` alone, and assume that they are new.
     pub trust_counter: bool,
+    /// Makes a node recycle codes before the other nodes have passed their removal.
+    pub recycle_at_once: bool,
     /// Leaves the rings in which cores report visits undrained.
     pub deaf_visits: bool,
     /// Leaves cores that ask for a link from the store without an answer.
@@ -56,6 +59,7 @@ impl Faults {
         Faults {
             ack_before_sync: is("ack-before-sync"),
             trust_counter: is("trust-counter"),
+            recycle_at_once: is("recycle-at-once"),
             deaf_visits: is("deaf-visits"),
             deaf_fetchers: is("deaf-fetchers"),
             little_memory: is("little-memory"),

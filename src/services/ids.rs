@@ -126,6 +126,10 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
         let index = row.core.index() % supplies.len();
         supplies[index].rows.push_back(row);
     }
+    if setup.fleet.is_some() {
+        // Recycled codes first: the reserve of a fleet lasts for long.
+        supplies.iter_mut().for_each(|supply| supply.rows.make_contiguous().sort_by_key(|row| row.run.len > 0));
+    }
     let worker =
         Worker { setup, issuer, supplies, next_id, asked: Arc::clone(&asked), stop: Arc::clone(&stop), given_up: 0 };
     let thread =

@@ -471,6 +471,7 @@ fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o
         .with_window(setup.dedupe.map(|window| window.as_millis() as u64))
         .with_events(setup.links.events().is_some())
         .with_retention(setup.stats.fleet.may_have_expired.load(Ordering::Acquire))
+        .with_recycling(setup.stats.fleet.recycles.load(Ordering::Acquire))
 }
 
 /// Adds a reply to the messages for the core whose task waits for it.

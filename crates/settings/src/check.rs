@@ -44,7 +44,7 @@ impl Checker<'_> {
         let base_url = self.one(Key::BaseUrl, domains::base_url);
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
-        let links = self.links(cores.as_ref(), has_redis);
+        let links = self.links(cores.as_ref());
         let allow = self.hosts((Key::AllowHosts, Key::AllowSource, Key::AllowAccessKey), has_redis);
         let block = self.hosts((Key::BlockHosts, Key::BlockSource, Key::BlockAccessKey), has_redis);
         let domains = self.domains(base_url.as_ref());

@@ -417,15 +417,16 @@ fn origins_of_pages_are_all_none_or_listed() {
 }
 
 #[test]
-fn codes_are_given_again_by_a_node_alone_that_removes_links() {
+fn codes_are_recycled_where_links_are_removed() {
     let (settings, _) = from_file("[links]\nkeep_expired = \"2h\"\nrecycle_after = \"90d\"\n").unwrap();
     let time = |hours: u64| Some(Duration::from_secs(hours * 3_600));
     let expiry = ExpirySettings { keep: time(2), per_second: 10_000, recycle_after: time(90 * 24) };
     assert_eq!(settings.expiry, expiry);
+    let (settings, _) = from_file("redis = \"redis://a:1\"\n[links]\nrecycle_after = \"90d\"\n").unwrap();
+    assert_eq!(settings.expiry.recycle_after, time(90 * 24), "with Redis, too");
     let (settings, _) = from_file("[links]\nkeep_expired = \"forever\"\nexpire_per_second = 5\n").unwrap();
     assert_eq!(settings.expiry, ExpirySettings { keep: None, per_second: 5, recycle_after: None });
     for (text, wrong) in [
-        ("redis = \"redis://a:1\"\n[links]\nrecycle_after = \"90d\"", "other nodes may still know the code"),
         ("[links]\nkeep_expired = \"forever\"\nrecycle_after = \"90d\"", "no effect"),
         ("[links]\nkeep_expired = \"off\"", "write \"forever\""),
         ("[links]\nkeep_expired = \"0s\"", "is zero"),

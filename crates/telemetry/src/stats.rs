@@ -391,6 +391,8 @@ pub struct ExpiryStats {
     pub recycled: Counter,
     /// Codes prepared for reuse that no core has received yet. Written by the replenisher.
     pub recycled_left: Counter,
+    /// The nodes of the fleet for which codes wait before they are recycled. Written by the heartbeat thread.
+    pub recycling_waits_for: Mutex<Vec<String>>,
 }
 
 /// The state of the data directory. Written by the thread that looks at it every few seconds.
@@ -494,6 +496,8 @@ pub struct FleetStats {
     pub is_behind: AtomicBool,
     /// True if only a copy of another node can help.
     pub needs_copy: AtomicBool,
+    /// True if the fleet recycles the codes of expired links. Set at the start.
+    pub recycles: AtomicBool,
     /// Origins whose visit counts have been missing here for a minute or longer.
     pub visits_missing: Counter,
     /// The origins of visit counts, for the status.

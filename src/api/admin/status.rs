@@ -6,8 +6,8 @@ mod page;
 mod plot;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -85,6 +85,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
             "waiting": node.expiry.due.get(),
             "oldestWaitsSeconds": (node.expiry.due.get() > 0).then(|| node.expiry.late_ms.get() / 1_000),
             "recycled": node.expiry.recycled.get(),
+            "recyclingWaitsFor": *node.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner),
         },
         "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
         "issuer": {

@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Makes segments of codes to reuse, which come after the existing ones. If they cannot be stored they are lost, as
+    /// Makes segments of codes to reuse, which come after the existing ones or, in a fleet, before them. If they cannot be stored they are lost, as
     /// in a crash.
     fn take_recycled(&mut self, supplies: &mut [Supply]) -> Result<(), ReplenishError> {
         while let Ok(codes) = self.setup.recycled.try_recv() {
@@ -124,6 +124,10 @@ impl Worker {
             // The codes come from many runs, all of them below the marks.
             let run = Run { length: self.setup.length, start: CounterValue(0), len: 0 };
             self.add_row(supply, run, Segment::reshuffle(codes, seed))?;
+            if self.setup.fleet.is_some() {
+                // Before the reserve of a fleet, which lasts for long.
+                supply.rows.rotate_right(1);
+            }
             self.setup.stats.expiry.recycled.add(count);
         }
         Ok(())
@@ -178,7 +182,8 @@ impl Worker {
                 let (id, run) = (row.id, row.run);
                 supply.rows.pop_front();
                 self.setup.ids.remove(id).map_err(failed)?;
-                if let Some(fleet) = &mut self.setup.fleet {
+                // Recycled codes have no lease.
+                if let Some(fleet) = self.setup.fleet.as_mut().filter(|_| run.len > 0) {
                     fleet.counter.release(run);
                 }
             }

@@ -55,13 +55,16 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
 }
 
-/// The parts of a heartbeat by which nodes vouch for their links (see [`carom_model::replication::vouching`]).
+/// The parts of a heartbeat by which nodes vouch for their links (see [`carom_model::replication::vouching`]), and tell
+/// what they have passed in the streams (see [`carom_model::replication::passing`]).
 #[derive(Debug)]
 pub(super) struct Voucher<'a> {
     /// The number of this heartbeat.
     pub number: u64,
     /// The numbers of the last heartbeats of the other nodes.
     pub heard: &'a BTreeMap<NodeId, u64>,
+    /// The numbers of their last heartbeats after which this node has read all streams to their ends.
+    pub passed: BTreeMap<NodeId, u64>,
     /// True if a client of this node waits until the other nodes vouch.
     pub is_asking: bool,
 }
@@ -96,6 +99,7 @@ pub(super) fn about(
         // Counted after the other heartbeats were heard.
         "heard": voucher.heard,
         "undelivered": stats.fleet.undelivered.get(),
+        "passed": voucher.passed,
         // Age of the oldest logged visit that other nodes cannot have; null if the log is not shared.
         "visitLog": stats.visit_log.is_shared.load(Ordering::Acquire).then(|| stats.visit_log.lag_ms.get()),
     })
@@ -112,6 +116,9 @@ pub(super) struct OtherNode {
     pub number: Option<u64>,
     /// The statement about its links; `None` for versions that make none.
     pub statement: Option<Statement>,
+    /// The number of the last heartbeat of this node after which it has read all streams to their ends; `None` for versions
+    /// that do not say so.
+    pub passed: Option<u64>,
     /// True if a client waits until all other nodes vouch.
     pub is_asking: bool,
     /// True if Redis may lack some of its links, which it restores.
@@ -138,6 +145,7 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
             beat: beats.get(node).copied().unwrap_or_default(),
             number: about["beat"].as_u64(),
             statement: statement(),
+            passed: about["passed"][me].as_u64(),
             is_asking: about["asking"].as_bool() == Some(true),
             is_restoring: about["restoring"].as_u64().is_some_and(|partitions| partitions > 0),
         }
@@ -216,7 +224,7 @@ mod tests {
     fn a_heartbeat_without_statement_vouches_for_nothing() {
         let about = [
             ("n0", json!({"beat": 9})),
-            ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "asking": true})),
+            ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "passed": {"n0": 7}, "asking": true})),
             ("n2", json!({"outbox": 0, "restoring": 1})),
             ("n3", json!({"undelivered": 0, "heard": {"n1": 8}})),
         ];
@@ -227,7 +235,9 @@ mod tests {
         assert_eq!(names, [("n1", 70), ("n2", 0), ("n3", 0), ("n4", 71)]);
         assert_eq!(others[0].statement, Some(Statement { undelivered: 2, heard: 8 }));
         assert!(others[0].number == Some(4) && others[0].is_asking && !others[0].is_restoring);
+        assert_eq!(others[0].passed, Some(7));
         assert!(others[1].statement.is_none() && others[1].is_restoring, "an older version");
+        assert!(others[1..].iter().all(|other| other.passed.is_none()));
         assert!(others[2].statement.is_none(), "it has not heard of this node");
         assert!(others[3].statement.is_none() && !others[3].is_asking);
     }

@@ -158,17 +158,20 @@ impl CodeLookup {
         Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))
     }
 
-    /// True if this node knows that the code had its only link: a generated code is used once.
+    /// True if this node knows that the code had its only link, or that all nodes have read of no other one.
     fn is_used_up(&self, code: &Code) -> bool {
         let state = || State::from_value(*code, &self.fleet.links.get(code).ok()??);
-        self.fleet.view.may_be_generated(code) && state().is_some_and(|state| is_spent(&state))
+        let view = &self.fleet.view;
+        view.trusts_tombstones() && view.may_be_generated(code) && state().is_some_and(|state| is_spent(&state))
     }
 
     /// Returns the answer for a code after Redis has said that it has no link: this state, or none. Returns `None` if the
     /// other nodes must vouch first.
     fn missing(&self, code: &Code, theirs: Option<&State>, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
         let view = &self.fleet.view;
-        if theirs.is_some_and(is_spent) || view.is_denied(code, is_vouched) {
+        // Where codes are recycled, Redis may have lost the next link.
+        let is_final = theirs.is_some_and(is_spent) && (!view.recycles() || view.trusts_redis());
+        if is_final || view.is_denied(code, is_vouched) {
             return Some(Lookup::Missing);
         }
         let would_help = !is_vouched && view.vouches_within(VOUCHED_KEPT) && view.is_denied(code, true);
@@ -244,7 +247,7 @@ impl CodeLookup {
         }
     }
 
-    /// Answers a look-up. `is_spent` is true if the code can get no further link.
+    /// Answers a look-up. `is_spent` is true if the code has a tombstone, and so no further link unless it is recycled.
     fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_spent: bool) {
         let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
@@ -259,6 +262,7 @@ impl CodeLookup {
             return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
         let absence = match (matches!(found, Lookup::Missing), is_spent) {
+            (true, true) if self.fleet.view.recycles() => Absence::Unknown,
             (true, true) => Absence::Final,
             (true, false) => Absence::Recent,
             (false, _) => Absence::Unknown,
@@ -268,7 +272,7 @@ impl CodeLookup {
     }
 }
 
-/// True for the tombstone of a generated code, which gets no other link.
+/// True for the tombstone of a generated code, which gets no other link unless it is recycled.
 fn is_spent(state: &State) -> bool {
     !state.is_link() && !state.is_free()
 }

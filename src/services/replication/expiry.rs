@@ -6,11 +6,13 @@
 //! If Redis loses it before that, every node still has the link, and it is still due. So removals need no outbox, and
 //! without Redis no link is removed.
 
+mod recycling;
+
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use carom_shards::Code;
+use carom_shards::{Code, GeneratedCode};
 
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::FleetView;
@@ -36,10 +38,35 @@ pub enum Removed {
     NotNow,
 }
 
+/// The codes that this node is about to recycle.
+#[derive(Debug, Default)]
+enum Recycling {
+    /// There are none.
+    #[default]
+    Idle,
+    /// Codes whose tombstones were in the streams before the instant `since`, since boot.
+    Removed { entries: Vec<DueEvent>, since: Duration },
+    /// Codes that Redis had released to this node before the instant `since`, with their states. `passed` is the instant
+    /// from which all nodes are known to have passed them.
+    Released { codes: Vec<(Code, State)>, since: Duration, passed: Option<Instant> },
+}
+
+/// The outcome of a step.
+#[derive(Debug, Default)]
+pub struct RecycledCodes {
+    /// The codes that this node may use from now on.
+    pub codes: Vec<GeneratedCode>,
+    /// True if Redis did not answer for some codes, which are to be tried again.
+    pub left: bool,
+}
+
 /// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {
     fleet: FleetContext,
     redis: Redis,
+    recycling: Recycling,
+    /// The time of the last message about nodes for which codes wait.
+    logged: Instant,
 }
 
 impl FleetExpiry {
@@ -53,7 +80,8 @@ impl FleetExpiry {
     /// # Errors
     /// If the operating system refuses something, or the certificates for Redis cannot be used.
     pub(super) fn new(fleet: &FleetContext) -> io::Result<FleetExpiry> {
-        Ok(FleetExpiry { redis: fleet.redis()?, fleet: fleet.clone() })
+        let (redis, recycling) = (fleet.redis()?, Recycling::default());
+        Ok(FleetExpiry { redis, fleet: fleet.clone(), recycling, logged: Instant::now() })
     }
 
     /// Asks Redis to remove those of these links that still end when their entries say.

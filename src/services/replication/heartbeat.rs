@@ -17,7 +17,8 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
 use carom_model::replication::Partition;
 use carom_model::replication::members::{Members, NodeId};
-use carom_model::replication::vouching::Vouching;
+use carom_model::replication::passing::PassedBeats;
+use carom_model::replication::vouching::{Statement, Vouching};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -44,13 +45,16 @@ pub(super) fn start(
     reclaimed: Sender<Run>,
 ) -> io::Result<JoinHandle<()>> {
     judge(fleet);
+    let first = getrandom::u64().map_err(io::Error::other)?;
     let heart = HeartbeatThread {
         redis: fleet.redis()?,
         fleet: fleet.clone(),
         lengths,
         members: Members::default(),
-        vouching: Vouching::new(getrandom::u64().map_err(io::Error::other)?),
+        vouching: Vouching::new(first),
+        passing: Vouching::new(first),
         heard: BTreeMap::new(),
+        passed: PassedBeats::default(),
         is_asked: false,
         reclaimed,
         written_down: None,
@@ -74,8 +78,12 @@ struct HeartbeatThread {
     members: Members,
     /// The statements of the other nodes about their links.
     vouching: Vouching,
+    /// The statements of the other nodes about what they have passed in the streams, for the same heartbeats.
+    passing: Vouching,
     /// The number of the last heartbeat of each other node.
     heard: BTreeMap<NodeId, u64>,
+    /// The heartbeats of the other nodes after which this node has read all streams to their ends.
+    passed: PassedBeats,
     /// True if a client of another node waits until this node vouches.
     is_asked: bool,
     reclaimed: Sender<Run>,
@@ -103,11 +111,18 @@ impl HeartbeatThread {
     /// Sends the last heartbeat, by which the other nodes know that this node counts no more visits.
     fn say_goodbye(&mut self) {
         let Ok(seen) = self.seen() else { return };
-        let number = self.vouching.begin(since_boot());
-        let voucher = Voucher { number, heard: &self.heard, is_asking: false };
+        let number = self.begin(since_boot());
+        let voucher = Voucher { number, heard: &self.heard, passed: self.passed.numbers(), is_asking: false };
         let restoring = self.restoring();
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &voucher);
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
+    }
+
+    /// Returns the number of a heartbeat that is about to be sent.
+    fn begin(&mut self, now: Duration) -> u64 {
+        let (number, passing) = (self.vouching.begin(now), self.passing.begin(now));
+        assert_eq!(number, passing, "the statements about one heartbeat would be taken for those about another");
+        number
     }
 
     /// Returns the number of partitions in which Redis may lack links that this node is about to bring back.
@@ -137,8 +152,9 @@ impl HeartbeatThread {
         self.is_new &= self.fleet.stats.fleet.comparing.get() > 0;
         let sent = since_boot();
         let restoring = self.restoring();
-        let number = self.vouching.begin(sent);
-        let voucher = Voucher { number, heard: &self.heard, is_asking: self.fleet.view.has_doubts() };
+        let number = self.begin(sent);
+        let (passed, is_asking) = (self.passed.numbers(), self.fleet.view.has_doubts());
+        let voucher = Voucher { number, heard: &self.heard, passed, is_asking };
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);
         match self.send(about, &seen) {
             Ok(heard) if heard.fingerprint != self.fleet.settings.fingerprint => {
@@ -201,6 +217,7 @@ impl HeartbeatThread {
         // Until they are done, Redis may lack links that were acknowledged.
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
+        self.hear_passed(&others, number, now);
         self.hear_statements(others, number, now);
         self.show(heard, now);
         self.take_over(heard, now);
@@ -284,6 +301,25 @@ impl HeartbeatThread {
         let statements = others.into_iter().map(|other| (other.node, other.beat, other.statement));
         let vouched = self.vouching.observe(number, statements, now, self.fleet.settings.reclaim_after);
         vouched.into_iter().for_each(|at| self.fleet.view.vouch(at));
+    }
+
+    /// Takes the statements of the other nodes about what they have passed in the streams, and prepares the next statement
+    /// of this node. Names the nodes for which the codes of expired links wait.
+    fn hear_passed(&mut self, others: &[OtherNode], number: u64, now: Duration) {
+        let FleetContext { view, links, settings, stats, .. } = &self.fleet;
+        // A change that awaits an upgrade of this node is not passed.
+        if let Some(at) = view.followed_at().filter(|_| !awaits_upgrade(links)) {
+            self.passed.follow(at);
+        }
+        self.passed.hear(others.iter().filter_map(|other| Some((other.node.clone(), other.number?))), now);
+        let statements = others.iter().map(|other| {
+            let statement = other.passed.map(|heard| Statement { undelivered: 0, heard });
+            (other.node.clone(), other.beat, statement)
+        });
+        let passed = self.passing.observe(number, statements, now, settings.reclaim_after);
+        passed.into_iter().for_each(|at| view.pass(at));
+        let late = view.awaited().map_or_else(Vec::new, |at| self.passing.missing(at));
+        *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;
     }
 
     fn show(&self, heard: &HeartbeatReply, now: Duration) {

@@ -82,6 +82,8 @@ pub struct CommitPlanner<'o> {
     events: Option<Vec<LinkEvent>>,
     /// True if Redis keeps only recent states.
     forgets: bool,
+    /// True if the codes of expired links are recycled in this fleet.
+    recycles: bool,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -106,6 +108,7 @@ impl<'o> CommitPlanner<'o> {
             conflicts: Vec::new(),
             events: None,
             forgets: false,
+            recycles: false,
             needs_sync: false,
         }
     }
@@ -120,6 +123,12 @@ impl<'o> CommitPlanner<'o> {
     #[must_use]
     pub fn with_retention(self, forgets: bool) -> CommitPlanner<'o> {
         CommitPlanner { forgets, ..self }
+    }
+
+    /// Plans for a fleet that recycles the codes of expired links, if `recycles` is true.
+    #[must_use]
+    pub fn with_recycling(self, recycles: bool) -> CommitPlanner<'o> {
+        CommitPlanner { recycles, ..self }
     }
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
@@ -407,8 +416,8 @@ impl<'o> CommitPlanner<'o> {
                     self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
                 CodeState::Absent | CodeState::Held(_) => {
-                    // Another node may have the link, unless this one knows that the code is used up.
-                    let is_used_up = before.state().is_some_and(|state| !state.is_free());
+                    // Another node may have the link, unless this one knows that the code is used up for good.
+                    let is_used_up = !self.recycles && before.state().is_some_and(|state| !state.is_free());
                     let answer = match decision {
                         FleetDecision::NoReply { asked, .. } if !is_used_up => {
                             WriteFailure::NeedsRedis { asked }.into()

@@ -138,6 +138,19 @@ impl State {
         })
     }
 
+    /// Returns the *release* of the code of this tombstone: a later tombstone, which leaves the code free and which all nodes
+    /// adopt. The next link of the code continues its revisions. `claim` is a random number, by which the releases of two
+    /// nodes differ. `None` unless this is the tombstone of a generated code.
+    #[must_use]
+    pub fn released(&self, claim: u64) -> Option<State> {
+        let State::Gone(gone) = self else { return None };
+        if gone.origin != Origin::Issued {
+            return None;
+        }
+        let version = Version { rev: gone.version.rev.checked_add(1)?, claim, edit: 0 };
+        Some(State::Gone(Tombstone { origin: Origin::Custom, version, ..gone.clone() }))
+    }
+
     /// Returns the state in a record of the local store.
     pub fn from_record(code: Code, record: &RecordRef<'_>) -> State {
         match record {
@@ -252,6 +265,13 @@ mod tests {
             let gone = state.deleted(deleted_ms);
             prop_assert_eq!(State::from_text(code, &gone.to_text(&code)), Ok(gone.clone()));
             prop_assert!(gone.is_tombstone() != gone.is_free());
+            prop_assert_eq!(state.released(9), None);
+            let is_last = gone.version().rev == u32::MAX;
+            prop_assert_eq!(gone.released(9).is_some(), gone.is_tombstone() && !is_last);
+            if let Some(released) = gone.released(9) {
+                prop_assert!(released.is_free() && released.version().rev == gone.version().rev + 1);
+                prop_assert_eq!(State::from_text(code, &released.to_text(&code)), Ok(released));
+            }
             let mut record = Vec::new();
             gone.to_record(&code, &mut record);
             let read = record::decode(code.to_string().as_bytes(), &record).unwrap();

@@ -8,6 +8,9 @@
 //! A node numbers its own heartbeats, and notes when it sends each. Once every other node vouches for a time after one of
 //! them, Redis has every link that was acknowledged before that heartbeat was sent, and can deny the others. A silent
 //! node vouches for nothing new. The rule compares no clocks: it relies only on the order of sending and hearing.
+//!
+//! A second use of the rule tells which changes every node has passed ([`super::passing`]): its statements name the last
+//! heartbeat after which a node has read all streams to their ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -92,6 +95,14 @@ impl Vouching {
         let own = self.sent(number)?;
         self.others.values().map(|other| other.until).try_fold(own, |least, until| Some(least.min(until?)))
     }
+
+    /// Returns the other nodes that have not vouched for a time after that instant, by name.
+    pub fn missing(&self, at: Duration) -> Vec<NodeId> {
+        let late = self.others.iter().filter(|(_, other)| other.until.is_none_or(|until| until <= at));
+        let mut nodes: Vec<NodeId> = late.map(|(node, _)| node.clone()).collect();
+        nodes.sort();
+        nodes
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +143,9 @@ mod tests {
         assert_eq!(vouching.observe(number, [b.clone(), older], at(10), AFTER), None, "an older version says nothing");
         let next = vouching.begin(at(11));
         assert_eq!(vouching.observe(next, [b, other("c", 2, 0, next)], at(11), AFTER), Some(at(10)));
+        assert_eq!(vouching.missing(at(9)), Vec::<NodeId>::new());
+        assert_eq!(vouching.missing(at(10)), ["b"]);
+        assert_eq!(vouching.missing(at(11)), ["b", "c"]);
     }
 
     #[test]

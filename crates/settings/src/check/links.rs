@@ -34,7 +34,7 @@ pub(super) struct LinkSettings {
 
 impl Checker<'_> {
     /// Returns the settings of links; `None` if one of them is invalid.
-    pub(super) fn links(&mut self, cores: Option<&Cores>, of_fleet: bool) -> Option<LinkSettings> {
+    pub(super) fn links(&mut self, cores: Option<&Cores>) -> Option<LinkSettings> {
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let residency = self.residency(cores);
         let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
@@ -48,7 +48,7 @@ impl Checker<'_> {
         let case = self.one(Key::LinksSlugCase, |written| {
             one_of(written, "sensitive or insensitive", &SlugCase::ALL, SlugCase::as_str)
         });
-        let expiry = self.expiry(of_fleet);
+        let expiry = self.expiry();
         Some(LinkSettings {
             code_length: code_length?,
             residency: residency?,
@@ -117,23 +117,16 @@ impl Checker<'_> {
         None
     }
 
-    fn expiry(&mut self, of_fleet: bool) -> Option<ExpirySettings> {
+    fn expiry(&mut self) -> Option<ExpirySettings> {
         let keep = self.one(Key::LinksKeepExpired, quantities::time_or_forever);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
         let recycle_after = self.one(Key::LinksRecycleAfter, quantities::time_or_off);
-        let (reason, right) = match (keep?, recycle_after?) {
-            (_, Some(_)) if of_fleet => (
-                "cannot be used with redis, because other nodes may still know the codes",
-                "remove one of the settings",
-            ),
-            (None, Some(_)) => (
-                "has no effect while links.keep_expired is forever",
-                "set links.keep_expired to a time, or remove this setting",
-            ),
-            (keep, recycle_after) => {
-                return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
-            }
-        };
+        let (keep, recycle_after) = (keep?, recycle_after?);
+        if keep.is_some() || recycle_after.is_none() {
+            return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
+        }
+        let reason = "has no effect while links.keep_expired is forever";
+        let right = "set links.keep_expired to a time, or remove this setting";
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
         self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
         None

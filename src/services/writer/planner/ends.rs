@@ -92,6 +92,25 @@ impl CommitPlanner<'_> {
         self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
+    /// Notes the code of a link that has expired, whose tombstone this node of a fleet adopts: the code may be recycled
+    /// later. Removes the entry of a tombstone that gives way to another state.
+    pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
+        match (before, after) {
+            (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {
+                self.removals.opened.insert(DueEvent { at_ms: gone.deleted_ms, code });
+            }
+            (CodeState::Held(State::Link(link)), State::Gone(gone))
+                if self.recycles
+                    && after.is_tombstone()
+                    && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= gone.deleted_ms)
+                    && GeneratedCode::from_code(&code.within(None)).is_some() =>
+            {
+                self.removals.quarantined.push(DueEvent { at_ms: gone.deleted_ms, code });
+            }
+            _ => {}
+        }
+    }
+
     /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up
     /// to `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit
     /// must be durable before it hears of them.
@@ -164,7 +183,9 @@ impl CommitPlanner<'_> {
             let stale: HashSet<DueEvent> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
             writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
-        writes.extend(quarantined.into_iter().map(|entry| (EndKind::Quarantine, entry, true)));
+        // A commit that follows a stream may read of a removal and of the release of its code.
+        let kept = quarantined.into_iter().filter(|entry| !opened.contains(entry));
+        writes.extend(kept.map(|entry| (EndKind::Quarantine, entry, true)));
         writes.extend(opened.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
         debug_assert_eq!(
             writes.iter().map(|(of, due, _)| (*of as u8, *due)).collect::<HashSet<_>>().len(),

@@ -254,6 +254,7 @@ impl CommitPlanner<'_> {
         }
         let change = change_of(code, &state);
         let was_link = before.state().is_none_or(State::is_link);
+        self.quarantine(code, before, &state);
         self.set(code, CodeState::Held(state));
         if was_link || matches!(change, LinkChange::Put(_)) {
             self.effects.push(CommitEffect::Apply { code, change, notify: None });

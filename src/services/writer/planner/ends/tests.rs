@@ -1,13 +1,19 @@
 //! Tests of ends and of the reuse of codes, against a model of the store.
 
 use super::*;
-use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriterOrder};
+use crate::bridge::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, StreamBatch, StreamChange, Ticket,
+    WriterOrder,
+};
 use crate::services::testing::TestAnswer;
 use crate::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::Reuse;
 use carom_model::link::patch::Patch;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
+use carom_model::replication::state::ReceivedState;
+use carom_model::replication::{EntryId, Partition};
 use carom_model::testing::link;
 use carom_shards::{CoreId, Policy};
 use proptest::prelude::*;
@@ -297,6 +303,35 @@ fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
         model.now_ms += 1;
         model.commit(vec![delete("abcdefg")]);
     }
+}
+
+/// Follows these states of a code in one commit. Returns the writes of quarantine entries.
+fn follow(stored: &State, states: &[&State], recycles: bool) -> Vec<(DueEvent, bool)> {
+    let to = StreamPosition { id: EntryId { ms: 1, seq: 9 }, check: 0 };
+    let code = code("abcdefg");
+    let told = |state: &State| StreamChange { code, state: ReceivedState::Known(state.clone()), displaced: None };
+    let entries = states.iter().map(|state| (to, Some(told(state)))).collect();
+    let batch = StreamBatch { partition: Partition::of(&code), entries, is_newer: false, to };
+    let mut outbox = Outbox::default();
+    let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(recycles);
+    plan.add(WriterOrder::Followed(batch), |_| CodeState::Held(stored.clone()));
+    let writes = plan.finish().0.ends.into_iter().filter(|(of, ..)| *of == EndKind::Quarantine);
+    writes.map(|(_, entry, is_there)| (entry, is_there)).collect()
+}
+
+#[test]
+fn nodes_of_a_fleet_note_codes_until_their_release() {
+    let link = State::Link(Arc::new(ending("abcdefg", Origin::Issued, 100)));
+    let gone = link.deleted(NOW);
+    let released = gone.released(7).unwrap();
+    let entry = due(NOW, "abcdefg");
+    assert_eq!(follow(&link, &[&gone], true), [(entry, true)]);
+    assert_eq!(follow(&link, &[&gone], false), [], "codes are never recycled");
+    assert_eq!(follow(&link, &[&link.deleted(99)], true), [], "a person deleted it before its end");
+    assert_eq!(follow(&gone, &[&released], true), [(entry, false)]);
+    assert_eq!(follow(&link, &[&gone, &released], true), [(entry, false)]);
+    let slug = State::Link(Arc::new(ending("abcdefg", Origin::Custom, 100)));
+    assert_eq!(follow(&slug, &[&slug.deleted(NOW)], true), []);
 }
 
 proptest! {
