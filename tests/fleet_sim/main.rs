@@ -29,8 +29,9 @@
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
-//! `visits::batches` and `visits::exchange` decide. And so has the retention (`retention.rs`): states expire in Redis,
-//! nodes lag behind, and join by a copy.
+//! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
+//! nodes lag behind, and join by a copy. And so have recycled codes (`recycling.rs`): links expire, and their codes wait
+//! for all members.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
@@ -65,6 +66,7 @@ mod guards;
 mod ledger;
 mod members;
 mod node;
+mod recycling;
 mod redis;
 mod requests;
 mod rest;
@@ -157,6 +159,11 @@ fn retention_guarantees_hold_in_every_schedule() {
     must_hold(retention::World::run, RETENTION_SCHEDULES);
 }
 
+#[test]
+fn recycled_codes_have_one_link_in_every_schedule() {
+    must_hold(recycling::World::run, RECYCLING_SCHEDULES);
+}
+
 /// Without this, some schedule breaks a promise.
 fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     let found = search(run, GUARD_SCHEDULES, Some(guard));
@@ -175,6 +182,9 @@ const COUNTS_SCHEDULES: u64 = 15_000;
 
 /// Schedules of the world of the retention.
 const RETENTION_SCHEDULES: u64 = 30_000;
+
+/// Schedules of the world of recycled codes.
+const RECYCLING_SCHEDULES: u64 = 20_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
@@ -244,6 +254,13 @@ guards! {
     earlier_state_that_returns_is_answered: retention::Guard::Returned,
     node_that_began_too_late_stays_behind: retention::Guard::Began,
     last_entry_before_the_retention_stays: retention::Guard::Kept,
+}
+
+guards! {
+    recycling::World::run,
+    codes_wait_until_every_member_has_passed_them: recycling::Guard::Passed,
+    node_uses_its_own_releases_alone: recycling::Guard::Own,
+    tombstone_counts_while_the_stream_is_followed: recycling::Guard::Followed,
 }
 
 guards! {
