@@ -20,6 +20,7 @@ mod next_version;
 mod outage;
 mod purges;
 mod rates;
+mod recycling;
 mod retention;
 mod scripts;
 mod sentinel;

@@ -11,16 +11,13 @@ use carom_store::links::{EndKind, Index};
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
-use crate::support::http::{SHORT_URLS, Wire, create_request};
-use crate::support::links::{change, everybody_gets, moved_to, wires};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::{AT_ONCE, change, create_many, everybody_gets, moved_to, wires};
 use crate::support::memory::keeping;
 use crate::support::node::{CAROM, Dice, Node, Setup, wait_until};
 use crate::support::store::open_store;
 
 const TARGET: &str = "https://example.org/target";
-
-/// Connections that make links at once, so that many share a sync; and requests that one sends before it reads answers.
-const AT_ONCE: usize = 64;
 
 /// A node of one core, one of three, and one that has hardly any link in memory: all at once, since they mostly wait.
 fn on_every_kind_at_once(check: impl Fn(&Setup) + Sync) {
@@ -38,19 +35,6 @@ fn on_every_kind_at_once(check: impl Fn(&Setup) + Sync) {
 /// An instant that is so many seconds away.
 fn in_seconds(seconds: i64) -> String {
     dates::format(unix_ms().saturating_add_signed(seconds * 1_000))
-}
-
-/// Makes so many links with these fields.
-fn create_many(node: &Node, fields: &Value, count: usize) -> Vec<String> {
-    let request = create_request(fields);
-    let mut wires: Vec<Wire> = (0..AT_ONCE).map(|_| node.wire()).collect();
-    let mut codes = Vec::new();
-    while codes.len() < count {
-        let together = &mut wires[..AT_ONCE.min(count - codes.len())];
-        together.iter_mut().for_each(|wire| wire.send(&request));
-        codes.extend(together.iter_mut().map(|wire| wire.reply().code()));
-    }
-    codes
 }
 
 fn expired(node: &Node) -> u64 {

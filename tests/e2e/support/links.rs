@@ -3,9 +3,25 @@
 use serde_json::Value;
 
 use crate::support::api_client::JSON;
-use crate::support::http::{Reply, SHORT_URLS, Wire};
+use crate::support::http::{Reply, SHORT_URLS, Wire, create_request};
 use crate::support::memory::keeping;
 use crate::support::node::{Node, Setup};
+
+/// Connections that make links at once, so that many share a sync; and requests that one sends before it reads answers.
+pub(crate) const AT_ONCE: usize = 64;
+
+/// Makes so many links with these fields.
+pub(crate) fn create_many(node: &Node, fields: &Value, count: usize) -> Vec<String> {
+    let request = create_request(fields);
+    let mut wires: Vec<Wire> = (0..AT_ONCE).map(|_| node.wire()).collect();
+    let mut codes = Vec::new();
+    while codes.len() < count {
+        let together = &mut wires[..AT_ONCE.min(count - codes.len())];
+        together.iter_mut().for_each(|wire| wire.send(&request));
+        codes.extend(together.iter_mut().map(|wire| wire.reply().code()));
+    }
+    codes
+}
 
 /// Connections that reach every core, half of them driven by hyper.
 pub(crate) fn wires(node: &Node) -> Vec<Wire> {
