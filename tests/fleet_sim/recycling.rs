@@ -104,7 +104,8 @@ enum Stage {
     #[default]
     Idle,
     Removed(Vec<Index>, Duration),
-    Released(Vec<(Index, State)>, Duration),
+    /// With the number of positions that the node had lost; `None` if Redis may have lost releases since.
+    Released(Vec<(Index, State)>, Duration, Option<u64>),
 }
 
 /// A node.
@@ -117,6 +118,10 @@ struct Node {
     cut: bool,
     /// True once the others have forgotten the node, until it has read the stream again.
     is_gone: bool,
+    /// True if the node has read the stream since it was cut off last and since the last loss.
+    is_settled: bool,
+    /// Number of positions that the node has lost.
+    gaps: u64,
     /// The codes that the node may use.
     row: VecDeque<Index>,
     stage: Stage,
@@ -138,6 +143,8 @@ impl Node {
             compare: false,
             cut: false,
             is_gone: false,
+            is_settled: false,
+            gaps: 0,
             row: VecDeque::new(),
             stage: Stage::default(),
             followed: Duration::ZERO,
@@ -205,10 +212,13 @@ impl World {
             88..91 => self.fail_over(),
             91..93 => self.restart(node),
             _ if node > 0 => {
-                self.nodes[node].cut = !self.nodes[node].cut;
-                note!(self, "node {node} is cut off: {}", self.nodes[node].cut);
-                if !self.nodes[node].cut && self.rng.permille(500) {
-                    self.read(node)?;
+                let is_cut = !self.nodes[node].cut;
+                (self.nodes[node].cut, self.nodes[node].is_settled) = (is_cut, false);
+                note!(self, "node {node} is cut off: {is_cut}");
+                match (is_cut, self.rng.permille(500)) {
+                    (true, true) => self.forget(),
+                    (false, true) => self.read(node)?,
+                    (_, false) => {}
                 }
             }
             _ => self.forget(),
@@ -280,6 +290,7 @@ impl World {
             }
             Read::Gap => {
                 note!(self, "node {node} has lost its position");
+                self.nodes[node].gaps += 1;
                 let at = self.redis.end(self.instant);
                 self.commit(node, WriterOrder::PositionLost { partition: STREAM, at });
             }
@@ -290,7 +301,7 @@ impl World {
         }
         let at = &mut self.nodes[node];
         if !at.compare && !at.outbox.has_passed_over() {
-            at.followed = began;
+            (at.followed, at.is_settled) = (began, true);
             if std::mem::take(&mut at.is_gone) {
                 // Others may have taken over what it had leased.
                 at.row.clear();
@@ -352,6 +363,7 @@ impl World {
         self.redis = self.replica.clone();
         note!(self, "Redis has lost {lost} entries");
         // Nodes notice that within seconds, before they release codes or deny any.
+        self.nodes.iter_mut().for_each(|node| node.is_settled = false);
         self.round();
     }
 
@@ -466,17 +478,27 @@ impl World {
 
     /// A node takes the next step with the codes that it is about to recycle, if it may.
     fn proceed(&mut self, node: usize) -> Result<(), String> {
+        let (is_settled, gaps) = (self.nodes[node].is_settled, Some(self.nodes[node].gaps));
         match std::mem::take(&mut self.nodes[node].stage) {
-            Stage::Removed(codes, since) if !self.nodes[node].cut && self.have_all_passed(node, since) => {
+            Stage::Removed(codes, since) if is_settled && self.have_all_passed(node, since) => {
                 self.release(node, &codes);
-                Ok(())
             }
-            Stage::Released(codes, since) if self.have_all_passed(node, since) => self.use_codes(node, codes),
-            stage => {
-                self.nodes[node].stage = stage;
-                Ok(())
+            Stage::Released(codes, since, _) if !is_settled => {
+                self.nodes[node].stage = Stage::Released(codes, since, None);
             }
+            Stage::Released(codes, _, before) if before != gaps => self.await_members(node, codes),
+            Stage::Released(codes, since, _) if self.have_all_passed(node, since) => {
+                return self.use_codes(node, codes);
+            }
+            stage => self.nodes[node].stage = stage,
         }
+        Ok(())
+    }
+
+    /// A node waits until every member has passed its releases.
+    fn await_members(&mut self, node: usize, codes: Vec<(Index, State)>) {
+        let since = self.tick();
+        self.nodes[node].stage = Stage::Released(codes, since, Some(self.nodes[node].gaps));
     }
 
     fn release(&mut self, node: usize, codes: &[Index]) {
@@ -491,8 +513,7 @@ impl World {
             }
         }
         note!(self, "codes of node {node} are released: {}", brief(&released));
-        let since = self.tick();
-        self.nodes[node].stage = Stage::Released(released, since);
+        self.await_members(node, released);
     }
 
     fn use_codes(&mut self, node: usize, codes: Vec<(Index, State)>) -> Result<(), String> {

@@ -46,9 +46,10 @@ enum Recycling {
     Idle,
     /// Codes whose tombstones were in the streams before the instant `since`, since boot.
     Removed { entries: Vec<DueEvent>, since: Duration },
-    /// Codes that Redis had released to this node before the instant `since`, with their states. `passed` is the instant
-    /// from which all nodes are known to have passed them.
-    Released { codes: Vec<(Code, State)>, since: Duration, passed: Option<Instant> },
+    /// Codes that Redis had released to this node before the instant `since`, with their states. `gaps` is the number of
+    /// positions in streams that this node had lost by then; `None` if Redis may have lost releases since. `passed` is the
+    /// instant from which all nodes are known to have passed the releases.
+    Released { codes: Vec<(Code, State)>, since: Duration, gaps: Option<u64>, passed: Option<Instant> },
 }
 
 /// The outcome of a step.

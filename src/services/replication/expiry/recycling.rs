@@ -7,7 +7,7 @@
 //! 2. It *releases* each code: it offers Redis the tombstone of a slug that is free, as the next state. The releases of two
 //!    nodes differ by a random number, and Redis accepts the first. So the release is also the lease of the code.
 //! 3. The release reaches all nodes through the streams. The node waits until each of them has passed it, and some
-//!    seconds more, for streams of visits and for what cores remember.
+//!    seconds more, for streams of visits and for what cores remember. After a loss of Redis, it waits again.
 //! 4. It uses the codes whose state in its own store is the release. So a release that Redis has lost counts for nothing.
 //!
 //! A silent node counts until others take over its leases. A node of an older version says nothing about its places, so
@@ -57,8 +57,13 @@ impl FleetExpiry {
             Recycling::Removed { entries, since } if self.may_release() && self.have_all_passed(since) => {
                 return self.release(&entries);
             }
-            Recycling::Released { codes, since, passed: None } if self.have_all_passed(since) => {
-                self.recycling = Recycling::Released { codes, since, passed: Some(Instant::now()) };
+            // Redis may have lost releases. Nodes bring back those that they have read.
+            Recycling::Released { codes, since, .. } if !self.is_redis_whole() => {
+                self.recycling = Recycling::Released { codes, since, gaps: None, passed: None };
+            }
+            Recycling::Released { codes, gaps, .. } if gaps != Some(self.gaps()) => self.await_releases(codes),
+            Recycling::Released { codes, since, gaps, passed: None } if self.have_all_passed(since) => {
+                self.recycling = Recycling::Released { codes, since, gaps, passed: Some(Instant::now()) };
             }
             Recycling::Released { codes, passed: Some(passed), .. } if passed.elapsed() >= LEFT_FOR => {
                 return self.confirm(&codes);
@@ -87,10 +92,25 @@ impl FleetExpiry {
         self.fleet.view.have_all_passed(since)
     }
 
+    /// Waits until all nodes have passed the releases of these codes.
+    fn await_releases(&mut self, codes: Vec<(Code, State)>) {
+        let (since, gaps) = (self.await_nodes(), Some(self.gaps()));
+        self.recycling = Recycling::Released { codes, since, gaps, passed: None };
+    }
+
+    /// Returns the number of positions in streams that this node has lost.
+    fn gaps(&self) -> u64 {
+        self.fleet.stats.fleet.gaps.get()
+    }
+
+    /// True if Redis has lost nothing lately that a node may be about to bring back.
+    fn is_redis_whole(&self) -> bool {
+        self.fleet.view.trusts_redis() && self.fleet.stats.fleet.comparing.get() == 0
+    }
+
     /// True if this node may change states in Redis, and Redis has lost none.
     fn may_release(&self) -> bool {
-        let is_whole = self.fleet.view.trusts_redis() && self.fleet.stats.fleet.comparing.get() == 0;
-        is_whole && self.fleet.may_change().is_ok()
+        self.is_redis_whole() && self.fleet.may_change().is_ok()
     }
 
     /// Releases the codes whose tombstones have not changed. Those that Redis accepts belong to this node.
@@ -127,8 +147,7 @@ impl FleetExpiry {
             }
         }
         if !codes.is_empty() {
-            let since = self.await_nodes();
-            self.recycling = Recycling::Released { codes, since, passed: None };
+            self.await_releases(codes);
         }
         RecycledCodes { codes: Vec::new(), left }
     }
