@@ -112,7 +112,8 @@ impl HeartbeatThread {
     fn say_goodbye(&mut self) {
         let Ok(seen) = self.seen() else { return };
         let number = self.begin(since_boot());
-        let voucher = Voucher { number, heard: &self.heard, passed: self.passed.numbers(), is_asking: false };
+        let passed = self.passed_beats();
+        let voucher = Voucher { number, heard: &self.heard, passed, is_asking: false };
         let restoring = self.restoring();
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &voucher);
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
@@ -153,7 +154,7 @@ impl HeartbeatThread {
         let sent = since_boot();
         let restoring = self.restoring();
         let number = self.begin(sent);
-        let (passed, is_asking) = (self.passed.numbers(), self.fleet.view.has_doubts());
+        let (passed, is_asking) = (self.passed_beats(), self.fleet.view.has_doubts());
         let voucher = Voucher { number, heard: &self.heard, passed, is_asking };
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);
         match self.send(about, &seen) {
@@ -303,14 +304,18 @@ impl HeartbeatThread {
         vouched.into_iter().for_each(|at| self.fleet.view.vouch(at));
     }
 
-    /// Takes the statements of the other nodes about what they have passed in the streams, and prepares the next statement
-    /// of this node. Names the nodes for which the codes of expired links wait.
-    fn hear_passed(&mut self, others: &[OtherNode], number: u64, now: Duration) {
-        let FleetContext { view, links, settings, stats, .. } = &self.fleet;
+    /// Returns the numbers of the heartbeats of the other nodes after which this node has read all streams to their ends.
+    fn passed_beats(&mut self) -> BTreeMap<NodeId, u64> {
         // A change that awaits an upgrade of this node is not passed.
-        if let Some(at) = view.followed_at().filter(|_| !awaits_upgrade(links)) {
-            self.passed.follow(at);
-        }
+        let followed = self.fleet.view.followed_at().filter(|_| !awaits_upgrade(&self.fleet.links));
+        followed.into_iter().for_each(|at| self.passed.follow(at));
+        self.passed.numbers()
+    }
+
+    /// Takes the statements of the other nodes about what they have passed in the streams. Names the nodes for which the
+    /// codes of expired links wait.
+    fn hear_passed(&mut self, others: &[OtherNode], number: u64, now: Duration) {
+        let FleetContext { view, settings, stats, .. } = &self.fleet;
         self.passed.hear(others.iter().filter_map(|other| Some((other.node.clone(), other.number?))), now);
         let statements = others.iter().map(|other| {
             let statement = other.passed.map(|heard| Statement { undelivered: 0, heard });
