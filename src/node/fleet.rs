@@ -188,7 +188,8 @@ pub(super) fn join(
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };
-    if settings.expiry.recycle_after.is_some() {
+    if let (Some(_), Some(keep)) = (settings.expiry.recycle_after, settings.expiry.keep) {
+        base.stats.fleet.keep_expired_ms.set(keep.as_millis() as u64);
         base.stats.fleet.recycles.store(true, Ordering::Release);
         shared.view.set_recycling();
     }

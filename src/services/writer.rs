@@ -467,11 +467,13 @@ impl Writer {
 
 /// Returns an empty commit of a node.
 fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o> {
+    let fleet = &setup.stats.fleet;
+    let keep_ms = fleet.recycles.load(Ordering::Acquire).then(|| fleet.keep_expired_ms.get());
     CommitPlanner::new(outbox, unix_ms())
         .with_window(setup.dedupe.map(|window| window.as_millis() as u64))
         .with_events(setup.links.events().is_some())
-        .with_retention(setup.stats.fleet.may_have_expired.load(Ordering::Acquire))
-        .with_recycling(setup.stats.fleet.recycles.load(Ordering::Acquire))
+        .with_retention(fleet.may_have_expired.load(Ordering::Acquire))
+        .with_recycling(keep_ms)
 }
 
 /// Adds a reply to the messages for the core whose task waits for it.

@@ -312,7 +312,7 @@ impl World {
     /// The writer of a node commits an order. Returns the answer to a client.
     fn commit(&mut self, node: usize, order: WriterOrder) -> Option<WriterReply> {
         let Node { states, outbox, deliveries, position, compare, .. } = &mut self.nodes[node];
-        let mut plan = CommitPlanner::new(outbox, self.instant).with_recycling(true);
+        let mut plan = CommitPlanner::new(outbox, self.instant).with_recycling(Some(0));
         plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
         let (writes, effects) = plan.finish();
         for (code, state) in writes.states {

@@ -498,6 +498,8 @@ pub struct FleetStats {
     pub needs_copy: AtomicBool,
     /// True if the fleet recycles the codes of expired links. Set at the start.
     pub recycles: AtomicBool,
+    /// The time for which expired links are kept then, in milliseconds. Set at the start.
+    pub keep_expired_ms: Counter,
     /// Origins whose visit counts have been missing here for a minute or longer.
     pub visits_missing: Counter,
     /// The origins of visit counts, for the status.

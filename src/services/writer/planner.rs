@@ -82,8 +82,8 @@ pub struct CommitPlanner<'o> {
     events: Option<Vec<LinkEvent>>,
     /// True if Redis keeps only recent states.
     forgets: bool,
-    /// True if the codes of expired links are recycled in this fleet.
-    recycles: bool,
+    /// Time for which expired links are kept, in milliseconds, in a fleet that recycles their codes.
+    recycles: Option<u64>,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -108,7 +108,7 @@ impl<'o> CommitPlanner<'o> {
             conflicts: Vec::new(),
             events: None,
             forgets: false,
-            recycles: false,
+            recycles: None,
             needs_sync: false,
         }
     }
@@ -125,9 +125,10 @@ impl<'o> CommitPlanner<'o> {
         CommitPlanner { forgets, ..self }
     }
 
-    /// Plans for a fleet that recycles the codes of expired links, if `recycles` is true.
+    /// Plans for a fleet that recycles the codes of expired links, and keeps these links for so many milliseconds; `None`
+    /// if no codes are recycled through Redis.
     #[must_use]
-    pub fn with_recycling(self, recycles: bool) -> CommitPlanner<'o> {
+    pub fn with_recycling(self, recycles: Option<u64>) -> CommitPlanner<'o> {
         CommitPlanner { recycles, ..self }
     }
 
@@ -417,7 +418,7 @@ impl<'o> CommitPlanner<'o> {
                 }
                 CodeState::Absent | CodeState::Held(_) => {
                     // Another node may have the link, unless this one knows that the code is used up for good.
-                    let is_used_up = !self.recycles && before.state().is_some_and(|state| !state.is_free());
+                    let is_used_up = self.recycles.is_none() && before.state().is_some_and(|state| !state.is_free());
                     let answer = match decision {
                         FleetDecision::NoReply { asked, .. } if !is_used_up => {
                             WriteFailure::NeedsRedis { asked }.into()

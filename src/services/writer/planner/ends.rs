@@ -92,17 +92,20 @@ impl CommitPlanner<'_> {
         self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Notes the code of a link that has expired, whose tombstone this node of a fleet adopts: the code may be recycled
-    /// later. Removes the entry of a tombstone that gives way to another state.
+    /// Notes the code of a link that was removed after its expiry, and whose tombstone this node of a fleet adopts: the code
+    /// may be recycled later. A link that was deleted while it was kept counts as deleted by a person. Removes the entry of a
+    /// tombstone that gives way to another state.
     pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
         match (before, after) {
             (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {
                 self.removals.opened.insert(DueEvent { at_ms: gone.deleted_ms, code });
             }
             (CodeState::Held(State::Link(link)), State::Gone(gone))
-                if self.recycles
-                    && after.is_tombstone()
-                    && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= gone.deleted_ms)
+                if after.is_tombstone()
+                    && self
+                        .recycles
+                        .zip(link.policy.valid_until_ms)
+                        .is_some_and(|(keep_ms, until_ms)| until_ms.saturating_add(keep_ms) <= gone.deleted_ms)
                     && GeneratedCode::from_code(&code.within(None)).is_some() =>
             {
                 self.removals.quarantined.push(DueEvent { at_ms: gone.deleted_ms, code });

@@ -113,7 +113,7 @@ fn a_delete_without_redis_denies_only_a_code_that_is_used_up() {
         assert_eq!(decide(&mut Outbox::default(), &stored, order).0, Some(expected.into()), "{stored:?}");
     }
     let mut outbox = Outbox::default();
-    let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(true);
+    let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(Some(0));
     plan.add(delete_on(FleetDecision::NoReply { asked: false, alone: true }), |_| gone(Origin::Issued));
     let expected: DeleteAnswer = WriteFailure::NeedsRedis { asked: false }.into();
     assert_eq!(plan.finish().1.first().and_then(answer_of), Some(expected.into()), "its code may have another link");

@@ -306,14 +306,14 @@ fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
 }
 
 /// Follows these states of a code in one commit. Returns the writes of quarantine entries.
-fn follow(stored: &State, states: &[&State], recycles: bool) -> Vec<(DueEvent, bool)> {
+fn follow(stored: &State, states: &[&State], keep_ms: Option<u64>) -> Vec<(DueEvent, bool)> {
     let to = StreamPosition { id: EntryId { ms: 1, seq: 9 }, check: 0 };
     let code = code("abcdefg");
     let told = |state: &State| StreamChange { code, state: ReceivedState::Known(state.clone()), displaced: None };
     let entries = states.iter().map(|state| (to, Some(told(state)))).collect();
     let batch = StreamBatch { partition: Partition::of(&code), entries, is_newer: false, to };
     let mut outbox = Outbox::default();
-    let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(recycles);
+    let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(keep_ms);
     plan.add(WriterOrder::Followed(batch), |_| CodeState::Held(stored.clone()));
     let writes = plan.finish().0.ends.into_iter().filter(|(of, ..)| *of == EndKind::Quarantine);
     writes.map(|(_, entry, is_there)| (entry, is_there)).collect()
@@ -325,13 +325,14 @@ fn nodes_of_a_fleet_note_codes_until_their_release() {
     let gone = link.deleted(NOW);
     let released = gone.released(7).unwrap();
     let entry = due(NOW, "abcdefg");
-    assert_eq!(follow(&link, &[&gone], true), [(entry, true)]);
-    assert_eq!(follow(&link, &[&gone], false), [], "codes are never recycled");
-    assert_eq!(follow(&link, &[&link.deleted(99)], true), [], "a person deleted it before its end");
-    assert_eq!(follow(&gone, &[&released], true), [(entry, false)]);
-    assert_eq!(follow(&link, &[&gone, &released], true), [(entry, false)]);
+    let keep_ms = Some(50);
+    assert_eq!(follow(&link, &[&gone], keep_ms), [(entry, true)]);
+    assert_eq!(follow(&link, &[&gone], None), [], "codes are never recycled");
+    assert_eq!(follow(&link, &[&link.deleted(149)], keep_ms), [], "a person deleted it while it was kept");
+    assert_eq!(follow(&gone, &[&released], keep_ms), [(entry, false)]);
+    assert_eq!(follow(&link, &[&gone, &released], keep_ms), [(entry, false)]);
     let slug = State::Link(Arc::new(ending("abcdefg", Origin::Custom, 100)));
-    assert_eq!(follow(&slug, &[&slug.deleted(NOW)], true), []);
+    assert_eq!(follow(&slug, &[&slug.deleted(NOW)], keep_ms), []);
 }
 
 proptest! {
