@@ -147,6 +147,7 @@ impl Context {
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "visits", "orphan"] => self.orphan_visits(&method, query).await,
             ["v3", "visits", "stats"] => self.visit_stats(query).await,
+            ["v3", "visits", "per-day"] => self.visits_per_day(query).await,
             ["v3", "visits", "non-orphan"] => self.visits_of_links(query).await,
             ["v3", "tags", tag, "visits"] => self.visits_of_tag(&percent_decoded(tag), query).await,
             ["v3", "domains", domain, "visits"] => self.visits_of_domain(&percent_decoded(domain), query).await,

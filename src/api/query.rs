@@ -34,13 +34,21 @@ impl Params {
 
     /// Returns all values with that name as a list: `name[]`, `name[0]`, or `name` alone.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
-        let is_of_list = |of_pair: &str| {
-            let rest = of_pair.strip_prefix(name)?;
+        self.items(name).filter(|value| !value.is_empty()).collect()
+    }
+
+    /// Returns the length of the list with that name, empty values included.
+    pub(super) fn list_len(&self, name: &str) -> usize {
+        self.items(name).count()
+    }
+
+    fn items(&self, name: &str) -> impl Iterator<Item = &str> {
+        let is_of_list = move |of_pair: &str| {
+            let Some(rest) = of_pair.strip_prefix(name) else { return false };
             let number = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            (rest.is_empty() || number.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))).then_some(())
+            rest.is_empty() || number.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
         };
-        let of_list = self.pairs.iter().filter(|(of_pair, value)| is_of_list(of_pair).is_some() && !value.is_empty());
-        of_list.map(|(_, value)| value.as_str()).collect()
+        self.pairs.iter().filter(move |(of_pair, _)| is_of_list(of_pair)).map(|(_, value)| value.as_str())
     }
 
     /// Parses the value with that name. Records an error if `read` refuses it, and returns `None`.
@@ -179,6 +187,7 @@ mod tests {
             Params::of(Some("a=1&a=2&b=x+y%2Bz&tags[]=p&tags%5B%5D=q%20r&tags[7]=s&tags=t&tags[]=&c&&=&tagsMode=u"));
         assert_eq!((params.text("a"), params.text("b"), params.text("c")), (Some("2"), Some("x y+z"), None));
         assert_eq!(params.list("tags"), ["p", "q r", "s", "t"]);
+        assert_eq!(params.list_len("tags"), 5);
         assert!(Params::of(None).list("tags").is_empty());
         let odd: Vec<(String, String)> = pairs("=x&a%=b%2&%ff=%+f&a=b=c").collect();
         let expected = [("", "x"), ("a%", "b%2"), ("\u{fffd}", "% f"), ("a", "b=c")];

@@ -33,3 +33,4 @@ pub(in crate::api) mod tags;
 pub(in crate::api) mod visit_lists;
 mod visit_stats;
 pub(in crate::api) mod visits;
+mod visits_by_day;

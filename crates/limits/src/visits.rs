@@ -101,6 +101,18 @@ pub const VISITS_PER_PAGE: u64 = 1_000;
 /// Visits on a page that a core describes itself. A thread describes more of them.
 pub const VISITS_WRITTEN_AT_ONCE: usize = 50;
 
+/// Links whose visits by day one request reads: a long page of a list.
+pub const VISIT_DAYS_LINKS_MAX: usize = 100;
+
+/// Days of each link in such a response. With [`VISIT_DAYS_LINKS_MAX`] links, it has less than a megabyte.
+pub const VISIT_DAYS_MAX: u32 = 100;
+
+/// Days of each link if the client names no period, as in the sparklines of the console.
+pub const VISIT_DAYS_USUAL: u32 = 30;
+
+/// Days with visits, of all links together, that a core describes itself: about 0.2 ms. A thread describes more of them.
+pub const VISIT_DAYS_WRITTEN_AT_ONCE: usize = 256;
+
 /// Links that a query of the log remembers. Beyond them, links are looked up again.
 pub const VISIT_LINKS_REMEMBERED: usize = 100_000;
 

@@ -98,6 +98,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ("/rest/v3/domains/{domain}/visits", "GET", &["startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
     ("/rest/v3/visits/non-orphan", "GET", &["domain", "startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
     ("/rest/v3/visits/stats", "GET", &["shortCode", "domain", "tag", "startDate", "endDate", "excludeBots", "limit"]),
+    ("/rest/v3/visits/per-day", "GET", &["shortCodes[]", "domain", "startDate", "endDate"]),
     (
         "/rest/v3/visits/orphan",
         "GET",

@@ -53,6 +53,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/visits/orphan", "GET, HEAD, DELETE"),
     ("/rest/v3/visits/non-orphan", "GET, HEAD"),
     ("/rest/v3/visits/stats", "GET, HEAD"),
+    ("/rest/v3/visits/per-day", "GET, HEAD"),
     ("/rest/v3/tags", "GET, HEAD, PUT, DELETE"),
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/tags/{tag}/visits", "GET, HEAD"),

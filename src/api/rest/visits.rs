@@ -1,5 +1,5 @@
 //! Counts of visits: of links by day, by hour and by referring host, and of all links. Single visits are in
-//! `visit_lists`.
+//! `visit_lists`, and the days of several links in `visits_by_day`.
 
 use std::collections::BTreeMap;
 
@@ -105,6 +105,7 @@ pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> 
     hosts.iter().take(REFERRERS_SHOWN_MAX).map(described).collect()
 }
 
-fn entry(date: &str, VisitCounts { total, bots }: VisitCounts) -> Value {
+/// Describes the visits of a day or an hour.
+pub(super) fn entry(date: &str, VisitCounts { total, bots }: VisitCounts) -> Value {
     json!({ "date": date, "total": total, "nonBots": total.saturating_sub(bots), "bots": bots })
 }

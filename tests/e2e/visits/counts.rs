@@ -176,3 +176,48 @@ fn concurrent_visits_are_counted() {
     wait_until("an answer for all", || wire.get("/rest/v3/visits").json()["visits"]["visitsCount"] == 24 * 500);
     assert_eq!(node.status()["visits"]["dropped"], 0);
 }
+
+/// Returns the links of an answer with the visits of their days, in order.
+fn days(reply: &Value) -> Vec<(String, Vec<u64>)> {
+    let of_link = |link: &Value| {
+        let totals = link["perDay"].as_array().unwrap().iter().map(|day| day["total"].as_u64().unwrap());
+        (link["shortCode"].as_str().unwrap().to_owned(), totals.collect())
+    };
+    reply["visits"]["data"].as_array().unwrap().iter().map(of_link).collect()
+}
+
+#[test]
+fn several_links_are_counted_by_day_at_once() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).start();
+    let mut wire = node.wire();
+    let codes: Vec<String> = (0..3).map(|at| wire.shorten(&format!("https://example.org/{at}"))).collect();
+    follow(std::slice::from_mut(&mut wire), &codes[0], BROWSER);
+    follow(std::slice::from_mut(&mut wire), &codes[0], BOT);
+    follow(std::slice::from_mut(&mut wire), &codes[2], BROWSER);
+    let path = "/rest/v3/visits/per-day";
+    let query: String = codes.iter().map(|code| format!("shortCodes[]={code}&")).collect();
+    let counted = vec![(codes[0].clone(), 2), (codes[1].clone(), 0), (codes[2].clone(), 1)];
+    // The visits may lie on two sides of midnight.
+    let sums = |reply: &Value| -> Vec<(String, u64)> {
+        days(reply).into_iter().map(|(code, totals)| (code, totals.iter().sum())).collect()
+    };
+    wait_until("the visits by day", || sums(&wire.get(&format!("{path}?{query}")).json()) == counted);
+    let reply = wire.get(&format!("{path}?{query}")).json();
+    let alone = visits(&mut wire, &codes[0]);
+    assert_eq!(reply["visits"]["data"][0]["perDay"], alone["perDay"]);
+    assert_eq!(reply["visits"]["data"][0]["domain"], Value::Null);
+    // Links that do not exist, and texts that are no codes, are omitted.
+    let some = wire.get(&format!("{path}?shortCodes[]=never-made&shortCodes[]=%20&shortCodes[]={}", codes[1])).json();
+    assert_eq!(days(&some), [(codes[1].clone(), Vec::new())]);
+    assert_eq!(wire.get(path).json(), json!({"visits": {"data": []}}));
+    assert_eq!(wire.get(&format!("{path}?{query}&domain=other.example")).json(), json!({"visits": {"data": []}}));
+    let past = wire.get(&format!("{path}?{query}&startDate=2020-01-01&endDate=2020-01-31")).json();
+    assert!(days(&past).iter().all(|(_, totals)| totals.is_empty()), "{past}");
+    let many = "shortCodes[]=a&".repeat(101);
+    assert_eq!(
+        wire.get(&format!("{path}?{many}")).problem(400, "/invalid-data")["invalidElements"],
+        json!(["shortCodes"])
+    );
+    node.terminate();
+}

@@ -1,34 +1,31 @@
-// The sparkline of a row: visits by day of the last 30 days, loaded when the row comes into sight.
+// The sparklines of rows: visits by day of the last 30 days, loaded together when the first row comes into sight.
 
-import { get, keyOf, linkPath } from "./api.js";
+import { get, keyOf } from "./api.js";
 import { fill, h } from "./dom.js";
 import { count } from "./format.js";
 import { DAY_MS } from "./period.js";
 import { list as text } from "./strings-links.js";
 
+const PATH = "/rest/v3/visits/per-day";
 const DAYS = 30;
-/** Requests at a time: the list itself and redirects come first. */
-const AT_ONCE = 3;
+/** Links of one request, and the length of their codes in its address. */
+const AT_ONCE = 100;
+const LENGTH_MAX = 6_000;
 const KEPT_MAX = 2_000;
 const [WIDTH, HEIGHT] = [72, 20];
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The days of links that were loaded, by key and number of visits: other visits make another trend. */
 const known = new Map();
-const waiting = [];
-let running = 0;
+/** Places without a sparkline, each with its link; and those of them that have come into sight. */
+const empty = new Map();
+const inSight = new Set();
+let isLoading = false;
 
-const inSight = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (isIntersecting) {
-      inSight.unobserve(target);
-      waiting.push(target);
-    }
-  }
+const sight = new IntersectionObserver((entries) => {
+  entries.filter(({ isIntersecting, target }) => isIntersecting && empty.has(target)).forEach(({ target }) => inSight.add(target));
   work();
 }, { rootMargin: "100px" });
-
-const links = new WeakMap();
 
 const nameOf = (link) => `${keyOf(link)} ${link.visitsSummary.total}`;
 
@@ -39,42 +36,78 @@ export function trendOf(link) {
   if (days) {
     draw(place, days);
   } else {
-    links.set(place, link);
-    inSight.observe(place);
+    if (empty.size >= KEPT_MAX) {
+      [...empty.keys()].filter((one) => !one.isConnected).forEach(forget);
+    }
+    empty.set(place, link);
+    sight.observe(place);
   }
   return place;
 }
 
+/** Whether a place can be seen: a row may be gone meanwhile, or its column hidden. */
+const isShown = (place) => place.isConnected && place.offsetParent !== null;
+
 async function work() {
-  while (running < AT_ONCE && waiting.length > 0) {
-    const place = waiting.shift();
-    // A row that was left meanwhile, or whose column is hidden, needs nothing.
-    if (place.isConnected && place.offsetParent !== null) {
-      running += 1;
-      load(place).finally(() => {
-        running -= 1;
-        work();
-      });
-    }
+  if (isLoading) {
+    return;
+  }
+  isLoading = true;
+  for (let places = nextPlaces(); places.length > 0; places = nextPlaces()) {
+    const links = places.map((place) => empty.get(place));
+    places.forEach(forget);
+    await load(places, links);
+  }
+  isLoading = false;
+}
+
+/** The places of the next request: of links on one domain, those in sight first. */
+function nextPlaces() {
+  [...empty.keys()].filter((place) => inSight.has(place) && !isShown(place)).forEach(forget);
+  if (inSight.size === 0) {
+    return [];
+  }
+  const wanted = [...inSight, ...[...empty.keys()].filter((place) => !inSight.has(place) && isShown(place))];
+  const { domain } = empty.get(wanted[0]);
+  let length = 0;
+  return wanted.filter((place) => empty.get(place).domain === domain).slice(0, AT_ONCE).filter((place, at) => {
+    length += encodeURIComponent(empty.get(place).shortCode).length + 20;
+    return at === 0 || length <= LENGTH_MAX;
+  });
+}
+
+function forget(place) {
+  sight.unobserve(place);
+  inSight.delete(place);
+  empty.delete(place);
+}
+
+async function load(places, links) {
+  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const startDate = new Date(today - (DAYS - 1) * DAY_MS).toISOString();
+  const query = { "shortCodes[]": links.map((link) => link.shortCode), domain: links[0].domain ?? "DEFAULT", startDate };
+  try {
+    const { visits } = await get(PATH, { query });
+    const found = new Map(visits.data.map((one) => [keyOf(one), one.perDay]));
+    places.forEach((place, at) => {
+      const perDay = found.get(keyOf(links[at]));
+      if (perDay) {
+        show(place, links[at], perDay, today);
+      }
+    });
+  } catch {
+    // The list is of use without them; the page of a link says what is wrong.
   }
 }
 
-async function load(place) {
-  const link = links.get(place);
-  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
-  const startDate = new Date(today - (DAYS - 1) * DAY_MS).toISOString();
-  try {
-    const { visits } = await get(linkPath(link, "/visits"), { query: { startDate, itemsPerPage: 1 } });
-    const seen = new Map(visits.perDay.map((one) => [Date.parse(one.date), one.nonBots + one.bots]));
-    const days = Array.from({ length: DAYS }, (_, at) => seen.get(today - (DAYS - 1 - at) * DAY_MS) ?? 0);
-    if (known.size >= KEPT_MAX) {
-      known.delete(known.keys().next().value);
-    }
-    known.set(nameOf(link), days);
-    draw(place, days);
-  } catch {
-    // The list is of use without it; the page of the link says what is wrong.
+function show(place, link, perDay, today) {
+  const seen = new Map(perDay.map((one) => [Date.parse(one.date), one.total]));
+  const days = Array.from({ length: DAYS }, (_, at) => seen.get(today - (DAYS - 1 - at) * DAY_MS) ?? 0);
+  if (known.size >= KEPT_MAX) {
+    known.delete(known.keys().next().value);
   }
+  known.set(nameOf(link), days);
+  draw(place, days);
 }
 
 function draw(place, days) {
