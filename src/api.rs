@@ -7,7 +7,8 @@
 //!   `bulk` and `export` carry many links at once, as `lines`, with bodies that are `streaming`.
 //! * `compat` serves the APIs of other shorteners. `public_pages` serves the form, previews and QR codes. `console`
 //!   serves the pages of the admin listener.
-//! * `admin` also serves the status and the metrics. `problem` builds every error, and `page` every HTML response.
+//! * `admin` also serves the status and the metrics. `problem` builds every error, and `page` every HTML response;
+//!   `compression` packs long ones.
 //!
 //! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::ServiceHandle`], and access no
 //! ring, link map or disk directly.
@@ -28,6 +29,7 @@ mod auth;
 mod browser;
 mod caller;
 mod compat;
+mod compression;
 mod console;
 mod context;
 mod cors;

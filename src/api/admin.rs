@@ -16,6 +16,7 @@ use hyper::{Request, StatusCode};
 
 use super::ApiService;
 use super::browser::{is_foreign, is_of_foreign_page};
+use super::compression::Packing;
 use super::console::Console;
 use super::context::{Context, Site};
 use super::problem::Problem;
@@ -34,27 +35,9 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
         let (context, console) = (context.clone(), Rc::clone(&console));
         Box::pin(async move {
             let request = context.at_route(request);
-            let path = request.uri().path().to_owned();
-            // Load balancers check health under any host name, and the response reveals nothing.
-            if !["/healthz", "/readyz"].contains(&&*path)
-                && let Err(problem) = context.require_own_host(&request)
-            {
-                return problem.into_answer();
-            }
-            if let Some(answer) = routes::without_path(request.method(), request.uri()) {
-                return answer;
-            }
-            match path.split('/').skip(1).collect::<Vec<_>>()[..] {
-                ["admin", ref rest @ ..] => context.console(&console, rest, request).await,
-                ["rest", ref rest @ ..] => context.api_of_console(&path, rest, request).await,
-                ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
-                ["snapshots", ref rest @ ..] => route_snapshots(&context, rest, &request).await,
-                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&request) {
-                    Ok(()) => route(&context.services, &request).await,
-                    Err(problem) => problem.into_answer(),
-                },
-                _ => route(&context.services, &request).await,
-            }
+            let packing = Packing::of(&request);
+            let answer = context.serve_admin(&console, request).await;
+            context.packed(packing, answer).await
         })
     })
 }
@@ -68,6 +51,30 @@ const X_FORWARDED: &str = "x-forwarded-";
 const FOREIGN: &str = "Cross-site browser requests are refused on the admin listener.";
 
 impl Context {
+    async fn serve_admin(&self, console: &Rc<Console>, request: Request<Incoming>) -> ApiResponse {
+        let path = request.uri().path().to_owned();
+        // Load balancers check health under any host name, and the response reveals nothing.
+        if !["/healthz", "/readyz"].contains(&&*path)
+            && let Err(problem) = self.require_own_host(&request)
+        {
+            return problem.into_answer();
+        }
+        if let Some(answer) = routes::without_path(request.method(), request.uri()) {
+            return answer;
+        }
+        match path.split('/').skip(1).collect::<Vec<_>>()[..] {
+            ["admin", ref rest @ ..] => self.console(console, rest, request).await,
+            ["rest", ref rest @ ..] => self.api_of_console(&path, rest, request).await,
+            ["apps", ref rest @ ..] => route_apps(self, rest, request).await,
+            ["snapshots", ref rest @ ..] => route_snapshots(self, rest, &request).await,
+            ["status" | "shorturl_status" | "metrics"] => match self.may_manage(&request) {
+                Ok(()) => route(&self.services, &request).await,
+                Err(problem) => problem.into_answer(),
+            },
+            _ => route(&self.services, &request).await,
+        }
+    }
+
     /// Refuses requests that a page of another site made a browser send: under its own host name that resolves to
     /// this address, or across origins. In both cases the host or the origin is foreign.
     ///

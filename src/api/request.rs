@@ -10,14 +10,46 @@ pub(super) fn accepts_html<B>(request: &Request<B>) -> bool {
     accepted.iter().any(|value| carom_http::head::accepts_html(value.as_bytes()))
 }
 
-/// True if the `Accept-Encoding` header names gzip, and does not refuse it with a weight of 0.
-pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// The content coding that a client prefers (RFC 9110, section 12.5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Coding {
+    /// The content as it is.
+    Identity,
+    /// Gzip. The client also takes the content as it is.
+    Gzip,
+    /// Gzip. The client refuses the content as it is.
+    OnlyGzip,
+}
+
+/// Returns the coding that the `Accept-Encoding` header prefers, of those that carom has. A client that refuses all of
+/// them gets the content as it is.
+pub(super) fn coding_for(headers: &HeaderMap) -> Coding {
+    let (mut gzip, mut identity, mut others) = (None, None, None);
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|coding| {
+    for coding in values.flat_map(|value| value.split(',')) {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
-        name.trim().eq_ignore_ascii_case("gzip") && weight != Some(0.0)
-    })
+        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse::<f32>().ok());
+        let weight = Some(weight.unwrap_or(1.0));
+        match name.trim() {
+            name if name.eq_ignore_ascii_case("gzip") => gzip = weight,
+            name if name.eq_ignore_ascii_case("identity") => identity = weight,
+            "*" => others = weight,
+            _ => {}
+        }
+    }
+    let (gzip, identity) = (gzip.or(others).unwrap_or(0.0), identity.or(others));
+    // A client that does not name the identity takes it, and prefers everything that it names.
+    match identity {
+        _ if gzip <= 0.0 => Coding::Identity,
+        Some(identity) if identity <= 0.0 => Coding::OnlyGzip,
+        Some(identity) if identity > gzip => Coding::Identity,
+        _ => Coding::Gzip,
+    }
+}
+
+/// True if the `Accept-Encoding` header prefers gzip.
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    coding_for(headers) != Coding::Identity
 }
 
 /// Returns the limit on the length of a request body, in bytes.
@@ -46,5 +78,26 @@ mod tests {
         assert!(["gzip", "gzip, deflate, br, zstd", "br;q=1.0, GZIP;q=0.5", "deflate,gzip"].into_iter().all(accepts));
         assert!(!["", "br", "identity", "gzip;q=0", "gzip; q=0.0, br", "x-gzip"].into_iter().any(accepts));
         assert!(!accepts_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn weights_decide_between_gzip_and_identity() {
+        for (value, coding) in [
+            ("*", Coding::Gzip),
+            ("*;q=0", Coding::Identity),
+            ("gzip;q=0.5, identity;q=1", Coding::Identity),
+            ("identity;q=0.5, gzip;q=1.0", Coding::Gzip),
+            ("gzip;q=0.001", Coding::Gzip),
+            ("gzip, identity;q=0", Coding::OnlyGzip),
+            ("identity;q=0, *;q=0.5", Coding::OnlyGzip),
+            ("gzip;q=0.5, *;q=0", Coding::OnlyGzip),
+            ("gzip;q=0, *", Coding::Identity),
+            ("identity;q=0", Coding::Identity),
+            ("gzip; q=1", Coding::Gzip),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(value));
+            assert_eq!(coding_for(&headers), coding, "{value}");
+        }
     }
 }

@@ -34,6 +34,8 @@ pub struct JobQueues {
     pub pictures: SyncSender<Job>,
     /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
+    /// Queue for bodies to compress. It is not that of the documents, which have no other way to be written.
+    pub packing: SyncSender<Job>,
     /// Queue to the thread that keeps purges.
     pub purges: PurgeQueue,
     /// Queue for snapshots of the store; `None` if the node is not in a fleet.
@@ -56,4 +58,6 @@ pub enum JobKind {
     Picture,
     /// Reads or writes a long body.
     Document,
+    /// Compresses a body.
+    Packing,
 }

@@ -1,4 +1,5 @@
-//! Threads for work that takes too long on a core: they draw QR codes, and read and write long JSON documents.
+//! Threads for work that takes too long on a core: they draw QR codes, read and write long JSON
+//! documents, and compress bodies.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -6,9 +7,9 @@ use std::thread::JoinHandle;
 use super::threads::pool;
 use super::threads::priority::let_cores_go_first;
 use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
-use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
+use carom_limits::{DOCUMENT_QUEUE_LEN, PACKING_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
-/// Starts one thread for pictures and one for documents. They end when all senders are gone. Returns their queues, with
+/// Starts one thread for pictures, one for documents and one for compression. They end when all senders are gone. Returns their queues, with
 /// that to the thread of purges.
 ///
 /// # Errors
@@ -24,5 +25,7 @@ pub fn start(mailboxes: &Mailboxes, purges: PurgeQueue) -> io::Result<(JobQueues
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;
     let (documents, others) = begin("documents", DOCUMENT_QUEUE_LEN)?;
     threads.extend(others);
-    Ok((JobQueues { pictures, documents, purges, snapshots: None }, threads))
+    let (packing, others) = begin("packing", PACKING_QUEUE_LEN)?;
+    threads.extend(others);
+    Ok((JobQueues { pictures, documents, packing, purges, snapshots: None }, threads))
 }

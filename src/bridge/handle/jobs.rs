@@ -25,6 +25,7 @@ impl ServiceHandle {
         let queue = match kind {
             JobKind::Picture => &self.context.jobs.pictures,
             JobKind::Document => &self.context.jobs.documents,
+            JobKind::Packing => &self.context.jobs.packing,
         };
         self.hand_to(queue, run).await
     }

@@ -1,6 +1,7 @@
-//! Many links at once: lists, searches, exports, bulk requests and changes of tags.
+//! Many links at once: lists, searches, exports, bulk requests and changes of tags; and the compression of responses.
 
 mod bulk;
+mod compression;
 mod export;
 mod queries;
 mod search;
