@@ -3,7 +3,7 @@
 //!
 //! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
 //! signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their own. Those serve
-//! live activity (`events`, `watchers`), the use of links (`usage`), the history of changes (`history`), and deletes
+//! live activity (`events`, `watchers`, `latencies`), the use of links (`usage`), the history of changes (`history`), and deletes
 //! that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
 
 mod admission;
@@ -13,6 +13,7 @@ mod deletes;
 mod events;
 mod facts;
 mod history;
+mod latencies;
 pub(super) mod session;
 mod sign_in;
 mod usage;

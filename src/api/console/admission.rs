@@ -1,11 +1,13 @@
 //! Admission of requests to the admin listener: by a session, by an API key, or because only this machine reaches it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request};
 
 use super::cookies::tokens;
+use super::latencies::LatencyWindow;
 use super::session::Session;
 use super::watchers::Watchers;
 use crate::api::auth::shows_key;
@@ -21,6 +23,8 @@ const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
 #[derive(Debug, Default)]
 pub(in crate::api) struct Console {
     pub(super) watchers: Watchers,
+    /// Latencies of the last minutes, as far as a page followed the status.
+    pub(super) latencies: RefCell<LatencyWindow>,
 }
 
 /// An admitted request: its context, and the session if the user is signed in.

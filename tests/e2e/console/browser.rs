@@ -304,22 +304,23 @@ fn keys_are_shown_once_and_revoked() {
     node.terminate();
 }
 
-/// Script: the p99 of one core, of a fast and a slow one beside an idle one, and of an idle one.
-const P99_OF_CORES: &str =
-    "import(new URL('now-latency.js', document.querySelector('script[type=module]').src)).then(({ p99SinceStart }) => {
-    const core = (count, p50, p80, p99, p999) => ({ latencyMicros: { count, p50, p80, p99, p999 } });
-    const [fast, slow, idle] = [core(100, 1, 2, 3, 4), core(100, 10, 20, 30, 40), core(0, null, null, null, null)];
-    return [[fast], [fast, slow, idle], [idle]].map((cores) => p99SinceStart(cores));
+/// Script: the p99 that the overview shows of a window with requests, of one without, and of none.
+const SHOWN_P99: &str =
+    "import(new URL('now-latency.js', document.querySelector('script[type=module]').src)).then(({ quantiles }) => {
+    const sinceStart = { count: 9, p50: 1, p90: 2, p99: 3, p999: 4 };
+    const idle = { count: 0, p50: null, p90: null, p99: null, p999: null };
+    const windows = [{ ...sinceStart, p99: 30 }, idle, null];
+    return windows.map((window) => quantiles({ window, sinceStart })).map(({ p99, isRecent }) => [p99, isRecent]);
 })";
 
 #[test]
-fn p99_is_that_of_the_requests_of_all_cores() {
+fn p99_is_that_of_the_window_or_since_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();
     browser.go(&at(&node, ""));
     shows(&browser, "main h1");
-    assert_eq!(browser.value(P99_OF_CORES), json!([3, 30, null]));
+    assert_eq!(browser.value(SHOWN_P99), json!([[30, true], [3, false], [3, false]]));
     browser.close();
     node.terminate();
 }

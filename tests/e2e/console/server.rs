@@ -283,9 +283,20 @@ fn events_report_each_second() {
         text.push_str(&String::from_utf8_lossy(&events.some()));
         let whole = text.split("data: ").skip(1).filter_map(|rest| rest.split_once("\n\n"));
         let told = whole.filter_map(|(data, _)| serde_json::from_str::<Value>(data).ok());
-        let now = told.map(|told| told["now"].clone());
-        now.filter(|now| now["redirects"].as_u64() > Some(0) && now["latencyMicros"]["p99"].is_number()).last()
+        told.filter(|told| {
+            told["now"]["redirects"].as_u64() > Some(0) && told["now"]["latencyMicros"]["p99"].is_number()
+        })
+        .last()
     });
+    // The window began with the first event, and the time since the start has all requests.
+    let (window, ever) = (&told["latency"]["window"], &told["latency"]["sinceStart"]);
+    for quantiles in [window, ever] {
+        assert!(quantiles["p50"].as_f64() <= quantiles["p99"].as_f64(), "{quantiles}");
+        assert!(quantiles["p99"].as_f64() <= quantiles["p999"].as_f64(), "{quantiles}");
+    }
+    assert!(window["count"].as_u64() >= told["now"]["latencyMicros"]["count"].as_u64(), "{told}");
+    assert!(window["count"].as_u64() <= ever["count"].as_u64(), "{told}");
+    let told = &told["now"];
     let micros = |name: &str| told["latencyMicros"][name].as_f64().unwrap();
     assert!(0.0 < micros("p50"), "{told}");
     assert!(micros("p50") <= micros("p90"), "{told}");

@@ -14,7 +14,7 @@ export const overview = {
   misses: "Not found/s",
   errorRate: "Error rate (2 min)",
   noRequests: "0%",
-  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)" },
+  p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
   links: "Links",
   isWell: "All is well: redirects are served, and links can be created and changed.",
   isDraining: "Draining: the node finishes its requests, then stops.",

@@ -7,7 +7,7 @@ import { alarmList } from "./now-alarms.js";
 import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
-import { latencies, p99SinceStart, recentP99 } from "./now-latency.js";
+import { latencies, quantiles } from "./now-latency.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { tiles } from "./parts.js";
@@ -72,19 +72,28 @@ function showReady(host, status) {
 function rates() {
   const wanted = [
     [text.redirects, ({ now }) => number(now.redirects)],
-    [text.p99.recent, ({ cores }) => micros(recentP99(SECONDS) ?? p99SinceStart(cores)), () => (recentP99(SECONDS) === null ? text.p99.sinceStart : text.p99.recent)],
+    [text.p99.recent, ({ latency }) => micros(quantiles(latency).p99), ({ latency }) => (quantiles(latency).isRecent ? text.p99.recent : text.p99.sinceStart), ({ latency }) => otherQuantiles(quantiles(latency))],
     [text.errorRate, () => errorRate()],
     [text.misses, ({ now }) => number(now.misses)],
     [text.links, ({ links }) => number(links)],
   ];
   const labels = wanted.map(([label]) => h("span", null, label));
   const values = wanted.map(() => h("span", null, number(null)));
-  const element = tiles(wanted.map((_, index) => [labels[index], values[index]]));
-  const update = (status) => wanted.forEach(([label, read, name], index) => {
-    setText(labels[index], name?.() ?? label);
+  const hints = wanted.map(([, , , hint]) => hint && h("span"));
+  const element = tiles(wanted.map((_, index) => [labels[index], values[index], hints[index]]));
+  const update = (status) => wanted.forEach(([label, read, name, hint], index) => {
+    setText(labels[index], name?.(status) ?? label);
     setText(values[index], read(status));
+    if (hint) {
+      setText(hints[index], hint(status));
+    }
   });
   return { element, update };
+}
+
+/** The quantiles beside the p99, or nothing without requests. */
+function otherQuantiles({ p50, p999 }) {
+  return p50 === null ? "" : text.p99.others(micros(p50), micros(p999));
 }
 
 /** The share of requests that the node could not answer, in the last two minutes. */
