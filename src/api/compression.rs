@@ -55,12 +55,17 @@ impl Packing {
     }
 }
 
-/// True if a response to a read of the path may contain a secret: the token of a session, that of a Mercure hub, what
-/// belongs to API keys, and a link that the read has created.
+/// True if a response to a read of the path may contain a secret: the token of a session, which pages of the console have
+/// as well, that of a Mercure hub, what belongs to API keys, and a link that the read has created.
 fn has_secrets(path: &str) -> bool {
     let is_below =
         |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    is_below("/apps") || is_below("/admin/api/session") || is_below("/rest/v3/mercure-info") || path == SINGLE_STEP_PATH
+    let is_page = is_below("/admin") && !["/admin/api", "/admin/assets", "/admin/sign-in"].into_iter().any(is_below);
+    is_page
+        || is_below("/admin/api/session")
+        || is_below("/apps")
+        || is_below("/rest/v3/mercure-info")
+        || path == SINGLE_STEP_PATH
 }
 
 /// True if a response has JSON or HTML that is not packed yet.
@@ -161,15 +166,18 @@ mod tests {
             "/apps",
             "/apps/ops/keys",
             "/admin/api/session",
+            "/admin",
+            "/admin/",
+            "/admin/links/abc",
             "/rest/v3/mercure-info",
             "/rest/v3/short-urls/shorten?longUrl=https://example.org/",
         ] {
             assert_eq!(packing(Method::GET, path, "gzip"), Packing::Never, "{path}");
         }
         for path in [
-            "/admin/apps",
             "/admin/sign-in?next=/admin/apps",
             "/admin/api/usage",
+            "/admin/api/sessions",
             "/rest/v3/short-urls/shorten2",
             "/application",
         ] {

@@ -1,13 +1,14 @@
 //! The console: pages on the admin listener. Operators run the service with them, and the users of other keys manage
 //! links, as far as their roles allow.
 //!
-//! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
+//! The pages are files in the binary (`src/api/console/web/`), whose modules `bundles` joins. They use the REST API under the session of the
 //! signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their own. Those serve
 //! live activity (`events`, `watchers`, `latencies`), the use of links (`usage`), the history of changes (`history`), and deletes
 //! that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
 
 mod admission;
 mod assets;
+mod bundles;
 pub(super) mod cookies;
 mod deletes;
 mod events;
@@ -23,11 +24,10 @@ use std::rc::Rc;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::admission::Admitted;
 pub(super) use self::admission::Console;
-use self::assets::page;
 use self::session::Session;
 use super::context::Context;
 use super::problem::Problem;
@@ -67,7 +67,7 @@ impl Context {
                 Err(problem) => problem.into_answer(),
             },
             _ => match self.admit(&request) {
-                Ok(_) => page(StatusCode::OK, assets::SHELL),
+                Ok(admitted) => assets::shell(request.uri().path(), &admitted.described()),
                 Err(_) => sign_in::lead_there(&request),
             },
         }
@@ -127,6 +127,11 @@ impl Admitted {
 
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
     fn describe(&self) -> ApiResponse {
+        json_answer(StatusCode::OK, &self.described())
+    }
+
+    /// Returns the signed-in user and the service, as pages know them.
+    fn described(&self) -> Value {
         let now_ms = self.context.services.unix_ms();
         let keys = self.context.services.keys();
         let only = self.only_key();
@@ -148,23 +153,20 @@ impl Admitted {
             })
         };
         let sessions: Vec<_> = self.context.site.sessions.all(now_ms, is_listed).iter().map(shown).collect();
-        json_answer(
-            StatusCode::OK,
-            &json!({
-                "app": caller.name().map(AppName::as_str),
-                "keyId": caller.key().map(ApiKeyHash::id),
-                "keyName": caller.key().and_then(name_of).as_ref().map(KeyName::as_str),
-                "role": caller.role.as_str(),
-                "domains": caller.domains().map(KeyDomains::names),
-                "since": own.map(|session| dates::format(session.life.since_ms())),
-                "ends": own.map(|session| dates::format(session.life.ends_ms())),
-                "csrf": own.map(|session| &session.csrf),
-                "open": !keys.had_keys(),
-                "version": env!("CARGO_PKG_VERSION"),
-                "title": self.context.pages().title(),
-                "baseUrl": self.context.domains().base_url_of(None),
-                "sessions": sessions,
-            }),
-        )
+        json!({
+            "app": caller.name().map(AppName::as_str),
+            "keyId": caller.key().map(ApiKeyHash::id),
+            "keyName": caller.key().and_then(name_of).as_ref().map(KeyName::as_str),
+            "role": caller.role.as_str(),
+            "domains": caller.domains().map(KeyDomains::names),
+            "since": own.map(|session| dates::format(session.life.since_ms())),
+            "ends": own.map(|session| dates::format(session.life.ends_ms())),
+            "csrf": own.map(|session| &session.csrf),
+            "open": !keys.had_keys(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "title": self.context.pages().title(),
+            "baseUrl": self.context.domains().base_url_of(None),
+            "sessions": sessions,
+        })
     }
 }

@@ -4,15 +4,17 @@ use std::sync::{LazyLock, OnceLock};
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::bundles::{self, Bundle, bundles_of};
 use crate::api::problem::Problem;
 use crate::api::request::accepts_gzip;
 use crate::api::response::{ApiResponse, KEPT_FOR_GOOD, answer, empty, with};
 use crate::pages::{self, gzip};
 
 /// HTML of every page of the console; the script renders the rest.
-pub(super) const SHELL: &str = include_str!("web/index.html");
+const SHELL: &str = include_str!("web/index.html");
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
@@ -129,25 +131,63 @@ const ASSETS: &[Asset] = assets! {
 /// Folder of the files in addresses.
 const FOLDER: &str = "/admin/assets/";
 
-/// ETag of each asset, so that browsers load only files that have changed. It is weak, because it stands for the packed
-/// file as well.
-static TAGS: LazyLock<Vec<String>> =
-    LazyLock::new(|| ASSETS.iter().map(|asset| format!("W/\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
+/// Style sheets of the pages, in the order in which they apply.
+const SHEETS: [&str; 7] =
+    ["fonts.css", "tokens.css", "uplot.css", "console.css", "views.css", "parts.css", "pages.css"];
+
+/// File with all style sheets of the pages.
+const STYLES: &str = "styles.bundle.css";
+
+/// A file as browsers get it: an asset or a bundle.
+struct File {
+    name: &'static str,
+    kind: &'static str,
+    text: &'static str,
+    /// ETag, so that browsers load only files that have changed. It is weak, because it stands for the packed file as well.
+    tag: String,
+    /// The file packed with gzip, from the first request on that asks for it.
+    packed: OnceLock<Vec<u8>>,
+}
+
+impl File {
+    fn new(name: &'static str, kind: &'static str, text: &'static str) -> File {
+        let tag = format!("W/\"{:016x}\"", xxh3_64(text.as_bytes()));
+        File { name, kind, text, tag, packed: OnceLock::new() }
+    }
+
+    fn packed(&self) -> &[u8] {
+        self.packed.get_or_init(|| gzip::pack(self.text))
+    }
+}
+
+/// Returns the text of an asset; empty if there is none.
+fn text_of(name: &str) -> &'static str {
+    ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| asset.text)
+}
+
+/// Returns the modules, by name and text.
+pub(super) fn scripts() -> Vec<(&'static str, &'static str)> {
+    ASSETS.iter().filter(|asset| asset.kind == SCRIPT).map(|asset| (asset.name, asset.text)).collect()
+}
+
+static BUNDLES: LazyLock<Vec<Bundle>> = LazyLock::new(|| bundles_of(&scripts()));
+
+static ALL_SHEETS: LazyLock<String> = LazyLock::new(|| SHEETS.map(text_of).join("\n"));
+
+/// All files, from the first request on. The bundles are made in some milliseconds.
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+    let assets = ASSETS.iter().map(|asset| File::new(asset.name, asset.kind, asset.text));
+    let bundles = BUNDLES.iter().map(|bundle| File::new(&bundle.name, SCRIPT, &bundle.text));
+    assets.chain(bundles).chain([File::new(STYLES, STYLE, &ALL_SHEETS)]).collect()
+});
 
 /// Revision of all files, fonts included. Pages name it in the addresses of files, and scripts and style sheets name each
 /// other relative to their own. So browsers may keep all of them until one changes.
 static REVISION: LazyLock<String> = LazyLock::new(|| {
     let fonts = pages::FONTS.iter().map(|(_, bytes)| format!("{:016x}", xxh3_64(bytes)));
-    let all: String = TAGS.iter().cloned().chain(fonts).collect();
+    let all: String = FILES.iter().map(|file| file.tag.clone()).chain(fonts).collect();
     format!("{:016x}", xxh3_64(all.as_bytes()))
 });
-
-/// Each file packed with gzip, from the first request on that asks for it.
-static PACKED: [OnceLock<Vec<u8>>; ASSETS.len()] = [const { OnceLock::new() }; ASSETS.len()];
-
-fn packed(at: usize) -> &'static [u8] {
-    PACKED[at].get_or_init(|| gzip::pack(ASSETS[at].text))
-}
 
 /// Handles `GET /admin/assets/REVISION/NAME`: returns a file of the console. Without the revision, or with that of
 /// another version during an upgrade, browsers ask again each time.
@@ -157,26 +197,55 @@ pub(super) fn asset(name: &str, revision: Option<&str>, headers: &HeaderMap) -> 
         let kept = if is_current { KEPT_FOR_GOOD } else { pages::FONT_KEPT };
         return with(answer(StatusCode::OK, "font/woff2", font), header::CACHE_CONTROL, kept);
     }
-    let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
+    let files: &'static [File] = &FILES;
+    let Some(file) = files.iter().find(|file| file.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
     };
-    let tag = &TAGS[at];
-    let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let file = &ASSETS[at];
+    let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == file.tag.as_bytes());
     let answer = if has_it {
         empty(StatusCode::NOT_MODIFIED)
     } else if accepts_gzip(headers) {
-        with(answer(StatusCode::OK, file.kind, packed(at)), header::CONTENT_ENCODING, "gzip")
+        with(answer(StatusCode::OK, file.kind, file.packed()), header::CONTENT_ENCODING, "gzip")
     } else {
         answer(StatusCode::OK, file.kind, file.text)
     };
-    let answer = with(with(answer, header::ETAG, tag), header::VARY, "Accept-Encoding");
+    let answer = with(with(answer, header::ETAG, &file.tag), header::VARY, "Accept-Encoding");
     with(answer, header::CACHE_CONTROL, if is_current { KEPT_FOR_GOOD } else { "no-cache" })
 }
 
 /// Content security policy of the console: pages use files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Returns the page at a path for a session: it has the description of the session, and loads the files of its view
+/// together with those of the start.
+pub(super) fn shell(path: &str, session: &Value) -> ApiResponse {
+    page(StatusCode::OK, &with_session(&shell_at(path), session))
+}
+
+/// Writes the description of a session into a page. No text in it can end the element.
+fn with_session(html: &str, session: &Value) -> String {
+    let session = session.to_string().replace('<', "\\u003c");
+    html.replace(NO_SESSION, &NO_SESSION.replace("null", &session))
+}
+
+/// End of the tag of the element with the session, and its content in the file.
+const NO_SESSION: &str = "id=\"session\">null<";
+
+/// Returns the shell with preloads for the view of a path. Without them, a browser would learn of the view only once the
+/// start has run.
+fn shell_at(path: &str) -> String {
+    let view = bundles::view_at(text_of("router.js"), path).map(bundles::file_of);
+    let bundle = view.and_then(|view| BUNDLES.iter().find(|bundle| bundle.name == view));
+    let files = bundle.into_iter().flat_map(|bundle| std::iter::once(&bundle.name).chain(&bundle.needs));
+    let preload = |file: &String| format!("<link rel=\"modulepreload\" href=\"{FOLDER}{file}\">\n");
+    // The page names the start itself.
+    let preloads: String = files.filter(|file| !SHELL.contains(file.as_str())).map(preload).collect();
+    SHELL.replace(MODULE, &format!("{preloads}{MODULE}"))
+}
+
+/// Beginning of the element that loads the start.
+const MODULE: &str = "<script type=\"module\"";
 
 /// Returns a page of the console, with the revision in the addresses of its files.
 pub(super) fn page(status: StatusCode, html: &str) -> ApiResponse {
@@ -239,25 +308,42 @@ mod tests {
         }
     }
 
-    /// Without preloads, a browser finds the modules one level of imports after the other, each with a round trip.
+    /// The browser needs three rounds of requests: the page, its files, and the data.
     #[test]
-    fn pages_preload_every_module_of_the_start() {
-        let mut modules = vec!["app.js"];
-        let mut next = 0;
-        while let Some(name) = modules.get(next) {
-            let file = ASSETS.iter().find(|asset| asset.name == *name).unwrap();
-            for import in file.text.split("from \"./").skip(1).filter_map(|rest| rest.split('"').next()) {
-                if !modules.contains(&import) {
-                    modules.push(import);
-                }
-            }
-            next += 1;
-        }
-        modules.sort_unstable();
-        let preloads = SHELL.split("\"modulepreload\" href=\"/admin/assets/").skip(1);
-        let mut preloaded: Vec<&str> = preloads.filter_map(|rest| rest.split('"').next()).chain(["app.js"]).collect();
-        preloaded.sort_unstable();
-        assert_eq!(preloaded, modules);
+    fn pages_name_every_file_of_their_view() {
+        let preloaded = |path: &str| -> Vec<String> {
+            let page = shell_at(path);
+            let files = page.split("\"modulepreload\" href=\"/admin/assets/").skip(1);
+            files.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
+        };
+        assert_eq!(preloaded("/admin/links"), ["view-links.bundle.js", "shared.bundle.js"]);
+        let plots = ["view-now.bundle.js", "plots.bundle.js", "shared.bundle.js", "uplot.js"];
+        assert_eq!(preloaded("/admin/"), plots);
+        assert_eq!(preloaded("/admin/links/abc")[0], "view-link.bundle.js");
+        assert!(preloaded("/admin/none").is_empty());
+        let named = SHELL.split("=\"/admin/assets/").skip(1).filter_map(|rest| rest.split('"').next());
+        let known: Vec<&str> = FILES.iter().map(|file| file.name).chain(pages::FONTS.map(|(name, _)| name)).collect();
+        assert!(named.clone().all(|name| known.contains(&name)), "{:?}", named.collect::<Vec<_>>());
+        assert!(SHELL.contains(MODULE) && SHELL.contains("/app.bundle.js"));
+    }
+
+    #[test]
+    fn pages_have_their_session() {
+        let session = serde_json::json!({"userAgent": "</script><b>\"null\" $1", "csrf": null});
+        let page = with_session(&shell_at("/admin/"), &session);
+        let element = page.split("id=\"session\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(element).unwrap(), session);
+        assert_eq!(SHELL.matches(NO_SESSION).count(), 1);
+    }
+
+    #[test]
+    fn one_file_has_all_style_sheets() {
+        let mut sheets: Vec<&str> = ASSETS.iter().filter(|asset| asset.kind == STYLE).map(|asset| asset.name).collect();
+        let mut joined = SHEETS;
+        sheets.sort_unstable();
+        joined.sort_unstable();
+        assert_eq!(sheets, joined);
+        assert!(SHELL.contains(STYLES));
     }
 
     /// The console offers the countries that the node accepts in conditions.
@@ -283,16 +369,16 @@ mod tests {
     fn files_with_a_revision_are_kept_for_good() {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT_ENCODING, "gzip, br".parse().unwrap());
-        for name in ["app.js", "inter.woff2"] {
+        for name in ["app.js", "app.bundle.js", "inter.woff2"] {
             let answer = asset(name, Some(REVISION.as_str()), &headers);
             assert_eq!(answer.headers()[header::CACHE_CONTROL], KEPT_FOR_GOOD, "{name}");
             let is_packed = answer.headers().contains_key(header::CONTENT_ENCODING);
-            assert_eq!(is_packed, name == "app.js", "{name}");
+            assert_eq!(is_packed, name != "inter.woff2", "{name}");
         }
         // A page of another version must not keep the files of this one.
         assert_eq!(asset("app.js", Some("0"), &headers).headers()[header::CACHE_CONTROL], "no-cache");
-        let all: usize = ASSETS.iter().map(|file| file.text.len()).sum();
-        let packed: usize = (0..ASSETS.len()).map(|at| packed(at).len()).sum();
+        let all: usize = FILES.iter().map(|file| file.text.len()).sum();
+        let packed: usize = FILES.iter().map(|file| file.packed().len()).sum();
         assert!(packed < all / 2, "{packed} of {all} bytes");
     }
 }

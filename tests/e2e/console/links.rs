@@ -337,3 +337,33 @@ fn concurrent_tags_are_kept() {
     browser.close();
     node.terminate();
 }
+
+#[test]
+fn lists_load_few_files_and_all_sparklines_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let mut wire = node.wire();
+    for number in 0..20 {
+        wire.shorten_as(&format!("link-{number}"), TARGET);
+        assert_eq!(wire.get(&format!("/link-{number}")).status, 302);
+    }
+    wait_until("a visit of each link", || {
+        let list = wire.get(&format!("{SHORT_URLS}?itemsPerPage=50")).json();
+        let links = list["shortUrls"]["data"].as_array().unwrap().clone();
+        links.len() == 20 && links.iter().all(|link| link["visitsSummary"]["total"] == json!(1))
+    });
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    wait_until("all sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 20);
+    let asked = browser.value("performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname)");
+    let paths: Vec<&str> = asked.as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    let sparklines = paths.iter().filter(|path| path.ends_with("/visits/per-day")).count();
+    // A list that is drawn again meanwhile asks once more.
+    assert!((1..=2).contains(&sparklines), "{paths:?}");
+    assert!(!paths.iter().any(|path| path.ends_with("/visits")), "{paths:?}");
+    let mut scripts = paths.iter().filter(|path| path.ends_with(".js"));
+    assert!(scripts.all(|path| path.ends_with(".bundle.js") || path.ends_with("/uplot.js")), "{paths:?}");
+    browser.close();
+    node.terminate();
+}

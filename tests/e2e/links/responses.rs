@@ -118,6 +118,7 @@ fn redirect_and_page_responses_are_described() {
         assert_eq!(visits["visits"]["summary"]["total"], json!(2), "{visits}");
     }
     client.get("/rest/v3/visits", "", 200);
+    client.get("/rest/v3/visits/per-day", "?shortCodes[]=over&shortCodes[]=none", 200);
     // A browser under a name that is nobody's, while no key is asked for.
     for (path, method, operation) in
         operations(&document).filter(|(path, _, it)| *path != "/" && it["responses"]["403"].is_object())

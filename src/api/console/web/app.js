@@ -1,7 +1,7 @@
 // The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
 
 import { showSession } from "./account.js";
-import { currentSession, get, whenRightsChange, whenSessionEnds } from "./api.js";
+import { currentSession, whenRightsChange, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive, stopLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
@@ -17,7 +17,8 @@ async function start() {
   whenSessionEnds({ over: signIn, replaced: renewSession });
   const main = document.getElementById("main");
   try {
-    const session = await get("/admin/api/session");
+    // It came with the page, so that the view need not wait for it.
+    const session = JSON.parse(document.getElementById("session").textContent);
     drawShell(session);
     onLive(showLive());
     offerUndoAgain();
