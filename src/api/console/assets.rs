@@ -223,9 +223,10 @@ pub(super) fn shell(path: &str, session: &Value) -> ApiResponse {
     page(StatusCode::OK, &with_session(&shell_at(path), session))
 }
 
-/// Writes the description of a session into a page. No text in it can end the element.
+/// Writes the description of a session into a page. No text in it can end the element, or be taken for an address of the
+/// page: JSON has both characters in strings only, where they can be escaped.
 fn with_session(html: &str, session: &Value) -> String {
-    let session = session.to_string().replace('<', "\\u003c");
+    let session = session.to_string().replace('<', "\\u003c").replace('/', "\\/");
     html.replace(NO_SESSION, &NO_SESSION.replace("null", &session))
 }
 
@@ -329,10 +330,11 @@ mod tests {
 
     #[test]
     fn pages_have_their_session() {
-        let session = serde_json::json!({"userAgent": "</script><b>\"null\" $1", "csrf": null});
+        let session = serde_json::json!({"userAgent": "</script><b>\"null\" /admin/assets/", "csrf": null});
         let page = with_session(&shell_at("/admin/"), &session);
         let element = page.split("id=\"session\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
         assert_eq!(serde_json::from_str::<Value>(element).unwrap(), session);
+        assert!(!element.contains(FOLDER), "{element}");
         assert_eq!(SHELL.matches(NO_SESSION).count(), 1);
     }
 
