@@ -103,7 +103,7 @@ impl Context {
             None => self.caller.domain_meant().map(DomainName::id),
         };
         let mut codes = Vec::with_capacity(request.codes.len());
-        // A text that is no code has no link.
+        // A text that is not a code has no link.
         for code in request.codes.iter().filter_map(|code| Code::from_slug(code.as_bytes()).ok()) {
             codes.push(self.exact_or_lower(code.within(domain)).await);
         }
