@@ -54,9 +54,9 @@ fn decoded_bodies_equal_plain_ones() {
         wait_until("the visits", || wire.get(&visits).json()["visits"]["summary"]["total"] == json!(40));
         // A list that a core writes, one that a thread writes, counts, the description, and a stream of pages.
         for path in [
-            &format!("{SHORT_URLS}?itemsPerPage=20"),
-            &format!("{SHORT_URLS}?itemsPerPage=500"),
-            &visits,
+            &*format!("{SHORT_URLS}?itemsPerPage=20"),
+            &*format!("{SHORT_URLS}?itemsPerPage=500"),
+            &*visits,
             "/rest/v3/openapi.json",
             EXPORT,
         ] {
