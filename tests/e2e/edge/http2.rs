@@ -209,6 +209,7 @@ fn common_clients_multiplex() {
     assert_eq!(told.lines().count(), 2_000);
     let all = curl(&[], &format!("{SHORT_URLS}/export"));
     assert_eq!(all.lines().count(), 2_050);
+    assert!(curl(&["--compressed"], &format!("{SHORT_URLS}/export")) == all, "the compressed export is another one");
     // Answers that together are far more than may wait, all asked for at once.
     let lists = Command::new("h2load")
         .args(["-n", "100", "-c", "2", "-m", "50", &format!("https://{}{SHORT_URLS}?itemsPerPage=500", node.public)])
