@@ -52,7 +52,7 @@ fn read_all_reads_every_link_and_changes_none() {
     assert_eq!(audit.get(&format!("{SHORT_URLS}/shorten?longUrl={TARGET}")).status, 403);
     assert_eq!(shop.get(&path).json()["title"], Value::Null);
     let per_day = format!("/rest/v3/visits/per-day?shortCodes[]={code}");
-    assert_eq!(audit.get(&per_day).json()["visits"]["data"][0]["shortCode"], *code);
+    assert_eq!(audit.get(&per_day).json()["visits"]["data"][0]["shortCode"], code.as_str());
     // The app of the key decides for the smaller role.
     let mut own = accepted(&node, &little);
     own.get(&path).problem(404, "/short-url-not-found");
