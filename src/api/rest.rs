@@ -30,6 +30,7 @@ pub(in crate::api) mod single_step;
 pub(in crate::api) mod streaming;
 pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
+mod visit_filters;
 pub(in crate::api) mod visit_lists;
 mod visit_stats;
 pub(in crate::api) mod visits;

@@ -9,7 +9,7 @@ use super::byte_ring::{FrameReceiver, FrameSender, byte_ring};
 use super::ticket::Ticket;
 use carom_limits::VISIT_LOG_RING_LEN;
 use carom_model::access::Scope;
-use carom_model::visits::breakdown::VisitBreakdown;
+use carom_model::visits::breakdown::{VisitBreakdown, VisitCondition};
 use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
 use carom_shards::Code;
 
@@ -140,6 +140,8 @@ pub struct VisitFilter {
     pub end_ms: u64,
     /// True if visits of bots are left out.
     pub without_bots: bool,
+    /// The conditions that all visits meet.
+    pub conditions: Vec<VisitCondition>,
 }
 
 /// A query for a page of visits.

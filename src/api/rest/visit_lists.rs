@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::Pagination;
 use super::short_urls::refused;
+use super::visit_filters;
 use super::visits::{Span, describe};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
@@ -22,16 +23,17 @@ use carom_model::clients::locations::{Coordinates, GeoLocation};
 use carom_model::dates;
 use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::Tags;
-use carom_model::visits::breakdown::AgentTraits;
+use carom_model::visits::breakdown::{AgentTraits, VisitCondition};
 use carom_model::visits::campaign::Campaign;
 use carom_model::visits::record::{LoggedKind, VisitRecord};
 use carom_model::visits::tally::Subject;
 
 /// The part of a list that a request asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct VisitSpan {
     span: Span,
     without_bots: bool,
+    conditions: Vec<VisitCondition>,
     page: u64,
     per_page: u64,
     kind: Option<LoggedKind>,
@@ -41,9 +43,11 @@ impl VisitSpan {
     fn read(query: Option<&str>) -> Result<VisitSpan, Problem> {
         let read = || -> Result<VisitSpan, Vec<Invalid>> {
             let mut params = Params::of(query);
+            visit_filters::app(&mut params);
             let span = VisitSpan {
                 span: Span::read(&mut params),
                 without_bots: params.switch("excludeBots"),
+                conditions: visit_filters::conditions(&params),
                 page: params.number("page", 1, u64::from(u32::MAX)).unwrap_or(1),
                 per_page: params.per_page(VISITS_PER_PAGE_MAX as usize).map_or(VISITS_PER_PAGE, |number| number as u64),
                 kind: params.read("type", orphan_kind),
@@ -56,7 +60,8 @@ impl VisitSpan {
 
     fn query(&self, selection: VisitSelection) -> VisitQuery {
         let VisitSpan { span: Span { start_ms, end_ms }, without_bots, page, per_page, .. } = *self;
-        let filter = VisitFilter { selection, start_ms, end_ms, without_bots };
+        let conditions = self.conditions.clone();
+        let filter = VisitFilter { selection, start_ms, end_ms, without_bots, conditions };
         VisitQuery { filter, skip: (page - 1) * per_page, take: per_page as usize }
     }
 }
@@ -123,13 +128,15 @@ impl Context {
         self.visits_in(VisitSelection::Links { scope: self.scope_in(query), tag: None }, query).await
     }
 
-    /// Returns the links that the caller may see, on the domain that the query names, if it names one. A domain that is
-    /// unknown has none.
+    /// Returns the links that the caller may see, on the domain and of the app that the query names, if it names them. A
+    /// domain that is unknown has none.
     fn scope_in(&self, query: Option<&str>) -> Scope {
-        match Params::of(query).text("domain") {
+        let mut params = Params::of(query);
+        let scope = match params.text("domain") {
             Some(name) => self.narrowed(self.caller.scope(), name),
             None => self.caller.scope(),
-        }
+        };
+        visit_filters::of_app(scope, visit_filters::app(&mut params))
     }
 
     /// Returns the host of the domain that the query names, if it names one.

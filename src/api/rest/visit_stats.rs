@@ -5,6 +5,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::short_urls::refused;
+use super::visit_filters;
 use super::visits::Span;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
@@ -12,9 +13,10 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::visit_log::{VisitFilter, VisitSelection, VisitStatistics};
 use carom_limits::{VISIT_VALUES_SHOWN, VISIT_VALUES_SHOWN_MAX};
+use carom_model::access::AppName;
 use carom_model::dates;
 use carom_model::link::labels::Tags;
-use carom_model::visits::breakdown::{ValueCount, VisitProperty};
+use carom_model::visits::breakdown::{ValueCount, VisitCondition, VisitProperty};
 
 /// The visits that a request asks for.
 struct StatsRequest {
@@ -22,8 +24,11 @@ struct StatsRequest {
     /// In the form in which links have it.
     tag: Option<String>,
     domain: Option<String>,
+    /// Only links of this app.
+    app: Option<AppName>,
     span: Span,
     without_bots: bool,
+    conditions: Vec<VisitCondition>,
     limit: usize,
 }
 
@@ -46,8 +51,10 @@ impl StatsRequest {
             code,
             tag,
             domain: text(&params, "domain"),
+            app: visit_filters::app(&mut params),
             span: Span::read(&mut params),
             without_bots: params.switch("excludeBots"),
+            conditions: visit_filters::conditions(&params),
             limit: params.number("limit", 1, VISIT_VALUES_SHOWN_MAX).unwrap_or(VISIT_VALUES_SHOWN) as usize,
         };
         params.finish()?;
@@ -69,7 +76,8 @@ impl Context {
         let request = StatsRequest::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
         let selection = self.counted(&request, query).await?;
         let (Span { start_ms, end_ms }, without_bots) = (request.span, request.without_bots);
-        let filter = VisitFilter { selection, start_ms, end_ms, without_bots };
+        let conditions = request.conditions.clone();
+        let filter = VisitFilter { selection, start_ms, end_ms, without_bots, conditions };
         let statistics = self.services.count_logged_visits(filter).await.map_err(refused)?;
         Ok(json!({ "visitStats": described(&statistics, request.limit) }))
     }
@@ -86,7 +94,7 @@ impl Context {
             }
             None => self.caller.scope(),
         };
-        let tag = request.tag.clone();
+        let (scope, tag) = (visit_filters::of_app(scope, request.app.clone()), request.tag.clone());
         Ok(VisitSelection::Links { scope, tag })
     }
 }

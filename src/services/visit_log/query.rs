@@ -144,7 +144,7 @@ impl<C: Collect> Search<'_, C> {
     }
 
     fn matches(&mut self, visit: &VisitRecord<'_>) -> bool {
-        let VisitFilter { selection, start_ms, end_ms, without_bots } = self.filter;
+        let VisitFilter { selection, start_ms, end_ms, without_bots, conditions } = self.filter;
         if !(*start_ms..=*end_ms).contains(&visit.at_ms) || (*without_bots && visit.is_bot) {
             return false;
         }
@@ -161,7 +161,8 @@ impl<C: Collect> Search<'_, C> {
             (VisitSelection::Link { .. } | VisitSelection::Links { .. }, None) => false,
             (VisitSelection::Orphans { .. }, Some(_)) => false,
         };
-        is_selected && !self.contents.deletions.has(visit)
+        // Conditions parse the visit, so they come last.
+        is_selected && !self.contents.deletions.has(visit) && conditions.iter().all(|condition| condition.holds(visit))
     }
 }
 

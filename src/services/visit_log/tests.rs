@@ -65,7 +65,7 @@ fn forever() -> VisitLogTerms {
 
 /// A page of visits.
 fn page(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> VisitPage {
-    let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
+    let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, conditions: Vec::new() };
     let page = query::run(shared, &shared.contents(), &VisitQuery { filter, skip, take });
     assert!(page.complete);
     page

@@ -126,7 +126,8 @@ impl Upkeep {
             VisitDeletion::Link(code) => VisitSelection::Link { code, since_ms: 0 },
             VisitDeletion::Orphans => VisitSelection::Orphans { kind: None, host: None },
         };
-        let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
+        let filter =
+            VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, conditions: Vec::new() };
         let query = VisitQuery { filter, skip: 0, take: 0 };
         let page = self.query(query);
         match locked(&self.shared.state).deletions.add(deletion, unix_ms()) {

@@ -141,6 +141,37 @@ fn statistics_count_what_visits_tell() {
 }
 
 #[test]
+fn visits_are_selected_by_their_properties() {
+    on_every_kind(|setup| {
+        let node = setup.clone().env("CAROM_VISITS_LOG", "on").start();
+        followed(&mut wires(&node));
+        let mut wire = node.wire();
+        for (query, total) in [
+            ("?utmCampaign=may", 2),
+            ("?utmCampaign=may&device=mobile", 0),
+            ("?device=mobile", 3),
+            ("?referrer=news.example&language=de", 2),
+            ("?browser=Safari&tag=news", 2),
+            ("?shortCode=tagged&operatingSystem=Linux&excludeBots=true", 2),
+            ("?destination=https://example.org/b", 1),
+            ("?country=", 6),
+            ("?city=Berlin", 0),
+            ("?app=nobody", 0),
+        ] {
+            assert_eq!(stats(&mut wire, query)["total"], total, "{query}");
+        }
+        for (path, total) in [
+            ("/rest/v3/visits/non-orphan?utmSource=mail", 2),
+            ("/rest/v3/visits/non-orphan?app=nobody", 0),
+            ("/rest/v3/tags/news/visits?device=mobile", 2),
+            ("/rest/v3/short-urls/tagged/visits?referrer=news.example", 2),
+        ] {
+            assert_eq!(wire.get(path).json()["visits"]["pagination"]["totalItems"], total, "{path}");
+        }
+    });
+}
+
+#[test]
 fn statistics_refuse_what_they_cannot_count() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "on").start();
@@ -153,6 +184,7 @@ fn statistics_refuse_what_they_cannot_count() {
         ("?startDate=yesterday", 400, "/invalid-data"),
         ("?shortCode=a&tag=b", 400, "/invalid-data"),
         ("?page=1", 400, "/invalid-data"),
+        ("?app=No%20App", 400, "/invalid-data"),
     ] {
         wire.get(&format!("/rest/v3/visits/stats{query}")).problem(status, kind);
     }

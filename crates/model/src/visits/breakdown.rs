@@ -74,6 +74,62 @@ impl VisitProperty {
         (VisitProperty::UtmTerm, "utmTerms"),
         (VisitProperty::UtmContent, "utmContents"),
     ];
+
+    /// Returns the parameter by which the API selects the visits with one value of the property.
+    pub const fn parameter(self) -> &'static str {
+        match self {
+            VisitProperty::Country => "country",
+            VisitProperty::City => "city",
+            VisitProperty::Browser => "browser",
+            VisitProperty::OperatingSystem => "operatingSystem",
+            VisitProperty::Device => "device",
+            VisitProperty::Language => "language",
+            VisitProperty::Referrer => "referrer",
+            VisitProperty::Destination => "destination",
+            VisitProperty::UtmSource => "utmSource",
+            VisitProperty::UtmMedium => "utmMedium",
+            VisitProperty::UtmCampaign => "utmCampaign",
+            VisitProperty::UtmTerm => "utmTerm",
+            VisitProperty::UtmContent => "utmContent",
+        }
+    }
+}
+
+/// A condition on visits: a property has this value, as breakdowns write it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitCondition {
+    /// The property.
+    pub property: VisitProperty,
+    /// The value.
+    pub value: Box<str>,
+}
+
+impl VisitCondition {
+    /// True if a visit has the value.
+    pub fn holds(&self, visit: &VisitRecord<'_>) -> bool {
+        let value = &*self.value;
+        let location = visit.location.unwrap_or_default();
+        let agent = || AgentTraits::of(visit.request.agent, visit.is_bot);
+        let campaign = || Campaign::of(visit.request.query);
+        match self.property {
+            VisitProperty::Country => location.country == value,
+            VisitProperty::City => location.city == value,
+            VisitProperty::Browser => agent().browser == value,
+            VisitProperty::OperatingSystem => agent().system == value,
+            VisitProperty::Device => agent().device.as_str() == value,
+            VisitProperty::Language => primary_language(visit.request.language) == value,
+            VisitProperty::Referrer => {
+                let host = host_of(visit.request.referrer).to_ascii_lowercase();
+                String::from_utf8_lossy(&host) == value
+            }
+            VisitProperty::Destination => String::from_utf8_lossy(visit.target) == value,
+            VisitProperty::UtmSource => campaign().source == value,
+            VisitProperty::UtmMedium => campaign().medium == value,
+            VisitProperty::UtmCampaign => campaign().name == value,
+            VisitProperty::UtmTerm => campaign().term == value,
+            VisitProperty::UtmContent => campaign().content == value,
+        }
+    }
 }
 
 /// A value of a property, with its visits.
@@ -284,6 +340,37 @@ mod tests {
         assert!((VISIT_VALUES_COUNTED_MAX / 2..=VISIT_VALUES_COUNTED_MAX).contains(&sources), "{sources}");
         let referrers: u64 = breakdown.top(VisitProperty::Referrer, 500).iter().map(|count| count.visits).sum();
         assert_eq!(referrers, count);
+    }
+
+    #[test]
+    fn conditions_select_what_is_counted() {
+        let query = b"utm_source=mail&utm_medium=x&utm_campaign=May&utm_term=a%20b&utm_content=c";
+        let browser = RequestPart {
+            agent: BROWSER,
+            language: b"de-CH",
+            referrer: b"https://News.example/a",
+            query,
+            ..RequestPart::default()
+        };
+        let visits = [
+            visit(browser, "Berlin", false),
+            visit(RequestPart { query: b"", ..browser }, "", false),
+            visit(RequestPart { agent: b"curl/8.5.0", ..RequestPart::default() }, "", true),
+        ];
+        let mut breakdown = VisitBreakdown::default();
+        visits.iter().for_each(|visit| breakdown.add(visit));
+        for (property, _) in VisitProperty::ALL {
+            for ValueCount { value, visits: counted, .. } in breakdown.top(property, usize::MAX) {
+                let condition = VisitCondition { property, value };
+                let selected = visits.iter().filter(|visit| condition.holds(visit)).count();
+                assert_eq!(selected as u64, counted, "{condition:?}");
+            }
+            let other = VisitCondition { property, value: "other than all".into() };
+            assert!(!visits.iter().any(|visit| other.holds(visit)), "{property:?}");
+        }
+        let names: std::collections::HashSet<&str> =
+            VisitProperty::ALL.into_iter().map(|(property, _)| property.parameter()).collect();
+        assert_eq!(names.len(), VisitProperty::ALL.len());
     }
 
     #[test]
