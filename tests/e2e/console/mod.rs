@@ -1,5 +1,6 @@
 //! The admin console: its API, and its pages in a browser.
 
+mod analytics;
 mod browser;
 mod imports;
 mod links;

@@ -79,7 +79,7 @@ fn palette_knows_other_words_and_urls() {
     // A page, by another word for it. Escape closes the palette, whatever was typed.
     browser.chord(CONTROL, "k");
     shows(&browser, "dialog.palette");
-    browser.press("campaigns");
+    browser.press("statistics");
     says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ESCAPE);
     wait_until("no palette", || browser.value("document.querySelector('dialog') === null") == true);

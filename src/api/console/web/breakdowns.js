@@ -2,11 +2,11 @@
 
 import { get } from "./api.js";
 import { card, emptyState, fill, h, outside, regionTable, row } from "./dom.js";
-import { countryName } from "./countries.js";
 import * as format from "./format.js";
 import { reloader, settingLink } from "./parts.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
+import { filtersOfRow, nameOf } from "./visit-filters.js";
 
 const STATS = "/rest/v3/visits/stats";
 
@@ -16,66 +16,84 @@ const GROUPS = {
   technology: ["devices", "browsers", "operatingSystems"],
   languages: ["languages"],
   sources: ["referrers"],
-  campaigns: ["utmSources", "utmMediums", "utmCampaigns", "utmTerms", "utmContents"],
+  campaigns: ["utmCampaigns", "utmSources", "utmMediums", "utmTerms", "utmContents"],
   destinations: ["destinations"],
 };
+
+/** As many values the node gives of each list, unless it is asked for more. */
+const SHOWN = 20;
 
 /** The list that each card shows, as it was chosen last. */
 const chosen = new Map();
 
 let isWithoutBots = false;
 
+/** The statistics of some visits; without bots where that was chosen. `limit` is the number of values in each list. */
+export async function visitStats(query, { limit, signal } = {}) {
+  return (await get(STATS, { query: { ...query, excludeBots: String(isWithoutBots), limit }, signal })).visitStats;
+}
+
 /**
- * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load() }`.
+ * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load(), isOn() }`. With `onPick(filters)`, a click on a row chooses its visits; `filters()` are those that
+ * hold already. `isOn()` is false once it is known that no visits are logged.
  */
-export function breakdowns({ query, groups, signal }) {
+export function breakdowns({ query, groups, signal, onPick = null, filters = () => ({}) }) {
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
-  const element = h("section", { class: "stack breakdowns", "aria-label": text.title },
-    h("div", { class: "section-head" }, h("h2", null, text.title), h("label", { class: "tick" }, tick, text.excludeBots)), host);
+  const element = h("section", { class: "stack breakdowns", id: "visitors", "aria-label": text.title },
+    h("div", { class: "section-head" }, h("h2", { tabindex: "-1" }, text.title), h("label", { class: "tick" }, tick, text.excludeBots)), host);
+  let isOn = true;
   const load = reloader(host, {
     signal,
     lines: 8,
     async fetch(ends) {
-      const asked = { ...query(), excludeBots: String(isWithoutBots) };
-      return (await get(STATS, { query: asked, signal: ends })).visitStats;
+      const stats = await visitStats(query(), { signal: ends });
+      isOn = stats.enabled;
+      return stats;
     },
-    render: (stats) => content(stats, groups),
+    render: (stats) => content(stats, { groups, onPick, filters: filters() }),
   });
   tick.addEventListener("change", () => {
     isWithoutBots = tick.checked;
     load();
   });
-  return { element, load };
+  return { element, load, isOn: () => isOn };
 }
 
-function content(stats, groups) {
+function content(stats, { groups, onPick, filters }) {
   if (!stats.enabled) {
     return h("div", { class: "card" }, emptyState(text.off, [text.offText, settingLink("visits.log")]));
   }
   if (stats.total === 0) {
-    return h("div", { class: "card" }, emptyState(text.none, text.noneText));
+    const isFiltered = Object.keys(filters).length > 0;
+    return h("div", { class: "card" }, isFiltered ? emptyState(text.noneFiltered, text.noneFilteredText) : emptyState(text.none, text.noneText));
   }
+  // A row can be chosen once.
+  const pick = (list, one) => {
+    const part = filtersOfRow(list, one);
+    return onPick === null || part === null || Object.keys(part).every((name) => name in filters) ? null : () => onPick(part);
+  };
   return [
     !stats.complete && h("p", { class: "notice warn" }, text.incomplete),
-    h("div", { class: "cards" }, groups.map((group) => groupCard(group, GROUPS[group], stats))),
+    h("div", { class: "cards" }, groups.map((group) => groupCard(group, GROUPS[group], stats, pick))),
     stats.since && h("p", { class: "soft small" }, text.since(format.instant(Date.parse(stats.since)))),
   ];
 }
 
 /** A card of one or several lists, one of which is shown. */
-function groupCard(group, names, stats) {
+function groupCard(group, names, stats, pick) {
   const host = h("div");
   const buttons = names.map((name) => h("button", { type: "button", class: "button", "data-part": name, onclick: () => show(name) }, text.parts[name]));
   const show = (name) => {
     chosen.set(group, name);
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.part === name)));
-    fill(host, shareTable(name, stats[name] ?? [], stats.total));
+    const rows = stats[name] ?? [];
+    fill(host, shareTable(name, rows, stats.total, (one) => pick(name, one)), rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
   };
   const first = names.find((name) => name === chosen.get(group)) ?? names.find((name) => isKnown(stats[name])) ?? names[0];
   show(first);
   const beside = names.length > 1 && h("div", { class: "segments small", role: "group", "aria-label": text.groups[group] }, buttons);
-  return card(text.groups[group], { beside, className: "breakdown" }, host);
+  return card(text.groups[group], { id: `card-${group}`, beside, className: "breakdown" }, host);
 }
 
 /** Whether a list says more than that nothing is known. */
@@ -83,15 +101,17 @@ function isKnown(rows) {
   return rows?.some(({ value }) => value !== "") ?? false;
 }
 
-/** The visits of each value, with a bar as long as its share of all. */
-export function shareTable(name, rows, total) {
+/** The visits of each value, with a bar as long as its share of all. `pickOf(row)` is what a click on the value does, or null. */
+function shareTable(name, rows, total, pickOf) {
   if (!isKnown(rows) && name !== "referrers") {
     const why = name.startsWith("utm") ? text.nothingText.utm : text.nothingText[name] ?? text.nothingText.other;
     return emptyState(text.nothing, why);
   }
   const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  const lines = rows.map((one) => row(
-    { content: shareBar(nameOf(name, one), one.visits, total), class: "fluid" },
+  // Most visits have no campaign: that is no answer to which one brought most.
+  const ordered = name.startsWith("utm") ? [...rows.filter(({ value }) => value !== ""), ...rows.filter(({ value }) => value === "")] : rows;
+  const lines = ordered.map((one) => row(
+    { content: shareBar(nameOf(name, one), one.visits, total, pickOf(one)), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
     { content: format.percent(one.visits, total), class: "num soft" }));
   const { element, table } = regionTable(common.asTable(text.parts[name]), columns, lines);
@@ -99,33 +119,10 @@ export function shareTable(name, rows, total) {
   return element;
 }
 
-/** A name on a bar as long as a share. */
-function shareBar(name, part, all) {
+/** A name on a bar as long as a share. With `pick`, it is a button. */
+function shareBar(name, part, all, pick) {
   const share = all > 0 ? Math.min(1, part / all) : 0;
-  return h("span", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }), outside(name, { class: "clipped", title: name }));
-}
-
-const languages = new Intl.DisplayNames(["en"], { type: "language" });
-
-/** The name of a value for people. */
-function nameOf(list, { value, label, country }) {
-  if (value === "") {
-    return text.unknown[list] ?? text.unknown.other;
-  }
-  switch (list) {
-    case "countries":
-      return label || countryName(value);
-    case "cities":
-      return country ? `${value}, ${countryName(country)}` : value;
-    case "devices":
-      return text.devices[value] ?? value;
-    case "languages":
-      try {
-        return languages.of(value);
-      } catch {
-        return value;
-      }
-    default:
-      return label ?? value;
-  }
+  const said = outside(name, { class: "clipped", title: name });
+  return h("span", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }),
+    pick === null ? said : h("button", { type: "button", class: "pick", "data-action": "filter-by", title: text.pick(name), onclick: pick }, said));
 }

@@ -149,9 +149,9 @@ export function pageHead(title, ...beside) {
   return h("div", { class: "page-head" }, h("h1", { tabindex: "-1" }, title), h("div", { class: "page-actions" }, beside));
 }
 
-/** A card with a heading. `beside` stands at the other end of the heading's line. */
+/** A card with a heading, which can have the focus if the card has an `id`. `beside` stands at the other end of the heading's line. */
 export function card(title, { id, beside, className = "" } = {}, ...children) {
-  const head = h("div", { class: "card-head" }, h("h2", null, title), beside);
+  const head = h("div", { class: "card-head" }, h("h2", { tabindex: id ? "-1" : null }, title), beside);
   return h("section", { class: `card ${className}`.trim(), id }, head, children);
 }
 

@@ -1,17 +1,13 @@
 // The cards of the page of one link.
 
 import { withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, fill, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { badge, card, clipped, emptyState, facts, h, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
 import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
-import { visitsPlot } from "./visits-plot.js";
-
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
 
 const yes = (value) => (value ? text.yes : text.no);
 
@@ -35,53 +31,17 @@ export function factsCard(link) {
   ]));
 }
 
-/** The periods of the chart of visits: by hour or by day. */
-const PERIODS = {
-  week: { counts: "perHour", step: HOUR_MS, days: 7, when: format.instant },
-  month: { counts: "perDay", step: DAY_MS, days: 30, when: format.day, utc: true },
-  quarter: { counts: "perDay", step: DAY_MS, days: 90, when: format.day, utc: true },
-};
-
-/** Visits of people and bots over time, in one of three periods. */
-export function visitsCard(visits, plots) {
-  const host = h("div");
-  const buttons = Object.keys(PERIODS).map((name) => h("button", { type: "button", class: "button", "data-period": name, onclick: () => show(name) }, text.periods[name]));
-  let plot = null;
-  const show = (name) => {
-    buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === name)));
-    plots.splice(plots.indexOf(plot), plot === null ? 0 : 1);
-    plot?.destroy();
-    plot = chartOf(visits, PERIODS[name], host);
-    if (plot !== null) {
-      plots.push(plot);
-    }
-  };
-  show(visits.perHour.length > 0 ? "week" : "month");
-  return card(text.visits, { beside: h("div", { class: "segments small", role: "group", "aria-label": text.period }, buttons), className: "visits-chart" }, host);
-}
-
-function chartOf(visits, { counts, step, days, when, utc }, host) {
-  const now = Date.now();
-  const known = new Map(visits[counts].map((one) => [Date.parse(one.date), one]));
-  const steps = [];
-  for (let at = Math.floor((now - days * DAY_MS) / step + 1) * step; at <= now; at += step) {
-    steps.push(at);
-  }
-  if (!steps.some((at) => known.has(at))) {
-    fill(host, emptyState(text.noVisitsYet, text.noVisitsYetText));
+/** The referring hosts of all visits: the node does not count them by day. */
+export function referrersCard(referrers) {
+  if (referrers === null) {
     return null;
   }
-  const lists = ["nonBots", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0));
-  return visitsPlot(host, { label: text.visits, steps, lists, when, utc, byHour: step === HOUR_MS });
-}
-
-export function referrersCard(referrers) {
   if (referrers.length === 0) {
-    return card(text.referrers, {}, emptyState(text.noReferrers, text.noReferrersText));
+    return card(text.referrers, { beside: h("small", null, text.allTime) }, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map(({ total }) => total));
   const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, { content: format.number(total), class: "num" }));
-  return card(text.referrers, {}, regionTable(common.asTable(text.referrers), [{ title: text.host }, { title: text.visits, class: "num" }], rows).element);
+  return card(text.referrers, { beside: h("small", null, text.allTime) }, regionTable(common.asTable(text.referrers), [{ title: text.host }, { title: text.visits, class: "num" }], rows).element);
 }
 
 /** The history of a link, the newest change first; `null` where it could not be read. */

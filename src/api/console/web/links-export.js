@@ -3,8 +3,8 @@
 import { lineBatches, send, withQuery } from "./api.js";
 import { baseUrls } from "./bases.js";
 import { csvLine, joinCell } from "./csv.js";
-import { h } from "./dom.js";
 import { conditions } from "./links-query.js";
+import { saveCsv, saveFrom } from "./save-file.js";
 import { exports as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
@@ -18,7 +18,7 @@ function exportPath(filter) {
 
 /** Lets the browser save the NDJSON as it comes. */
 export function exportLines(filter) {
-  save(exportPath(filter), "links.ndjson");
+  saveFrom(exportPath(filter), "links.ndjson");
 }
 
 /** Reads the export and saves it as CSV. A toast shows progress and can stop it. */
@@ -26,10 +26,8 @@ export async function exportCsv(filter) {
   const stop = new AbortController();
   const told = toast(text.begun, { seconds: 0, action: { name: "stop", label: common.stop, run: () => stop.abort() } });
   try {
-    const { blob, links } = await readCsv(filter, stop.signal, (so) => told.say(text.progress(so)));
-    const url = URL.createObjectURL(blob);
-    save(url, "links.csv");
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    const { parts, links } = await readCsv(filter, stop.signal, (so) => told.say(text.progress(so)));
+    saveCsv(parts, "links.csv");
     toast(text.done(links));
   } catch (error) {
     toastError(error, text.failed);
@@ -60,17 +58,9 @@ async function readCsv(filter, signal, onLinks) {
     }
     onLinks(links);
   }
-  return { blob: new Blob([...parts, csv], { type: "text/csv;charset=utf-8" }), links };
+  return { parts: [...parts, csv], links };
 }
 
 function cell(value) {
   return Array.isArray(value) ? joinCell(value) : value ?? "";
-}
-
-/** Saves what an address leads to. */
-function save(url, name) {
-  const link = h("a", { href: url, download: name, hidden: true });
-  document.body.append(link);
-  link.click();
-  link.remove();
 }

@@ -10,9 +10,10 @@ import { detailPath } from "./link-parts.js";
 import { exportCsv } from "./links-export.js";
 import { filterOf } from "./links-query.js";
 import { savedFilters } from "./links-saved.js";
+import { reports } from "./reports.js";
 import { mayManage, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
-import { palette as text } from "./strings-shell.js";
+import { palette as text, reports as reportsText } from "./strings-shell.js";
 
 const WAIT_MS = 150;
 const LINKS = 8;
@@ -61,7 +62,8 @@ function offersFor(typed) {
 function everything() {
   const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, words: text.words[path], run: () => go(path) }));
   const saved = savedFilters().map(({ name, query }) => ({ kind: text.filters, icon: "search", title: name, run: () => go(`/admin/links?${query}`) }));
-  return [...pages, ...saved, ...actions()];
+  const answers = reports().map(({ name, title, path }) => ({ kind: text.reports, icon: "usage", title: reportsText.lastDays(title), words: reportsText.words[name], run: () => go(path) }));
+  return [...pages, ...answers, ...saved, ...actions()];
 }
 
 const wordsOf = (sentence) => sentence.toLowerCase().split(/\s+/).filter(Boolean);

@@ -6,8 +6,14 @@ import { periods as text } from "./strings-traffic.js";
 export const DAY_MS = 86_400_000;
 export const HOUR_MS = 3_600_000;
 
-const PRESETS = [["today", 1], ["7d", 7], ["30d", 30], ["90d", 90], ["365d", 365]];
+/** Days of each preset; of "all", as many as there are. */
+const DAYS = { today: 1, "7d": 7, "30d": 30, "90d": 90, "365d": 365, all: null };
+/** The presets for the visits of all links, and for those of one. */
+export const SERVICE_PERIODS = ["today", "7d", "30d", "90d", "365d"];
+export const LINK_PERIODS = ["today", "7d", "30d", "90d", "all"];
 const USUAL = "30d";
+/** The parameters of an address that name a period. */
+const PARAMS = ["period", "from", "to"];
 const FIRST_DAY = "1970-01-01";
 // Longer ones would be tables that nobody reads.
 const DAYS_MAX = 3_660;
@@ -31,16 +37,34 @@ function wrongDays(from, to) {
   return startOf(to) - startOf(from) > DAYS_MAX * DAY_MS ? text.tooLong : null;
 }
 
-/** The period that a query names, or else the usual one: `{ name, from, to, days }`; `from` and `to` are its first and last day. */
-export function periodOf(query) {
+/** The period that a query names, or else the usual one: `{ name, from, to, days }`; `from` and `to` are its first and last day. `names` are the presets of the page. */
+export function periodOf(query, names = SERVICE_PERIODS) {
   const [from, to] = [query.get("from"), query.get("to")];
   if (wrongDays(from, to) === null) {
     return { name: "own", from, to, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
   }
-  const wanted = query.get("period") ?? USUAL;
-  const [name, days] = PRESETS.find(([known]) => known === wanted) ?? PRESETS.find(([known]) => known === USUAL);
-  const today = Date.now();
-  return { name, from: dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
+  const name = names.includes(query.get("period")) ? query.get("period") : USUAL;
+  const [days, today] = [DAYS[name], Date.now()];
+  return { name, from: days === null ? FIRST_DAY : dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
+}
+
+/** A period of all time, from the first day on that has anything, if there is one; any other period as it is. */
+export function beginningAt(period, first) {
+  if (period.name !== "all") {
+    return period;
+  }
+  const { to } = period;
+  const [latest, earliest] = [first && first < to ? first : to, dayOf(startOf(to) - (DAYS_MAX - 1) * DAY_MS)];
+  const from = latest > earliest ? latest : earliest;
+  return { ...period, from, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
+}
+
+/** The query of a page for another period, `chosen` in a picker. All else in it stays. */
+export function withPeriod(query, chosen) {
+  const params = new URLSearchParams(query);
+  PARAMS.forEach((name) => params.delete(name));
+  chosen.forEach((value, name) => params.set(name, value));
+  return params;
 }
 
 /** The period just before another one, as long as that. */
@@ -54,15 +78,18 @@ export function isRunning({ from, to }, now = Date.now()) {
   return from <= dayOf(now) && dayOf(now) <= to;
 }
 
-/** The query of an API call about the period just before. For a running period it ends as long ago as that period lasts: both are equally far. */
+/** The query of an API call about the period just before, or null where there is none. For a running period it ends as long ago as that period lasts: both are equally far. */
 export function queryBefore(period, now = Date.now()) {
+  if (period.name === "all") {
+    return null;
+  }
   const query = apiQuery(periodBefore(period));
   return isRunning(period, now) ? { ...query, endDate: new Date(now - period.days * DAY_MS).toISOString() } : query;
 }
 
 /** The query of an API call about a period. */
-export function apiQuery({ from, to }) {
-  return { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59.999Z` };
+export function apiQuery({ name, from, to }) {
+  return name === "all" ? {} : { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59.999Z` };
 }
 
 /** The starts of all steps of a period that have begun, in milliseconds. */
@@ -76,8 +103,8 @@ export function stepsOf({ from, to }, step) {
 }
 
 /** Controls that choose a period: `{ element, set(period) }`. `onChange(params)` gets the query of what was chosen. */
-export function periodPicker(onChange) {
-  const buttons = PRESETS.map(([name]) =>
+export function periodPicker(onChange, names = SERVICE_PERIODS) {
+  const buttons = names.map((name) =>
     h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text.names[name]));
   const [from, to] = [text.first, text.last].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
   const wrong = h("p", { class: "error", role: "alert", hidden: true });
@@ -102,7 +129,7 @@ export function periodPicker(onChange) {
     element,
     set(period) {
       buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === period.name)));
-      [from.value, to.value] = [period.from, period.to];
+      [from.value, to.value] = period.name === "all" ? ["", ""] : [period.from, period.to];
       say(null);
     },
   };

@@ -43,16 +43,24 @@ export function linePlot(host, options) {
   }));
 }
 
-/** The same with bars, one for each x: counts by day, or `byHour`. `stacked` puts the bars of each series on those of the one before. */
+/**
+ * The same with bars, one for each x: counts by day, or `byHour`. `stacked` puts the bars of each series on those of the one before. A series with `line: true` is a dashed line over
+ * the bars, after all of them.
+ */
 export function barPlot(host, options) {
   const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
-  return draw(host, { ...options, isBars: true }, (_line, name) => ({
+  return draw(host, { ...options, isBars: true }, (line, name) => (line.line ? dashed(name) : {
     width: 0,
     fill: () => colour(name),
     stroke: () => colour(name),
     paths: bars,
     points: { show: false },
   }));
+}
+
+/** A dashed line. A single value, which no line shows, is a dot. */
+function dashed(name) {
+  return { width: 1.5, dash: [4, 3], stroke: () => colour(name), points: { show: (plot) => plot.data[0].length === 1, size: 5, width: 0, fill: () => colour(name) } };
 }
 
 function draw(host, options, style) {
@@ -62,7 +70,9 @@ function draw(host, options, style) {
   const element = h("div", { class: "plot" }, legend && key.element, picture);
   fill(host, element);
   // Stacked bars are drawn from behind: the last series as high as all together.
-  const drawn = options.stacked ? series.map((line, index) => ({ colour: COLOURS[index % COLOURS.length], ...line })).reverse() : series;
+  const isBar = (_, index) => !series[index].line;
+  const coloured = series.map((line, index) => ({ colour: COLOURS[index % COLOURS.length], ...line }));
+  const drawn = options.stacked ? [...coloured.filter(isBar).reverse(), ...coloured.filter(({ line }) => line)] : series;
   let shown = [[], series.map(() => [])];
   const plot = new uPlot(uplotOptions({ ...options, series: drawn }, height, style, (at) => key.show(...shown, at)), [[], ...series.map(() => [])], picture);
   plots.add(plot);
@@ -77,7 +87,7 @@ function draw(host, options, style) {
     set(xs, lists) {
       shown = [xs, lists];
       const heights = options.log ? lists.map((list) => list.map((one) => (one > 0 ? one : null))) : lists;
-      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : heights)]);
+      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? [...stackedUp(lists.filter(isBar)), ...lists.filter((_, index) => series[index].line)] : heights)]);
       key.show(xs, lists, plot.cursor.idx);
       picture.setAttribute("aria-label", describe(label, series, lists, value, isBars));
     },

@@ -6,6 +6,7 @@ export const pages = {
   links: "Links",
   link: "Link",
   import: "Imports",
+  tags: "Tags",
   usage: "Analytics",
   apps: "Apps and keys",
   domains: "Domains",
@@ -30,6 +31,16 @@ export const shell = {
   live: { connecting: "Connecting…", live: "Live", lost: "Connection lost, reconnecting…" },
 };
 
+/** Questions that Analytics answers. */
+export const reports = {
+  titles: { campaigns: "Top campaigns", links: "Top links", referrers: "Top referrers", places: "Visits by country" },
+  lastDays: (title) => `${title}, last 7 days`,
+  words: {
+    campaigns: "which campaign utm source medium brought most visits week best", links: "which link brought most visits week best popular", referrers: "which site source brought most visits week",
+    places: "which countries cities locations week",
+  },
+};
+
 /** The command palette. */
 export const palette = {
   open: "Search",
@@ -40,6 +51,7 @@ export const palette = {
   links: "Link",
   actions: "Action",
   filters: "Filter",
+  reports: "Report",
   none: "Nothing found",
   noneText: "Try a part of a slug, a title, a destination or a tag.",
   failed: "Links could not be searched.",
@@ -48,7 +60,8 @@ export const palette = {
   /** Other words for each page. */
   words: {
     "/admin/": "health status p99 latency uptime alarms traffic cores memory storage",
-    "/admin/links": "trash undo deleted archived tags slugs short urls",
+    "/admin/links": "trash undo deleted archived tagged slugs short urls",
+    "/admin/tags": "labels rename merge",
     "/admin/usage": "campaigns statistics stats visits clicks referrers countries devices browsers utm",
     "/admin/import": "csv upload migrate bulk",
     "/admin/apps": "api tokens roles users access",

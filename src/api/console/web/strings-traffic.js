@@ -22,6 +22,7 @@ export const overview = {
   hasAlarms: (alarms_) => `${count(alarms_, "alarm")} ${alarms_ === 1 ? "needs" : "need"} attention.`,
   refusesWrites: "Redirects are served, but links cannot be created or changed.",
   traffic: "Traffic",
+  reports: "Last 7 days",
   span: "Time span",
   spans: { minutes: "2 min", hour: "1 h", day: "24 h" },
   spanNotes: {
@@ -122,7 +123,7 @@ export const plots = {
 
 export const periods = {
   label: "Period",
-  names: { today: "Today", "7d": "7 days", "30d": "30 days", "90d": "90 days", "365d": "1 year" },
+  names: { today: "Today", "7d": "7 days", "30d": "30 days", "90d": "90 days", "365d": "1 year", all: "All" },
   first: "First day",
   last: "Last day",
   to: "to",
@@ -147,7 +148,12 @@ export const usage = {
   created: "Links created",
   links: "Total links",
   people: "People",
+  periodBefore: "Period before",
+  filtered: "Visits that match all filters, from the visit log.",
+  filteredLinks: "View their links",
   export: "Export CSV",
+  nothingToSave: "There are no numbers to export.",
+  notSaved: "Export failed, no file was saved. Try again.",
   thanBefore: "compared with the period before",
   beforePart: (number) => `The period before had ${number} up to the same hour.`,
   before: (number) => `The period before had ${number}.`,

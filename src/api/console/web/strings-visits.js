@@ -1,6 +1,6 @@
 // Words of visits: breakdowns by country, device and the like, and the list of single visits.
 
-import { number } from "./format.js";
+import { count, number } from "./format.js";
 
 export const breakdowns = {
   title: "Visitors",
@@ -18,6 +18,10 @@ export const breakdowns = {
   offText: "To see countries, devices, browsers and campaigns, turn on the visit log and restart the server: ",
   none: "No visits in the log for this period",
   noneText: "Share the short URL, or choose a longer period. Visits appear here within seconds.",
+  noneFiltered: "No visits match all filters",
+  noneFilteredText: "Remove a filter, or choose a longer period.",
+  pick: (name) => `Filter by ${name}`,
+  more: (shown) => `The ${number(shown)} largest. Export CSV has up to 500.`,
   nothing: "Nothing known",
   nothingText: {
     countries: "Countries need a geolocation database on the server.",
@@ -37,11 +41,31 @@ export const visits = {
   unknownPlace: "Unknown",
   unknownBrowser: "Unknown browser",
   bot: "Bot",
-  none: "No single visits",
+  none: "No single visits in this period",
   noneText: "Visits are listed here while the visit log is on: ",
   incomplete: "This list is incomplete: some visits could not be read, or are missing from other servers.",
   pages: "Pages of visits",
   newer: "Newer",
   older: "Older",
   shown: (from, to, all) => `${number(from)} to ${number(to)} of ${number(all)}`,
+};
+
+/** Filters of visits. */
+export const filters = {
+  active: "Active filters",
+  without: (label) => `Remove filter ${label}`,
+  names: {
+    tag: "Tag", domain: "Domain", app: "App", country: "Country", city: "City", browser: "Browser", operatingSystem: "System", device: "Device", language: "Language",
+    referrer: "Referrer", destination: "Destination", utmSource: "Source", utmMedium: "Medium", utmCampaign: "Campaign", utmTerm: "Term", utmContent: "Content",
+  },
+};
+
+export const exports = {
+  begun: "Exporting visits…",
+  progress: (visits, all) => `Exporting: ${number(visits)} of ${count(all, "visit")}…`,
+  saved: (name) => `Saved ${name}.`,
+  cut: (name, most) => `Saved ${name}. A list with more than ${number(most)} values has only the largest.`,
+  done: (visits, name) => `${count(visits, "visit")} exported to ${name}.`,
+  doneInPart: (visits, name) => `${count(visits, "visit")} exported to ${name}. The file is incomplete: some visits could not be read, or are missing from other servers.`,
+  failed: "Export failed, no file was saved. Try again.",
 };

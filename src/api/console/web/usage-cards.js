@@ -1,20 +1,16 @@
 // The cards of the usage view, each from one part of the answer of the node. How many links there are is null while they are counted.
 
 import { withQuery } from "./api.js";
+import { changeSince, visitsSince } from "./changes.js";
 import { button, card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
-import { DAY_MS, HOUR_MS, isRunning, stepsOf } from "./period.js";
+import { DAY_MS, isRunning, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
-import { tableOf, visitsPlot } from "./visits-plot.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
-
-// Up to here single hours say more than days.
-const DAYS_BY_HOUR_MAX = 3;
-
-/** Up to here an unfinished day is a large part of a period, and the server still has the hours of the period before. */
-const DAYS_TO_THE_HOUR_MAX = 7;
+import { withFilters } from "./visit-filters.js";
+import { tableOf } from "./visits-plot.js";
 
 /** The most visited links that are shown at first. */
 const TOP_SHOWN = 10;
@@ -34,46 +30,21 @@ export function totals({ visits, orphanVisits, links }, before, period) {
   ]);
 }
 
-/** The change of visits. In a short period that is not over, whole hours are compared with those of the period before. */
-function visitsSince(visits, before, period) {
-  if (!isRunning(period) || period.days > DAYS_TO_THE_HOUR_MAX) {
-    return changeSince(visits.summary.total, before?.summary.total, false);
-  }
-  const end = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
-  const until = (rows, last) => rows?.reduce((sum, one) => (Date.parse(one.date) < last ? sum + one.total : sum), 0);
-  return changeSince(until(visits.perHour, end) ?? null, until(before?.perHour, end - period.days * DAY_MS), true);
+/** The numbers of some visits of the visit log, `now`, and of the period before. */
+export function totalsOfFiltered(now, before, period) {
+  return tiles([
+    [text.visits, format.number(now.total), changeSince(now.total, before?.total, isRunning(period))],
+    [text.people, format.number(now.total - now.bots)],
+    [text.botVisits, format.number(now.bots), now.total > 0 && format.percent(now.bots, now.total)],
+  ]);
 }
 
-/** How much more or less than in the period before: "+12%"; nothing where that is not known, or was none. `isPart` says that both end at the same hour. */
-function changeSince(now, before, isPart) {
-  if (now === null || !before) {
-    return null;
-  }
-  const change = Math.round(((now - before) / before) * 100);
-  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: (isPart ? text.beforePart : text.before)(format.number(before)) }, `${change > 0 ? "+" : ""}${format.number(change)}%`,
-    h("span", { class: "visually-hidden" }, ` ${text.thanBefore}`));
-}
+/** The address of this page for the visits of some filters as well. */
+const narrowed = (query, part) => `/admin/usage?${withFilters(query, { ...part, show: "" })}`;
 
 /** The content of a card whose numbers are not known yet. */
 function notKnown() {
   return emptyState(text.countingTitle, text.countingText);
-}
-
-/** Visits of people and bots, by hour where the period is short and the node still has single hours of it, else by day. */
-export function visitsCard(visits, period, keep) {
-  const isByHour = period.days <= DAYS_BY_HOUR_MAX && (visits.perHour?.length ?? 0) > 0;
-  const title = isByHour ? text.byHour : text.byDay;
-  const rows = isByHour ? visits.perHour : visits.perDay;
-  if (rows.length === 0) {
-    return card(title, {}, emptyState(text.noVisits, text.noVisitsText));
-  }
-  const known = new Map(rows.map((one) => [Date.parse(one.date), one]));
-  const steps = stepsOf(period, isByHour ? HOUR_MS : DAY_MS);
-  const of = (step, name) => known.get(step)?.[name] ?? 0;
-  const lists = [steps.map((step) => of(step, "total") - of(step, "bots")), steps.map((step) => of(step, "bots"))];
-  const host = h("div");
-  keep(visitsPlot(host, { label: title, steps, lists, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour }));
-  return card(title, {}, host);
 }
 
 /** Links created by day. */
@@ -112,7 +83,7 @@ export function topLinksCard(topLinks) {
     element.focus();
     all.remove();
   }, { kind: "quiet", "data-action": "all-links" }));
-  return card(title, {}, element, all);
+  return card(title, { id: "card-links" }, element, all);
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
@@ -124,41 +95,43 @@ function linkCell(link) {
   ];
 }
 
-/** The hosts from which visitors came. */
-export function referrersCard({ referrers, summary: { total: all } }) {
+/** The hosts from which visitors came. Each leads to its visits. */
+export function referrersCard({ referrers, summary: { total: all } }, query) {
   const title = text.topReferrers;
   if (referrers.length === 0) {
     return card(title, {}, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map((one) => one.total));
-  const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
+  const rows = referrers.map(({ host, total }) => row({ content: [pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  return card(title, {}, regionTable(common.asTable(title), columns, rows).element);
+  return card(title, { id: "card-referrers" }, regionTable(common.asTable(title), columns, rows).element);
 }
 
-/** Links in all, made and followed in the period, of each of some parts. */
-function partsCard(title, first, parts, { name, path, empty }) {
+/** Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links. */
+function partsCard(title, first, parts, { name, part: partOf, query, empty }) {
   if (parts.length === 0) {
     return card(title, {}, emptyState(text.noLinks, empty));
   }
-  const rows = parts.map((part) => row({ content: pageLink(path(part), name(part)), class: "wrap" },
-    num(numberOr(part.links, text.counting)), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
+  const rows = parts.map((part) => row({ content: pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }), class: "wrap" },
+    num(part.links === null ? numberOr(null, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links))), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
   const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined }));
   return card(title, {}, regionTable(common.asTable(title), columns, rows).element, h("p", { class: "soft small" }, text.periodNote));
 }
 
-export function byAppCard(byApp) {
+export function byAppCard(byApp, query) {
   return partsCard(text.byApp, text.app, byApp, {
     name: ({ app }) => outside(app),
-    path: ({ app }) => withQuery("/admin/links", { app }),
+    part: ({ app }) => ({ app }),
+    query,
     empty: text.noLinksByApp,
   });
 }
 
-export function byDomainCard(byDomain) {
+export function byDomainCard(byDomain, query) {
   return partsCard(text.byDomain, text.domain, byDomain, {
     name: ({ domain }) => domainName(domain),
-    path: ({ domain }) => withQuery("/admin/links", { domain: domain ?? "DEFAULT" }),
+    part: ({ domain }) => ({ domain: domain ?? "DEFAULT" }),
+    query,
     empty: text.noLinksByDomain,
   });
 }

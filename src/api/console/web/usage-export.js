@@ -1,29 +1,41 @@
-// The numbers of Analytics as a CSV file: one line for each day, link, referrer, app and domain of the period.
+// The numbers of Analytics as a CSV file: one line for each day, link, referrer, app, domain, and value of a breakdown in the period.
 
 import { csvLine } from "./csv.js";
-import { h } from "./dom.js";
+import { saveCsv } from "./save-file.js";
+import { usage as text } from "./strings-traffic.js";
+import { toast, toastError } from "./toast.js";
+import { breakdownLines, tellSaved } from "./visits-export.js";
 
 const COLUMNS = ["kind", "name", "visits", "bots", "links", "newLinks"];
 
-/** All lines of the file. What is not counted stays empty. */
-export function usageLines({ visits, links, topLinks }) {
+/** The lines of what the node counts. What is not counted stays empty. */
+function usageLines({ visits, links, topLinks }) {
   const made = new Map(links.perDay.map((one) => [one.date.slice(0, 10), one.links]));
   const seen = new Map(visits.perDay.map((one) => [one.date.slice(0, 10), one]));
   const days = [...new Set([...made.keys(), ...seen.keys()])].sort();
   return [
-    COLUMNS,
     ...days.map((day) => ["day", day, seen.get(day)?.total ?? 0, seen.get(day)?.bots ?? 0, null, made.get(day) ?? 0]),
     ...topLinks.map(({ link, visits: own }) => ["link", link.shortUrl, own.total, own.bots, null, null]),
     ...visits.referrers.map(({ host, total }) => ["referrer", host, total, null, null, null]),
     ...links.byApp.map((one) => ["app", one.app, one.visits.total, one.visits.bots, one.links, one.created]),
     ...links.byDomain.map((one) => ["domain", one.domain ?? "", one.visits.total, one.visits.bots, one.links, one.created]),
-  ].map((cells) => cells.map((cell) => cell ?? ""));
+  ];
 }
 
-/** Lets the browser save the numbers of a period. */
-export function saveUsage({ usage, period }) {
-  const text = usageLines(usage).map((cells) => csvLine(cells.map(String))).join("");
-  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  h("a", { href: url, download: `analytics-${period.from}-${period.to}.csv` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+/** Saves the numbers of a period: what the node counts, if `usage` is there, and all values of the breakdowns of `query`. */
+export async function saveUsage({ usage, period, query, signal }) {
+  const name = `analytics-${period.from}-${period.to}.csv`;
+  try {
+    // Referrers are counted without the visit log, too.
+    const { lines, isCut } = await breakdownLines(query, { signal, without: usage ? ["referrers"] : [] });
+    const all = [COLUMNS, ...(usage ? usageLines(usage) : []), ...lines.map((line) => [...line, null, null, null])];
+    if (all.length === 1) {
+      toast(text.nothingToSave);
+      return;
+    }
+    saveCsv(all.map((cells) => csvLine(cells.map((cell) => cell ?? ""))), name);
+    tellSaved(name, isCut);
+  } catch (error) {
+    toastError(error, text.notSaved);
+  }
 }

@@ -3,41 +3,48 @@
 import { get, linkPath } from "./api.js";
 import { badge, button, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
 import { openDialog } from "./dialog.js";
-import { factsCard, historyCard, referrersCard, visitsCard } from "./link-cards.js";
+import { factsCard, historyCard, referrersCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
 import { icon } from "./icons.js";
 import { qrCode, stateBadge } from "./link-parts.js";
+import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { sourcesNote } from "./parts.js";
 import { mayManage, mayWrite } from "./rights.js";
 import { rulesCard } from "./rules-card.js";
-import { breakdowns } from "./breakdowns.js";
-import { visitsList } from "./visits-list.js";
 import { actions, page as text, states } from "./strings-links.js";
-
-const DAY_MS = 86_400_000;
 
 export async function show(main, context) {
   const named = { shortCode: context.params.code, domain: context.query.get("domain") };
   const buttons = h("div", { class: "line" });
   const host = h("div", { class: "stack" }, loadingState(12));
-  const plots = [];
   const title = outside(named.shortCode, { class: "code" });
   main.append(pageHead(title, buttons), host);
   context.setTitle(named.shortCode);
-  const page = { named, title, buttons, host, plots, setTitle: context.setTitle, signal: context.signal, isDeleted: false };
+  const visits = linkVisits(named, context);
+  const page = { named, title, buttons, host, visits, setTitle: context.setTitle, signal: context.signal, isDeleted: false };
   const offDeleted = onDeleted(() => page.isDeleted && load(page));
-  await load(page);
-  return () => {
-    offDeleted();
-    plots.forEach((plot) => plot.destroy());
+  const update = () => {
+    if (context.query.get("domain") === named.domain) {
+      visits.update();
+    } else {
+      // The same code on another domain is another link.
+      context.go(location.pathname + location.search, { replace: true });
+    }
   };
+  const leave = () => {
+    offDeleted();
+    visits.leave();
+  };
+  context.signal.addEventListener("abort", leave, { once: true });
+  load(page);
+  return { update };
 }
 
 /** Loads all of a link; what an earlier load still brings is dropped. */
 async function load(page) {
-  const { named, host, plots } = page;
+  const { named, visits } = page;
   page.loading?.abort();
   page.loading = new AbortController();
   const signal = AbortSignal.any([page.signal, page.loading.signal]);
@@ -49,14 +56,14 @@ async function load(page) {
       }
       return null;
     };
-    const [link, visits, told, rules] = await Promise.all([
+    const [link, told, rules] = await Promise.all([
       ask(linkPath(named)),
-      ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString(), itemsPerPage: 1 }).then((told) => told.visits, nothing),
       ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
       ask(linkPath(named, "/redirect-rules")).catch(nothing),
+      // With them, nothing below moves.
+      visits.load(),
     ]);
-    plots.splice(0).forEach((plot) => plot.destroy());
-    draw(page, { link, visits, told, rules });
+    draw(page, { link, told, rules });
   } catch (error) {
     if (error.name !== "AbortError") {
       await showMissing(page, error);
@@ -83,30 +90,31 @@ function keepFocus(buttons, draw) {
   }
 }
 
-function draw(page, { link, visits, told, rules }) {
+function draw(page, { link, told, rules }) {
   const [history, sources] = [told?.history ?? null, told?.sources];
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
   const edit = () => editDialog(link, again);
   page.isDeleted = isBeingDeleted(link);
-  keepFocus(page.buttons, () => fill(page.buttons, mayWrite() && [
+  keepFocus(page.buttons, () => fill(page.buttons, page.visits.save, mayWrite() && [
     button(actions.edit, edit, { kind: "primary", "data-action": "edit" }),
     button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
     button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })]));
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
-  const { about, single } = visitorsOf(page);
+  const { counts, about, single, loadLogged } = page.visits;
   fill(page.host,
     headOf(link, edit),
     h("div", { class: "link-page" },
       h("div", { class: "stack" },
-        visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [sourcesNote(sources), visitsCard(visits, page.plots)],
+        sourcesNote(sources), counts,
         // Above what is still loading, which would push it down.
         rulesCard(link, rules, again),
-        about.element),
-      h("div", { class: "stack" }, factsCard(link), visits !== null && referrersCard(visits.referrers), historyCard(history, link))),
-    single.element);
+        about),
+      h("div", { class: "stack" }, factsCard(link), referrersCard(page.visits.referrers()), historyCard(history, link))),
+    single);
+  loadLogged();
 }
 
 /** The short URL with what is wanted of it, and the destination. */
@@ -121,13 +129,4 @@ function headOf(link, edit) {
     h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
       mayWrite() && button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
     link.blocked && h("p", { class: "notice warn" }, text.blocked, mayManage() && pageLink("/admin/lists", text.toRules)));
-}
-
-/** What the visit log has about a link: breakdowns and single visits. It loads by itself. */
-function visitorsOf({ named, signal }) {
-  const about = breakdowns({ query: () => ({ shortCode: named.shortCode, domain: named.domain }), groups: ["places", "technology", "languages", "campaigns", "destinations"], signal });
-  const single = visitsList({ path: linkPath(named, "/visits"), signal });
-  about.load();
-  single.load();
-  return { about, single };
 }

@@ -8,6 +8,7 @@ import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
 import { latencies, quantiles } from "./now-latency.js";
+import { reportsCard } from "./now-reports.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { tiles } from "./parts.js";
@@ -41,7 +42,7 @@ export async function show(main) {
 }
 
 function build(body) {
-  const parts = [wellness(), alarmList(), rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
+  const parts = [wellness(), alarmList(), rates(), trafficCard(), reportsCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
 }

@@ -1,77 +1,113 @@
-// Analytics: visits and new links of a period and of the one before; by country, device and campaign; by link, referrer, app and domain.
+// Analytics: visits and new links of a period and of the one before; by country, device and campaign; by link, referrer, app and domain. Filters narrow it to visits of the visit log.
 
 import { get } from "./api.js";
-import { breakdowns } from "./breakdowns.js";
-import { actionButton, button, h, outside, pageHead } from "./dom.js";
+import { breakdowns, visitStats } from "./breakdowns.js";
+import { actionButton, h, outside, pageHead, pageLink } from "./dom.js";
 import { reloader, sourcesNote } from "./parts.js";
-import { apiQuery, periodOf, periodPicker, queryBefore } from "./period.js";
+import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
 import { seesService } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
-import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, visitsCard } from "./usage-cards.js";
+import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
 import { saveUsage } from "./usage-export.js";
+import { filterChips, filtersOf, visitsOf, withFilters } from "./visit-filters.js";
+import { visitsCard } from "./visits-card.js";
 import { visitsList } from "./visits-list.js";
 
+const GROUPS = ["campaigns", "places", "technology", "languages"];
+
+/** Filters of links, which the list of links has, too. */
+const OF_LINKS = { tag: "tags", domain: "domain", app: "app" };
+
 export async function show(main, context) {
+  const { signal } = context;
   const host = h("div", { class: "stack" });
-  let plots = [];
+  const state = { plots: [], shown: null };
   const clear = () => {
-    plots.forEach((plot) => plot.destroy());
-    plots = [];
+    state.plots.forEach((plot) => plot.destroy());
+    state.plots = [];
   };
-  let period = periodOf(context.query);
-  let shown = null;
-  const visitors = breakdowns({ query: () => apiQuery(period), groups: ["places", "technology", "languages", "campaigns"], signal: context.signal });
-  const single = visitsList({ path: "/rest/v3/visits/non-orphan", query: () => apiQuery(period), hasLinks: true, signal: context.signal });
+  const change = (params) => {
+    context.setQuery(params);
+    update();
+  };
+  const query = () => ({ ...apiQuery(state.period), ...state.filters });
+  const visitors = breakdowns({ query, groups: GROUPS, signal, filters: () => state.filters, onPick: (part) => change(withFilters(context.query, part)) });
+  const single = visitsList({ source: () => visitsOf(query()), hasLinks: true, signal });
   const load = reloader(host, {
-    signal: context.signal,
+    signal,
     lines: 14,
-    async fetch(signal) {
-      if (!seesService()) {
-        return { usage: null, before: null };
-      }
-      const ask = (query) => get("/admin/api/usage", { query, signal });
-      const [usage, before] = await Promise.all([ask(apiQuery(period)), ask(queryBefore(period)).catch(() => null)]);
-      return { usage, before };
-    },
-    render({ usage, before }) {
+    fetch: (ends) => numbers(state, ends),
+    render(found) {
       clear();
-      if (usage === null) {
-        return [h("p", { class: "soft" }, text.ownOnly), visitors.element, single.element];
-      }
-      shown = { usage, period };
-      save.disabled = false;
-      return content(usage, before, period, { visitors: visitors.element, single: single.element, keep: (plot) => plots.push(plot) });
+      state.shown = found;
+      const parts = { visitors: visitors.element, single: single.element, keep: (plot) => state.plots.push(plot) };
+      return found.usage ? content(found, context.query, parts) : narrowContent(found, parts);
     },
   });
   const update = () => {
-    period = periodOf(context.query);
-    picker.set(period);
-    visitors.load();
-    single.load();
-    return load();
+    [state.period, state.filters] = [periodOf(context.query), filtersOf(context.query)];
+    picker.set(state.period);
+    chips.set(state.filters);
+    return Promise.all([load(), visitors.load(), single.load()]);
   };
-  const picker = periodPicker((params) => {
-    context.setQuery(params);
-    update();
-  });
-  const save = button(text.export, () => saveUsage(shown), { "data-action": "export-csv", disabled: true });
-  main.append(pageHead(pages.usage, seesService() && save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
-  update();
+  const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)));
+  const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
+  const save = actionButton(text.export, () => saveUsage({ usage: isShown(state) ? state.shown.usage : null, period: state.period, query: query(), signal }), { "data-action": "export-csv" });
+  main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, chips.element, host);
+  const asked = context.query.get("show");
+  update().then(() => asked && reveal(asked));
   return { leave: clear, update };
 }
 
-function content(usage, before, period, { visitors, single, keep }) {
+/** Whether what is shown is of the period that is chosen, and not of the one before, while that is on its way. */
+const isShown = ({ shown, period }) => shown?.period === period;
+
+/** What the node counts in a period and the one before. With filters, only the visit log knows it; the numbers of the service are not for every key. */
+async function numbers({ period, filters }, signal) {
+  const earlier = queryBefore(period);
+  if (Object.keys(filters).length > 0) {
+    const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, signal });
+    const [now, before] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null)]);
+    return { period, filters, now, before };
+  }
+  if (!seesService()) {
+    return { period, filters };
+  }
+  const ask = (query) => get("/admin/api/usage", { query, signal });
+  const [usage, before] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null)]);
+  return { period, filters, usage, before };
+}
+
+function content({ usage, before, period }, query, { visitors, single, keep }) {
   return [
     usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
     sourcesNote(usage.sources),
     totals(usage, before, period),
-    visitsCard(usage.visits, period, keep),
-    h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits)),
+    visitsCard(usage.visits, before?.visits, period, keep),
+    h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits, query)),
     visitors,
     madeCard(usage.links, period, keep),
-    h("div", { class: "cards" }, byAppCard(usage.links.byApp), byDomainCard(usage.links.byDomain)),
+    h("div", { class: "cards" }, byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query)),
     single,
     h("p", { class: "soft" }, text.note),
   ];
+}
+
+/** The page where the numbers of the service are not shown: with filters, or for a key that may not see them. */
+function narrowContent({ filters, now, before, period }, { visitors, single }) {
+  const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => [OF_LINKS[name], value]);
+  return [
+    now?.enabled && totalsOfFiltered(now, before, period),
+    h("p", { class: "soft" }, now ? text.filtered : text.ownOnly, ofLinks.length > 0 && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
+    visitors,
+    single,
+  ];
+}
+
+/** Shows a card that the address names; without the visit log, what says that there is none. */
+function reveal(name) {
+  const card = document.getElementById(`card-${name}`) ?? document.getElementById("visitors");
+  card?.scrollIntoView({ block: "start" });
+  card?.querySelector("h2")?.focus({ preventScroll: true });
 }

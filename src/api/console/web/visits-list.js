@@ -10,16 +10,19 @@ import { agentName } from "./user-agents.js";
 const PER_PAGE = 10;
 
 /**
- * The card of single visits of `path`, narrowed by `query()`: `{ element, load() }`. With `hasLinks`, each visit names its
+ * The card of the single visits of `source()`, which gives `{ path, query }` of the API: `{ element, load() }`. With `hasLinks`, each visit names its
  * link. `load()` shows the first page.
  */
-export function visitsList({ path, query = () => ({}), hasLinks = false, signal }) {
+export function visitsList({ source, hasLinks = false, signal }) {
   const host = h("div", { class: "stack" });
   let page = 1;
   const load = reloader(host, {
     signal,
     lines: 5,
-    fetch: (ends) => get(path, { query: { ...query(), page, itemsPerPage: PER_PAGE }, signal: ends }),
+    fetch(ends) {
+      const { path, query } = source();
+      return get(path, { query: { ...query, page, itemsPerPage: PER_PAGE }, signal: ends });
+    },
     render: ({ visits }) => content(visits, hasLinks, (to) => {
       page = to;
       load();

@@ -6,13 +6,14 @@ import { barPlot } from "./plot.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 
-/** Fills a host with the plot of `lists`, people and bots at each of `steps`; returns the plot. */
-export function visitsPlot(host, { label, steps, lists, when, utc, byHour = false }) {
+/** Fills a host with the plot of `lists`, people and bots at each of `steps`, and of all visits at the same step of the period `before`, if that is there; returns the plot. */
+export function visitsPlot(host, { label, steps, lists, before = null, when, utc, byHour = false }) {
   const picture = h("div");
-  const names = [text.people, text.bots];
-  fill(host, picture, tableOf(label, names, { steps, lists, when, byHour }));
-  const plot = barPlot(picture, { label, when, utc, byHour, stacked: true, series: [{ label: names[0], colour: "--plot-1" }, { label: names[1], colour: "--plot-2" }] });
-  plot.set(steps, lists);
+  const all = before === null ? lists : [...lists, before];
+  const series = [{ label: text.people, colour: "--plot-1" }, { label: text.bots, colour: "--plot-2" }, { label: text.periodBefore, colour: "--soft", line: true }].slice(0, all.length);
+  fill(host, picture, tableOf(label, series.map((one) => one.label), { steps, lists: all, when, byHour }));
+  const plot = barPlot(picture, { label, when, utc, byHour, stacked: true, series });
+  plot.set(steps, all);
   return plot;
 }
 

@@ -1,0 +1,110 @@
+// The visits of one link in a period: how many there are, when, of whom, and as files.
+
+import { get, linkPath } from "./api.js";
+import { breakdowns } from "./breakdowns.js";
+import { visitsSince } from "./changes.js";
+import { button, h } from "./dom.js";
+import * as format from "./format.js";
+import { openMenu } from "./menu.js";
+import { reloader, tiles } from "./parts.js";
+import { LINK_PERIODS, apiQuery, beginningAt, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
+import { page as text } from "./strings-links.js";
+import { usage } from "./strings-traffic.js";
+import { LINK_FILTERS, filterChips, filtersOf, visitsOfLink, withFilters } from "./visit-filters.js";
+import { visitsCard } from "./visits-card.js";
+import { saveLinkVisits, saveSingleVisits } from "./visits-export.js";
+import { visitsList } from "./visits-list.js";
+
+const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "destinations"];
+
+/**
+ * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers(), load(), loadLogged(), update(), leave() }`, the first four elements. `load()` gets the counts;
+ * `loadLogged()` what the visit log has; `update()` follows the address. `referrers()` are the hosts of all time, once they are there.
+ */
+export function linkVisits(named, context) {
+  const { signal } = context;
+  const state = { plots: [], shown: null };
+  const readState = () => {
+    state.period = periodOf(context.query, LINK_PERIODS);
+    state.filters = filtersOf(context.query, LINK_FILTERS);
+  };
+  readState();
+  const change = (params) => {
+    context.setQuery(params);
+    update();
+  };
+  const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)), LINK_PERIODS);
+  const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
+  const save = button(usage.export, () => openExports(save, named, state, about), { "data-action": "export-visits", "aria-haspopup": "menu", "aria-expanded": "false", disabled: true });
+  const host = h("div", { class: "stack" });
+  const about = breakdowns({
+    query: () => ({ shortCode: named.shortCode, domain: named.domain, ...apiQuery(state.period), ...state.filters }),
+    groups: GROUPS,
+    signal,
+    filters: () => state.filters,
+    onPick: (part) => change(withFilters(context.query, part)),
+  });
+  const single = visitsList({ source: () => visitsOfLink(named, { ...apiQuery(state.period), ...state.filters }), signal });
+  const clear = () => {
+    state.plots.forEach((plot) => plot.destroy());
+    state.plots = [];
+  };
+  const load = reloader(host, {
+    signal,
+    lines: 8,
+    fetch: (ends) => counts(named, state.period, ends),
+    render(found) {
+      clear();
+      state.shown = found;
+      save.disabled = false;
+      return countsOf(found, state);
+    },
+  });
+  const show = () => {
+    picker.set(state.period);
+    chips.set(state.filters);
+  };
+  const loadLogged = () => Promise.all([about.load(), single.load()]);
+  const update = () => {
+    readState();
+    show();
+    loadLogged();
+    return load();
+  };
+  show();
+  const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
+  return { counts: element, about: about.element, single: single.element, save, referrers: () => state.shown?.visits.referrers ?? null, load, loadLogged, update, leave: clear };
+}
+
+/** The counts of a period and of the one before, from the node. Of the visits that it lists as well, one is the least it gives. */
+async function counts(named, period, signal) {
+  const ask = async (query) => (await get(linkPath(named, "/visits"), { query: { ...query, itemsPerPage: 1 }, signal })).visits;
+  const earlier = queryBefore(period);
+  const [visits, before] = await Promise.all([ask(apiQuery(period)), earlier && ask(earlier).catch(() => null)]);
+  return { visits, before, period: beginningAt(period, visits.perDay[0]?.date) };
+}
+
+function countsOf({ visits, before, period }, state) {
+  const { total, bots } = visits.summary;
+  const isFiltered = Object.keys(state.filters).length > 0;
+  return [
+    tiles([
+      [usage.visits, format.number(total), visitsSince(visits, before, period)],
+      [usage.people, format.number(total - bots)],
+      [usage.botVisits, format.number(bots), total > 0 && format.percent(bots, total)],
+    ]),
+    visitsCard(visits, before, period, (plot) => state.plots.push(plot), isFiltered && h("p", { class: "soft small" }, text.notFiltered)),
+  ];
+}
+
+/** Offers what can be saved: single visits only where they are logged. */
+function openExports(anchor, named, { shown, period, filters }, about) {
+  const { from, to } = shown.period;
+  const name = (kind) => `${kind}-${named.shortCode.replaceAll("/", "-")}-${from}-${to}.csv`;
+  const query = { shortCode: named.shortCode, domain: named.domain, ...apiQuery(period), ...filters };
+  const { path, query: asked } = visitsOfLink(named, { ...apiQuery(period), ...filters });
+  openMenu(anchor, [
+    [text.exportCounts, () => saveLinkVisits({ visits: shown.visits, query, name: name("visits") }), { name: "export-counts" }],
+    about.isOn() && [text.exportSingle, () => saveSingleVisits({ path, query: asked, name: name("single-visits") }), { name: "export-single" }],
+  ].filter(Boolean));
+}

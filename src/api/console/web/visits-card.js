@@ -1,0 +1,31 @@
+// The chart of visits in a period, with those of the period before as a line.
+
+import { card, emptyState, h } from "./dom.js";
+import * as format from "./format.js";
+import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
+import { usage as text } from "./strings-traffic.js";
+import { visitsPlot } from "./visits-plot.js";
+
+// Up to here single hours say more than days.
+const DAYS_BY_HOUR_MAX = 3;
+
+/**
+ * Visits of people and bots, by hour where the period is short and the node still has single hours of it, else by day. `visits` and `before`, which may be null, are counts of the
+ * node; `keep(plot)` gets what has to be destroyed. `note` stands below the chart.
+ */
+export function visitsCard(visits, before, period, keep, note = null) {
+  const isByHour = period.days <= DAYS_BY_HOUR_MAX && (visits.perHour?.length ?? 0) > 0;
+  const [title, rows, rowsBefore, step] = isByHour ? [text.byHour, visits.perHour, before?.perHour, HOUR_MS] : [text.byDay, visits.perDay, before?.perDay, DAY_MS];
+  if (rows.length === 0) {
+    return card(title, { className: "visits-chart" }, emptyState(text.noVisits, text.noVisitsText), note);
+  }
+  const byStep = (all) => new Map((all ?? []).map((one) => [Date.parse(one.date), one]));
+  const [known, knownBefore] = [byStep(rows), byStep(rowsBefore)];
+  const steps = stepsOf(period, step);
+  const of = (at, name) => known.get(at)?.[name] ?? 0;
+  const lists = [steps.map((at) => of(at, "total") - of(at, "bots")), steps.map((at) => of(at, "bots"))];
+  const earlier = steps.map((at) => knownBefore.get(at - period.days * DAY_MS)?.total ?? 0);
+  const host = h("div");
+  keep(visitsPlot(host, { label: title, steps, lists, before: earlier.some((count) => count > 0) ? earlier : null, when: isByHour ? format.hour : format.day, utc: true, byHour: isByHour }));
+  return card(title, { className: "visits-chart" }, host, note);
+}

@@ -1,0 +1,268 @@
+//! Analytics in the console, of one link and of all: periods and comparisons, filters, files, and the way to an answer.
+
+use serde_json::json;
+
+use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
+use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::node::{Node, Setup, wait_until};
+
+const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\r\n";
+
+/// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before.
+const WITH_COUNTS: &str = "(() => {
+    const real = window.fetch;
+    const day = 86400000;
+    window.fetch = (path, ...rest) => {
+        const url = new URL(path, location.href);
+        if (!url.pathname.endsWith('/short-urls/seen/visits') || url.searchParams.get('itemsPerPage') !== '1') return real(path, ...rest);
+        const [from, to] = ['startDate', 'endDate'].map((name) => Date.parse(url.searchParams.get(name) ?? ''));
+        const all = Array.from({ length: 60 }, (_, at) => ({ at: Date.now() - (59 - at) * day, total: at < 30 ? 1 : 2 }));
+        const dated = all.map(({ at, total }) => ({ date: new Date(at).toISOString().slice(0, 10), total, nonBots: total, bots: 0 }));
+        const perDay = dated.filter(({ date }) => !(Date.parse(date) + day <= from) && !(Date.parse(date) > to));
+        const total = perDay.reduce((sum, one) => sum + one.total, 0);
+        return Promise.resolve(Response.json({ visits: { summary: { total, nonBots: total, bots: 0 }, perDay, perHour: [], referrers: [], data: [] } }));
+    };
+})()";
+
+/// Script: keeps the files that the page saves, instead of saving them.
+const KEEP_FILES: &str = "(() => {
+    window.files = [];
+    const real = URL.createObjectURL;
+    URL.createObjectURL = (blob) => { window.files.push(blob); return real.call(URL, blob); };
+    document.addEventListener('click', (event) => event.target.closest('a[download]') && event.preventDefault(), true);
+})()";
+
+/// Waits for a file that the page saves as `number`, and returns its lines.
+fn saved(browser: &Browser, number: usize) -> Vec<String> {
+    wait_until("a file", || browser.value("window.files.length") == json!(number));
+    let text = browser.value("window.files.at(-1).text()");
+    text.as_str().unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Follows a link of two campaigns: two visits from one, one from the other, and one without any.
+fn visited_node(dir: &std::path::Path) -> Node {
+    let node = Setup::new(dir).env("CAROM_VISITS_LOG", "on").start();
+    let mut wire = node.wire();
+    let fields = json!({"longUrl": TARGET, "customSlug": "seen", "tags": ["news"]});
+    assert_eq!(wire.create(&fields).status, 200);
+    for query in ["utm_campaign=spring", "utm_campaign=spring", "utm_campaign=autumn", ""] {
+        assert_eq!(wire.ask("GET", &format!("/seen?{query}"), FIREFOX, b"").status, 302);
+    }
+    wait_until("four visits", || {
+        node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"] == json!(4)
+            && node.wire().get("/rest/v3/short-urls/seen/visits").json()["visits"]["summary"]["total"] == json!(4)
+    });
+    node
+}
+
+fn fits_everywhere(browser: &Browser) {
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        if size == PHONE {
+            browser.scrolls_nowhere_sideways();
+            browser.fits_fingers();
+        }
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.is_accessible();
+        }
+    }
+}
+
+#[test]
+fn visits_of_a_link_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("seen", TARGET);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    shows(&browser, "tbody .short-url a");
+    browser.value(WITH_COUNTS);
+    browser.value("document.querySelector('tbody .short-url a').click()");
+    says(&browser, ".tiles", "60");
+    says(&browser, ".tiles", "+100%");
+    says(&browser, ".visits-chart .plot-legend", "Period before");
+    shows(&browser, "[data-period='30d'][aria-pressed=true]");
+    fits_everywhere(&browser);
+    // Nothing was before the first visit.
+    browser.click("[data-period='all']");
+    says(&browser, ".tiles", "90");
+    wait_until("no comparison", || {
+        browser.value("!document.querySelector('.visits-chart').innerText.includes('Period before')") == true
+    });
+    assert!(browser.url().ends_with("links/seen?period=all"), "{}", browser.url());
+    // Days of one's own.
+    let choose = "(() => {
+        const day = (back) => new Date(Date.now() - back * 86400000).toISOString().slice(0, 10);
+        const inputs = document.querySelectorAll('.period input[type=date]');
+        [inputs[0].value, inputs[1].value] = [day(39), day(30)];
+        inputs[1].dispatchEvent(new Event('change'));
+    })()";
+    browser.value(choose);
+    says(&browser, ".tiles", "10");
+    says(&browser, ".tiles", "0%");
+    assert!(browser.url().contains("links/seen?from="), "{}", browser.url());
+    // A step back, and a reload, show what the address says.
+    browser.value("history.back()");
+    shows(&browser, "[data-period='all'][aria-pressed=true]");
+    says(&browser, ".tiles", "90");
+    browser.go(&at(&node, "links/seen?period=7d"));
+    shows(&browser, "[data-period='7d'][aria-pressed=true]");
+    says(&browser, ".visits-chart", "No visits in this period");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn visits_of_a_link_are_saved_as_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = visited_node(dir.path());
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links/seen"));
+    says(&browser, ".breakdowns", "spring");
+    browser.value(KEEP_FILES);
+    press(&browser, "main", "export-visits");
+    press(&browser, ".menu", "export-counts");
+    let lines = saved(&browser, 1);
+    assert_eq!(lines[0], "kind,name,visits,bots");
+    assert!(lines[1].starts_with("day,20") && lines[1].ends_with(",4,0"), "{lines:?}");
+    for line in ["utmCampaign,spring,2,", "utmCampaign,autumn,1,", "browser,Firefox,4,"] {
+        assert!(lines.iter().any(|one| one == line), "{line} is missing: {lines:?}");
+    }
+    press(&browser, "main", "export-visits");
+    press(&browser, ".menu", "export-single");
+    let lines = saved(&browser, 2);
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert!(lines[0].starts_with("date,visitedUrl,redirectUrl,referrer,country,"), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains(",spring,")).count(), 2, "{lines:?}");
+    says(&browser, "#toasts", "4 visits exported");
+    // A filter narrows what is saved, too.
+    browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
+    says(&browser, ".chips", "Campaign: spring");
+    says(&browser, ".visits-chart", "Filters narrow");
+    says(&browser, ".visits .region", "Firefox");
+    press(&browser, "main", "export-visits");
+    press(&browser, ".menu", "export-single");
+    assert_eq!(saved(&browser, 3).len(), 3);
+    assert!(browser.url().contains("utmCampaign=spring"), "{}", browser.url());
+    fits_everywhere(&browser);
+    press(&browser, ".chips", "without-utmCampaign");
+    says(&browser, ".breakdowns", "autumn");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn single_visits_need_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("seen", TARGET);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links/seen"));
+    says(&browser, ".breakdowns", "visits.log");
+    press(&browser, "main", "export-visits");
+    shows(&browser, ".menu [data-action=export-counts]");
+    assert_eq!(browser.value("document.querySelector('.menu [data-action=export-single]')"), json!(null));
+    // A filter by its address is no dead end.
+    browser.go(&at(&node, "usage?tag=news"));
+    says(&browser, ".breakdowns", "visits.log");
+    says(&browser, "main", "View their links");
+    press(&browser, ".chips", "without-tag");
+    shows(&browser, ".visits-chart");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn rows_of_analytics_are_filters() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = visited_node(dir.path());
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "usage?period=7d"));
+    says(&browser, "#card-campaigns", "spring");
+    browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
+    says(&browser, ".chips", "Campaign: spring");
+    says(&browser, ".visits .region", "utm_campaign=spring");
+    wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
+    // Filters add up, and stay in the address.
+    browser.value("document.querySelector('[data-part=browsers]').click()");
+    browser.value("document.querySelector('#card-technology [data-action=filter-by]').click()");
+    says(&browser, ".chips", "Browser: Firefox");
+    for part in ["period=7d", "utmCampaign=spring", "browser=Firefox"] {
+        assert!(browser.url().contains(part), "{part} is missing: {}", browser.url());
+    }
+    browser.go(&browser.url());
+    says(&browser, ".chips", "Browser: Firefox");
+    says(&browser, ".breakdowns", "spring");
+    fits_everywhere(&browser);
+    press(&browser, ".chips", "without-browser");
+    press(&browser, ".chips", "without-utmCampaign");
+    wait_until("no chips", || browser.value("document.querySelector('.chips').hidden") == true);
+    // A domain, by its name; what is selected by a tag has no other visits.
+    shows(&browser, ".visits-chart");
+    browser.value("document.querySelector('a[data-action=filter-by][href*=\"domain=DEFAULT\"]').click()");
+    says(&browser, ".chips", "Domain: Default domain");
+    browser.go(&at(&node, "usage?tag=other"));
+    says(&browser, ".breakdowns", "No visits match all filters");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn files_of_analytics_have_all_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = visited_node(dir.path());
+    let mut wire = node.wire();
+    for number in 0..25 {
+        assert_eq!(wire.ask("GET", &format!("/seen?utm_campaign=c{number}"), FIREFOX, b"").status, 302);
+    }
+    let total = || node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"].clone();
+    wait_until("all visits", || total() == json!(29));
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "usage"));
+    says(&browser, "#card-campaigns", "The 20 largest");
+    browser.value(KEEP_FILES);
+    press(&browser, "main", "export-csv");
+    let lines = saved(&browser, 1);
+    let campaigns = lines.iter().filter(|line| line.starts_with("utmCampaign,c")).count();
+    assert_eq!(campaigns, 25, "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("day,20")), "{lines:?}");
+    browser.close();
+    node.terminate();
+}
+
+/// Which campaign brought most visits last week? One step leads from the overview to the answer, and one from the palette.
+#[test]
+fn best_campaign_is_one_step_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = visited_node(dir.path());
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    let is_answered = || {
+        // The first row is the campaign with most visits, not the visits without one.
+        wait_until("the answer", || {
+            browser.value("document.querySelector('#card-campaigns tbody tr td')?.innerText.trim() ?? ''") == json!("spring")
+        });
+        shows(&browser, "[data-period='7d'][aria-pressed=true]");
+        let is_focused = "document.activeElement.closest('#card-campaigns') !== null";
+        wait_until("the focus", || browser.value(is_focused) == true);
+    };
+    browser.go(&at(&node, ""));
+    press(&browser, ".reports", "report-campaigns");
+    is_answered();
+    browser.go(&at(&node, "links"));
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("which campaign brought most visits");
+    says(&browser, ".palette-entry[aria-selected=true]", "Top campaigns, last 7 days");
+    browser.press(ENTER);
+    is_answered();
+    browser.close();
+    node.terminate();
+}
