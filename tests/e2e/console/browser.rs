@@ -13,8 +13,20 @@ use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::sessions::with_key;
 
 /// Every page of the console.
-const PAGES: [&str; 11] =
-    ["", "links", "links/hostile", "links/gone", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
+const PAGES: [&str; 12] = [
+    "",
+    "links",
+    "links/hostile",
+    "links/gone",
+    "tags",
+    "import",
+    "usage",
+    "apps",
+    "domains",
+    "lists",
+    "fleet",
+    "settings",
+];
 
 #[test]
 fn session_searches_edits_and_signs_out() {

@@ -11,4 +11,5 @@ mod phone;
 mod rules;
 mod server;
 mod sessions;
+mod tags;
 mod visits;

@@ -84,9 +84,10 @@ fn each_role_sees_its_pages() {
     for key in [&shop, &audit] {
         wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
     }
-    for (key, pages, may_write) in
-        [(&shop, json!(["Links", "Analytics", "Imports"]), true), (&audit, json!(["Links", "Analytics"]), false)]
-    {
+    for (key, pages, may_write) in [
+        (&shop, json!(["Links", "Tags", "Analytics", "Imports"]), true),
+        (&audit, json!(["Links", "Tags", "Analytics"]), false),
+    ] {
         let browser = Browser::open();
         browser.resize(SCREEN);
         // The first page is one that the key may open.
@@ -144,9 +145,9 @@ fn navigation_follows_the_key() {
     says(&browser, ".list-status", "0 links");
     let pages = || browser.value("document.querySelectorAll('#nav a').length");
     let shows_status = "document.querySelector('#live').checkVisibility()";
-    assert_eq!((pages(), browser.value(shows_status)), (json!(2), json!(false)));
+    assert_eq!((pages(), browser.value(shows_status)), (json!(3), json!(false)));
     change_key(&browser, &ops);
-    wait_until("all pages", || pages() == 9);
+    wait_until("all pages", || pages() == 10);
     says(&browser, "#nav [aria-current]", "Links");
     // The list now offers what the key may do.
     shows(&browser, "main [data-action=new-link]");
@@ -155,7 +156,7 @@ fn navigation_follows_the_key() {
     browser.click("#nav a[href='/admin/settings']");
     shows(&browser, "main .settings");
     change_key(&browser, &audit);
-    wait_until("two pages", || pages() == 2);
+    wait_until("three pages", || pages() == 3);
     says(&browser, "main", "This page needs a key with the role admin");
     assert_eq!(browser.value(shows_status), json!(false));
     // A page that was refused is drawn once the key may open it.
@@ -179,7 +180,7 @@ fn open_dialogs_outlive_another_key() {
     press(&browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     change_key(&browser, &audit);
-    wait_until("two pages", || browser.value("document.querySelectorAll('#nav a').length") == 2);
+    wait_until("three pages", || browser.value("document.querySelectorAll('#nav a').length") == 3);
     assert_eq!(browser.value("document.querySelector('dialog input[name=longUrl]').value"), json!(TARGET));
     let may_write = || browser.value("document.querySelector('main [data-action=new-link]') !== null") == true;
     assert!(may_write(), "the page below the dialog was drawn again");

@@ -7,8 +7,8 @@ use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE};
 use crate::support::console::{TARGET, at, open_node, says, shows};
 use crate::support::node::wait_until;
 
-const PAGES: [&str; 10] =
-    ["", "links", "links/first", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
+const PAGES: [&str; 11] =
+    ["", "links", "links/first", "tags", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
 
 /// Script: how far the page moved while it was drawn, as browsers measure it: 0.1 is the most that people do not mind.
 const SHIFT: &str = "new Promise((done) => {

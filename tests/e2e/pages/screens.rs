@@ -20,15 +20,16 @@ const HOST: &str = "acme.example";
 const SIZES: [(&str, (u32, u32)); 2] = [("wide", (1280, 860)), ("phone", (390, 844))];
 
 /// Pixels that the whole overview takes on a screen.
-const NOW_HEIGHT: u32 = 1_180;
+const NOW_HEIGHT: u32 = 1_290;
 
 /// Time for which plots fill where pictures are kept.
 const FILLING: Duration = Duration::from_secs(45);
 
 /// Pages of the console, by the names of their pictures.
-const CONSOLE: [(&str, &str); 9] = [
+const CONSOLE: [(&str, &str); 10] = [
     ("links", "links"),
     ("link", "links/summer"),
+    ("tags", "tags"),
     ("import", "import"),
     ("usage", "usage"),
     ("apps", "apps"),

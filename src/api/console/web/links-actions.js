@@ -1,6 +1,7 @@
-// Actions on one or many links: archive, restore, tag, delete; each with an undo.
+// Actions on one or many links: archive, restore, add and remove tags, delete; each with an undo.
 
 import { get, keyOf, linkPath, patch } from "./api.js";
+import { choicesField } from "./choices.js";
 import { deleteLater, keepAfterAll } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
@@ -73,6 +74,44 @@ function tag(links, tags, onChange) {
       const now = await get(linkPath(link));
       const added = answer.tags.filter((one) => !before.get(keyOf(link)).includes(one));
       return { tags: now.tags.filter((one) => !added.includes(one)) };
+    },
+    onChange,
+  });
+}
+
+/** Asks which of their tags to take away from links. */
+export async function removeTags(links, onChange) {
+  const counts = new Map();
+  links.flatMap((link) => link.tags).forEach((one) => counts.set(one, (counts.get(one) ?? 0) + 1));
+  if (counts.size === 0) {
+    toast(text.noTags);
+    return;
+  }
+  const options = [...counts].sort(([one], [other]) => one.localeCompare(other)).map(([one, many]) => [one, links.length > 1 ? text.onLinks(one, many) : one]);
+  const tags = await formDialog(text.askUntag(links.length), {
+    fields: [choicesField({ name: "tags", label: text.tags, options, hint: text.untagHint })],
+    action: text.removeTags,
+    submit: async (values) => values.tags,
+  });
+  if (tags?.length > 0) {
+    await untag(links.filter((link) => link.tags.some((one) => tags.includes(one))), tags, onChange);
+  }
+}
+
+/** As `tag`, the other way: each link is read before, and the undo adds only what this took away. */
+function untag(links, tags, onChange) {
+  const taken = new Map();
+  return change(links, {
+    doing: text.untagging,
+    done: text.untagged,
+    async bodyOf(link) {
+      const now = await get(linkPath(link));
+      taken.set(keyOf(link), now.tags.filter((one) => tags.includes(one)));
+      return { tags: now.tags.filter((one) => !tags.includes(one)) };
+    },
+    async undoOf(link) {
+      const now = await get(linkPath(link));
+      return { tags: [...new Set([...now.tags, ...taken.get(keyOf(link))])] };
     },
     onChange,
   });

@@ -5,17 +5,19 @@ import { icon } from "./icons.js";
 import { shell } from "./strings-shell.js";
 
 /** The groups: how many pages each has for an admin, in their order, and its heading. */
-const GROUPS = [[1, null], [3, shell.groups.links], [3, shell.groups.access], [2, shell.groups.server]];
+const GROUPS = [[1, null], [4, shell.groups.links], [3, shell.groups.access], [2, shell.groups.server]];
 
 /** How many pages have a place of their own in the bar. */
 const IN_BAR = 3;
 
 let pages = [];
+let inBar = [];
 let more;
 
-/** Draws the navigation with these pages: `{ path, title, icon, at }`, where `at` is the place among all pages. */
+/** Draws the navigation with these pages: `{ path, title, icon, isBehind, at }`, where `at` is the place among all pages. Those that are `isBehind` are never in the bar. */
 export function drawNavigation(all) {
   pages = all;
+  inBar = all.filter((page) => !page.isBehind).slice(0, IN_BAR);
   let end = 0;
   const groups = GROUPS.map(([count, title], at) => {
     const first = end;
@@ -29,7 +31,7 @@ export function drawNavigation(all) {
   });
   fill(document.getElementById("nav"), groups);
   more = button([icon("more"), h("span")], toggle, { kind: "tab", "data-action": "more", "aria-controls": "side", "aria-expanded": "false" });
-  fill(document.getElementById("tabs"), all.slice(0, IN_BAR).map((page) => h("li", null, pageEntry(page))), h("li", null, more));
+  fill(document.getElementById("tabs"), inBar.map((page) => h("li", null, pageEntry(page))), h("li", null, more));
   for (const overview of document.querySelectorAll("#nav a[href='/admin/'], #tabs a[href='/admin/']")) {
     overview.append(h("span", { class: "alarm-count", hidden: true }));
   }
@@ -74,10 +76,9 @@ export function showCurrentPage(path) {
       link.removeAttribute("aria-current");
     }
   }
-  const at = pages.findIndex((page) => page.path === path);
-  const isBehind = at >= IN_BAR;
-  more?.toggleAttribute("data-current", isBehind);
-  more?.firstChild.replaceWith(icon(isBehind ? pages[at].icon : "more"));
-  setText(more?.lastChild ?? h("span"), isBehind ? pages[at].title : shell.more);
-  more?.setAttribute("aria-label", isBehind ? shell.moreAt(pages[at].title) : shell.moreLabel);
+  const behind = pages.find((page) => page.path === path && !inBar.includes(page));
+  more?.toggleAttribute("data-current", behind !== undefined);
+  more?.firstChild.replaceWith(icon(behind?.icon ?? "more"));
+  setText(more?.lastChild ?? h("span"), behind?.title ?? shell.more);
+  more?.setAttribute("aria-label", behind ? shell.moreAt(behind.title) : shell.moreLabel);
 }

@@ -13,6 +13,9 @@ const isUnlimited = () => (currentSession()?.domains ?? null) === null;
 /** Whether links may be created and changed. */
 export const mayWrite = () => WRITES.includes(role());
 
+/** Whether tags may be renamed and deleted, which changes the links of all apps and domains. */
+export const mayRetag = () => ["write-all", "admin"].includes(role()) && isUnlimited();
+
 /** Whether the numbers of the whole service are visible: those of every app and domain. */
 export const seesService = () => READS_ALL.includes(role()) && isUnlimited();
 
@@ -20,7 +23,7 @@ export const seesService = () => READS_ALL.includes(role()) && isUnlimited();
 export const mayManage = () => role() === "admin" && isUnlimited();
 
 /** The pages for every key, and those for keys that may write; all others are for admins. */
-const FOR_ALL = ["/admin/links", "/admin/usage"];
+const FOR_ALL = ["/admin/links", "/admin/tags", "/admin/usage"];
 const FOR_WRITERS = ["/admin/import"];
 
 /** Whether a page of the navigation is for the key of the session. */

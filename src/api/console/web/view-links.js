@@ -6,7 +6,7 @@ import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
 import { detailPath } from "./link-parts.js";
-import { addTags, archive, remove } from "./links-actions.js";
+import { addTags, archive, remove, removeTags } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
 import { mayWrite } from "./rights.js";
 import { exportCsv, exportLines } from "./links-export.js";
@@ -262,6 +262,7 @@ class LinkList {
       button(actions.archive, () => archive(this.table.selection(), true, changed), { "data-action": "archive" }),
       button(actions.restore, () => archive(this.table.selection(), false, changed), { "data-action": "restore" }),
       button(actions.addTags, () => addTags(this.table.selection(), changed), { "data-action": "add-tags" }),
+      button(actions.removeTags, () => removeTags(this.table.selection(), changed), { "data-action": "remove-tags" }),
       button(actions.delete, () => this.remove(this.table.selection()), { kind: "danger", "data-action": "delete" }),
       button(text.clearSelection, () => this.table.clear(), { kind: "quiet", "data-action": "clear-selection" }));
     this.selection.dataset.selected = many;
@@ -278,6 +279,7 @@ class LinkList {
       [actions.edit, () => editDialog(link, (now) => this.changed([now])), { name: "edit" }],
       [link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, changed), { name: link.archived ? "restore" : "archive" }],
       [actions.addTags, () => addTags([link], changed), { name: "add-tags" }],
+      ...(link.tags.length > 0 ? [[actions.removeTags, () => removeTags([link], changed), { name: "remove-tags" }]] : []),
       [actions.delete, () => this.remove([link]), { name: "delete", kind: "danger" }],
     ];
   }

@@ -1,0 +1,149 @@
+// Tags: the links and visits of each, filtered and sorted; for keys that may change all links, with what renames, merges and deletes them.
+
+import { get, withQuery } from "./api.js";
+import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
+import { joinTags } from "./field.js";
+import * as format from "./format.js";
+import { filterField, numberOr, reloader } from "./parts.js";
+import { mayRetag } from "./rights.js";
+import { pages } from "./strings-shell.js";
+import { tags as text } from "./strings-tags.js";
+import { deleteTag, renameTag } from "./tag-actions.js";
+
+const PER_PAGE = 100;
+const WAIT_MS = 200;
+const USUAL_SORT = "tag-ASC";
+
+/** What the address says: the filter, the order and the page. */
+function stateOf(query) {
+  const [sort, page] = [query.get("sort"), Number(query.get("page"))];
+  return { q: query.get("q") ?? "", sort: Object.hasOwn(text.sorts, sort) ? sort : USUAL_SORT, page: Number.isSafeInteger(page) && page > 0 ? page : 1 };
+}
+
+/** The query of the address for a state. */
+function paramsOf({ q, sort, page }) {
+  const usual = { q: "", sort: USUAL_SORT, page: 1 };
+  return new URLSearchParams(Object.entries({ q, sort, page }).filter(([name, value]) => value !== usual[name]));
+}
+
+export async function show(main, context) {
+  const { signal } = context;
+  const host = h("div", { class: "stack tags-page" });
+  const status = h("p", { class: "list-status", role: "status" });
+  let state = stateOf(context.query);
+  let timer;
+  const change = (part, { isTyped = false } = {}) => {
+    const before = state;
+    state = { ...state, page: 1, ...part };
+    context.setQuery(paramsOf(state), { replace: isTyped && before.q !== "" });
+    update({ isTyped });
+  };
+  const filter = filterField({
+    label: text.filter, placeholder: text.placeholder, value: state.q, signal,
+    onInput(typed) {
+      clearTimeout(timer);
+      timer = setTimeout(() => change({ q: typed }, { isTyped: true }), WAIT_MS);
+    },
+  });
+  const sort = h("select", { "aria-label": text.sort, "data-action": "sort", onchange: () => change({ sort: sort.value }) }, Object.entries(text.sorts).map(([value, said]) => h("option", { value }, said)));
+  const clear = () => {
+    filter.value = "";
+    change({ q: "" });
+    filter.focus();
+  };
+  const load = reloader(host, {
+    signal,
+    lines: 10,
+    async fetch(ends) {
+      setText(status, "");
+      return tagsOf(state, ends);
+    },
+    render: (found) => {
+      setText(status, found.wrongOrder ? "" : text.found(found.pagination.totalItems));
+      return content(found, { state, change, clear, reload: () => !signal.aborted && load() });
+    },
+  });
+  const update = ({ isTyped = false } = {}) => {
+    if (!isTyped) {
+      clearTimeout(timer);
+      filter.value = state.q;
+    }
+    sort.value = state.sort;
+    return load();
+  };
+  main.append(pageHead(pages.tags), h("div", { class: "toolbar" }, filter, sort, status), host);
+  signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+  update();
+  return {
+    update() {
+      state = stateOf(context.query);
+      update();
+    },
+  };
+}
+
+/** A page of tags. The node sorts by visits only where the tags have not too many links. */
+async function tagsOf({ q, sort, page }, signal) {
+  try {
+    return (await get("/rest/v3/tags/stats", { query: { searchTerm: q.trim(), orderBy: sort, page, itemsPerPage: PER_PAGE }, signal })).tags;
+  } catch (error) {
+    if (error.fields?.includes("orderBy")) {
+      return { wrongOrder: true };
+    }
+    throw error;
+  }
+}
+
+function content(found, { state, change, clear, reload }) {
+  if (found.wrongOrder) {
+    return h("div", { class: "card" }, emptyState(text.cannotSort, text.cannotSortText, button(text.byName, () => change({ sort: USUAL_SORT }), { kind: "primary", "data-action": "sort-by-name" })));
+  }
+  const { data, pagination } = found;
+  if (data.length === 0) {
+    return h("div", { class: "card" }, nothing(state, { change, clear }));
+  }
+  const withActions = mayRetag();
+  const columns = [
+    { title: text.columns.tag }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
+    { title: text.columns.actions, hidden: true },
+  ];
+  const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, reload)));
+  table.classList.add("tag-table");
+  return [h("div", { class: "card" }, element), pagerOf(pagination, change), h("p", { class: "soft" }, text.note)];
+}
+
+function nothing({ q, page }, { change, clear }) {
+  if (page > 1) {
+    return emptyState(text.nothing, null, button(text.previous, () => change({ page: page - 1 }), { "data-action": "previous" }));
+  }
+  return q.trim() === "" ? emptyState(text.empty, text.emptyText, pageLink("/admin/links", text.toLinks, { class: "button" }))
+    : emptyState(text.nothing, text.nothingText, button(text.clear, clear, { "data-action": "clear-filter" }));
+}
+
+function tagRow(one, withActions, reload) {
+  const { tag, shortUrlsCount, visitsSummary } = one;
+  const links = withQuery("/admin/links", { tags: joinTags([tag]) });
+  const num = (shown) => ({ content: shown, class: "num" });
+  return row(
+    { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid" },
+    num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) })),
+    num(numberOr(visitsSummary?.total, text.notCounted)),
+    num(numberOr(visitsSummary?.bots, text.notCounted)),
+    { content: h("div", { class: "row-actions" },
+      pageLink(withQuery("/admin/usage", { tag }), text.analytics, { class: "button", "data-action": "tag-analytics", "aria-label": text.analyticsOf(tag) }),
+      withActions && [
+        button(text.rename, () => renameTag(one, reload), { "data-action": "rename-tag", "aria-label": text.renameOf(tag) }),
+        button(text.delete, () => deleteTag(one, reload), { kind: "danger", "data-action": "delete-tag", "aria-label": text.deleteOf(tag) }),
+      ]) });
+}
+
+function pagerOf({ currentPage, pagesCount, totalItems, itemsInCurrentPage }, change) {
+  if (pagesCount <= 1) {
+    return null;
+  }
+  const first = (currentPage - 1) * PER_PAGE + 1;
+  return h("nav", { class: "pager", "aria-label": text.pages },
+    button(text.previous, () => change({ page: currentPage - 1 }), { "data-action": "previous", disabled: currentPage <= 1 }),
+    button(text.next, () => change({ page: currentPage + 1 }), { "data-action": "next", disabled: currentPage >= pagesCount }),
+    h("span", { class: "soft" }, text.shown(first, first + itemsInCurrentPage - 1, totalItems)));
+}

@@ -1,0 +1,188 @@
+//! Tags in the console: their list, renames, merges and deletes, and the tags of chosen links.
+
+use serde_json::{Value, json};
+
+use crate::support::api_client;
+use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
+use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows};
+use crate::support::node::{Node, Setup, wait_until};
+use crate::support::sessions::{sign_in, with_key};
+
+fn create(node: &Node, slug: &str, tags: &[&str]) {
+    let fields = json!({"longUrl": TARGET, "customSlug": slug, "tags": tags});
+    assert_eq!(node.wire().create(&fields).status, 200);
+}
+
+fn tags_of(node: &Node, slug: &str) -> Value {
+    node.wire().get(&format!("/rest/v3/short-urls/{slug}")).json()["tags"].clone()
+}
+
+/// Clicks an action of a tag, once its row is there.
+fn act(browser: &Browser, tag: &str, action: &str) {
+    let script = format!(
+        "(() => {{ const row = [...document.querySelectorAll('.tag-table tbody tr')].find((one) => one.cells[0].innerText.trim() === {}); row?.querySelector('[data-action={action}]').click(); return Boolean(row); }})()",
+        json!(tag)
+    );
+    wait_until(tag, || browser.value(&script) == true);
+}
+
+/// Types the new name of a tag into the open dialog, and sends it.
+fn enter_name(browser: &Browser, name: &str) {
+    wait_until("a field", || browser.value("document.activeElement.name") == "newName");
+    browser.value("document.activeElement.select()");
+    browser.press(name);
+    browser.press(ENTER);
+}
+
+#[test]
+fn tags_are_filtered_sorted_and_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    create(&node, "one", &["sale", "print"]);
+    create(&node, "two", &["sale"]);
+    create(&node, "three", &["mail"]);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, ""));
+    browser.click("#nav a[href='/admin/tags']");
+    says(&browser, ".list-status", "3 tags");
+    let names = || {
+        browser
+            .value("[...document.querySelectorAll('.tag-table [data-action=tag-links]')].map((one) => one.innerText)")
+    };
+    assert_eq!(names(), json!(["mail", "print", "sale"]));
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        browser.scrolls_nowhere_sideways();
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.is_accessible();
+        }
+    }
+    browser.value("(() => { const sort = document.querySelector('[data-action=sort]'); sort.value = 'shortUrlsCount-DESC'; sort.dispatchEvent(new Event('change')); })()");
+    wait_until("the most used first", || names()[0] == "sale");
+    browser.fill(".filter", "ai");
+    wait_until("one tag", || names() == json!(["mail"]));
+    assert!(browser.url().contains("q=ai") && browser.url().contains("sort=shortUrlsCount-DESC"), "{}", browser.url());
+    browser.fill(".filter", "xyz");
+    says(&browser, "main", "No tags match");
+    press(&browser, "main", "clear-filter");
+    says(&browser, ".list-status", "3 tags");
+    act(&browser, "sale", "tag-links");
+    says(&browser, ".list-status", "2 links");
+    assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
+    browser.go(&at(&node, "tags"));
+    act(&browser, "mail", "tag-analytics");
+    says(&browser, ".chips", "Tag: mail");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn tags_are_renamed_merged_and_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    create(&node, "one", &["sale", "print"]);
+    create(&node, "two", &["sale"]);
+    create(&node, "three", &["mail"]);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "tags"));
+    act(&browser, "sale", "rename-tag");
+    browser.is_accessible();
+    enter_name(&browser, "Summer Sale");
+    wait_until("a renamed tag", || tags_of(&node, "two") == json!(["summer-sale"]));
+    press(&browser, ".toast", "undo");
+    wait_until("the tag as it was", || tags_of(&node, "two") == json!(["sale"]));
+    assert_eq!(tags_of(&node, "one"), json!(["print", "sale"]));
+    // The name of another tag merges both, once that is confirmed.
+    act(&browser, "sale", "rename-tag");
+    enter_name(&browser, "print");
+    says(&browser, "dialog", "Merge sale into print?");
+    says(&browser, "dialog", "on 1 link");
+    says(&browser, "dialog", "on 2 links");
+    browser.is_accessible();
+    press(&browser, "dialog", "cancel");
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    assert_eq!(tags_of(&node, "two"), json!(["sale"]));
+    act(&browser, "sale", "rename-tag");
+    enter_name(&browser, "print");
+    press(&browser, "dialog", "confirm");
+    wait_until("merged tags", || {
+        tags_of(&node, "one") == json!(["print"]) && tags_of(&node, "two") == json!(["print"])
+    });
+    says(&browser, ".list-status", "2 tags");
+    act(&browser, "print", "delete-tag");
+    says(&browser, "dialog", "2 links lose the tag print");
+    press(&browser, "dialog", "confirm");
+    wait_until("links without the tag", || tags_of(&node, "one") == json!([]) && tags_of(&node, "two") == json!([]));
+    says(&browser, ".list-status", "1 tag");
+    // With the last tag, the page says what tags are for.
+    act(&browser, "mail", "delete-tag");
+    press(&browser, "dialog", "confirm");
+    says(&browser, "main", "No tags yet");
+    browser.is_accessible();
+    browser.close();
+    node.terminate();
+}
+
+/// Renames and deletes change the links of all apps, so a key of one app is not offered them.
+#[test]
+fn tags_of_an_app_have_no_actions() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, _) = with_key(&setup);
+    let keys = ["write-own", "read-all", "write-all"].map(|role| (role, api_client::new_key(&setup, role, role)));
+    for (_, key) in &keys {
+        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
+    }
+    let mut caller = api_client::ApiClient::new(&node, &keys[0].1);
+    wait_until("the key", || caller.is_known(&node));
+    let fields = json!({"longUrl": TARGET, "customSlug": "own", "tags": ["sale"]});
+    assert_eq!(caller.create(&fields).status, 200);
+    for (role, key) in &keys {
+        let browser = Browser::open();
+        browser.resize(SCREEN);
+        browser.go(&at(&node, "tags"));
+        enter_key(&browser, key);
+        says(&browser, ".tag-table", "sale");
+        let actions = "document.querySelectorAll('[data-action=rename-tag], [data-action=delete-tag]').length";
+        assert_eq!(browser.value(actions), json!(if *role == "write-all" { 2 } else { 0 }), "{role}");
+        browser.close();
+    }
+    node.terminate();
+}
+
+#[test]
+fn tags_of_chosen_links_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    create(&node, "one", &["sale", "print"]);
+    create(&node, "two", &["sale"]);
+    create(&node, "three", &["mail"]);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, ".list-status", "3 links");
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "main", "remove-tags");
+    says(&browser, "dialog", "sale (2 links)");
+    browser.is_accessible();
+    browser.value("document.querySelector('dialog input[value=sale]').click()");
+    press(&browser, "dialog", "submit");
+    wait_until("links without the tag", || {
+        tags_of(&node, "one") == json!(["print"]) && tags_of(&node, "two") == json!([])
+    });
+    assert_eq!(tags_of(&node, "three"), json!(["mail"]));
+    press(&browser, ".toast", "undo");
+    wait_until("links with the tag", || {
+        tags_of(&node, "one") == json!(["print", "sale"]) && tags_of(&node, "two") == json!(["sale"])
+    });
+    browser.resize(PHONE);
+    browser.fits();
+    browser.fits_fingers();
+    shows(&browser, "main [data-action=remove-tags]");
+    browser.close();
+    node.terminate();
+}
