@@ -207,6 +207,13 @@ fn rows_of_analytics_are_filters() {
     shows(&browser, ".visits-chart");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"domain=DEFAULT\"]').click()");
     says(&browser, ".chips", "Domain: Default domain");
+    press(&browser, ".chips", "without-domain");
+    shows(&browser, "a[data-action=filter-by][href*='tag=news']");
+    browser.value("document.querySelector('a[data-action=filter-by][href*=\"tag=news\"]').click()");
+    says(&browser, ".chips", "Tag: news");
+    wait_until("all visits of the tag", || {
+        browser.value("document.querySelector('.tiles dd').innerText") == json!("4")
+    });
     browser.go(&at(&node, "usage?tag=other"));
     says(&browser, ".breakdowns", "No visits match all filters");
     browser.close();
@@ -237,7 +244,7 @@ fn files_of_analytics_have_all_rows() {
     node.terminate();
 }
 
-/// Which campaign brought most visits last week? One step leads from the overview to the answer, and one from the palette.
+/// One step leads from the overview, and one from the palette, to the campaign that brought most visits last week.
 #[test]
 fn best_campaign_is_one_step_away() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +254,8 @@ fn best_campaign_is_one_step_away() {
     let is_answered = || {
         // The first row is the campaign with most visits, not the visits without one.
         wait_until("the answer", || {
-            browser.value("document.querySelector('#card-campaigns tbody tr td')?.innerText.trim() ?? ''") == json!("spring")
+            browser.value("document.querySelector('#card-campaigns tbody tr td')?.innerText.trim() ?? ''")
+                == json!("spring")
         });
         shows(&browser, "[data-period='7d'][aria-pressed=true]");
         let is_focused = "document.activeElement.closest('#card-campaigns') !== null";

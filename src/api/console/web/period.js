@@ -59,6 +59,11 @@ export function beginningAt(period, first) {
   return { ...period, from, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
 }
 
+/** The parameters of a query that name a period, as `[[name, value], …]`. */
+export function periodIn(query) {
+  return PARAMS.map((name) => [name, query.get(name)]).filter(([, value]) => value !== null);
+}
+
 /** The query of a page for another period, `chosen` in a picker. All else in it stays. */
 export function withPeriod(query, chosen) {
   const params = new URLSearchParams(query);

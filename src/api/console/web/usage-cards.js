@@ -3,9 +3,10 @@
 import { withQuery } from "./api.js";
 import { changeSince, visitsSince } from "./changes.js";
 import { button, card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
-import { DAY_MS, isRunning, stepsOf } from "./period.js";
+import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
@@ -66,15 +67,15 @@ export function madeCard(links, period, keep) {
   return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
 }
 
-/** The most visited links. */
-export function topLinksCard(topLinks) {
+/** The most visited links. Each leads to its page, for the period of the query of this one. */
+export function topLinksCard(topLinks, query) {
   const title = text.topLinks;
   if (topLinks.length === 0) {
-    return card(title, {}, emptyState(text.noTopLinks, text.longer));
+    return card(title, { id: "card-links" }, emptyState(text.noTopLinks, text.longer));
   }
   const largest = Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
   const rows = topLinks.map(({ link, visits }) => row(
-    { content: linkCell(link), class: "fluid" },
+    { content: linkCell(link, query), class: "fluid" },
     num([numberOr(visits.total, text.counting), bar(visits.total, largest)]), num(numberOr(visits.bots, text.counting))));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num" }];
   const { element, body } = regionTable(common.asTable(title), columns, rows.slice(0, TOP_SHOWN));
@@ -87,8 +88,8 @@ export function topLinksCard(topLinks) {
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
-function linkCell(link) {
-  const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain });
+function linkCell(link, query) {
+  const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain, ...Object.fromEntries(periodIn(query)) });
   return [
     h("div", { class: "line-tight" }, pageLink(path, outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),
     clipped(link.longUrl, "soft small"),
@@ -99,7 +100,7 @@ function linkCell(link) {
 export function referrersCard({ referrers, summary: { total: all } }, query) {
   const title = text.topReferrers;
   if (referrers.length === 0) {
-    return card(title, {}, emptyState(text.noReferrers, text.noReferrersText));
+    return card(title, { id: "card-referrers" }, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map((one) => one.total));
   const rows = referrers.map(({ host, total }) => row({ content: [pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
@@ -134,4 +135,17 @@ export function byDomainCard(byDomain, query) {
     query,
     empty: text.noLinksByDomain,
   });
+}
+
+/** The most visited tags. Their visits are those of all time: the node does not count them by day. `tags` is null where it cannot sort them. */
+export function byTagCard(tags, query) {
+  const about = { beside: h("small", null, text.allTime) };
+  const toTags = pageLink("/admin/tags", text.allTags, { class: "button" });
+  if (tags === null || tags.length === 0) {
+    return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags) : emptyState(text.noTags, text.noTagsText));
+  }
+  const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row({ content: pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" }), class: "fluid" },
+    num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
+  const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
+  return card(text.byTag, about, regionTable(common.asTable(text.byTag), columns, rows).element, h("p", null, toTags));
 }

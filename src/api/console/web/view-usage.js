@@ -3,12 +3,13 @@
 import { get } from "./api.js";
 import { breakdowns, visitStats } from "./breakdowns.js";
 import { actionButton, h, outside, pageHead, pageLink } from "./dom.js";
+import { joinTags } from "./field.js";
 import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
 import { seesService } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
-import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
+import { byAppCard, byDomainCard, byTagCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
 import { saveUsage } from "./usage-export.js";
 import { filterChips, filtersOf, visitsOf, withFilters } from "./visit-filters.js";
 import { visitsCard } from "./visits-card.js";
@@ -16,8 +17,11 @@ import { visitsList } from "./visits-list.js";
 
 const GROUPS = ["campaigns", "places", "technology", "languages"];
 
-/** Filters of links, which the list of links has, too. */
-const OF_LINKS = { tag: "tags", domain: "domain", app: "app" };
+/** Tags that are shown. */
+const TAGS = 10;
+
+/** Filters of links, as the list of links has them in its address. */
+const OF_LINKS = { tag: (tag) => ["tags", joinTags([tag])], domain: (domain) => ["domain", domain], app: (app) => ["app", app] };
 
 export async function show(main, context) {
   const { signal } = context;
@@ -56,7 +60,7 @@ export async function show(main, context) {
   const save = actionButton(text.export, () => saveUsage({ usage: isShown(state) ? state.shown.usage : null, period: state.period, query: query(), signal }), { "data-action": "export-csv" });
   main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, chips.element, host);
   const asked = context.query.get("show");
-  update().then(() => asked && reveal(asked));
+  update().then(() => asked && !signal.aborted && reveal(asked));
   return { leave: clear, update };
 }
 
@@ -75,20 +79,26 @@ async function numbers({ period, filters }, signal) {
     return { period, filters };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
-  const [usage, before] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null)]);
-  return { period, filters, usage, before };
+  const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), topTags(signal)]);
+  return { period, filters, usage, before, tags };
 }
 
-function content({ usage, before, period }, query, { visitors, single, keep }) {
+/** The most visited tags, or null where they have too many links to be sorted. */
+async function topTags(signal) {
+  const asked = get("/rest/v3/tags/stats", { query: { orderBy: "visits-DESC", itemsPerPage: TAGS }, signal });
+  return asked.then(({ tags }) => tags.data, () => null);
+}
+
+function content({ usage, before, tags, period }, query, { visitors, single, keep }) {
   return [
     usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
     sourcesNote(usage.sources),
     totals(usage, before, period),
     visitsCard(usage.visits, before?.visits, period, keep),
-    h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits, query)),
+    h("div", { class: "cards" }, topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query)),
     visitors,
     madeCard(usage.links, period, keep),
-    h("div", { class: "cards" }, byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query)),
+    h("div", { class: "cards" }, byTagCard(tags, query), byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query)),
     single,
     h("p", { class: "soft" }, text.note),
   ];
@@ -96,7 +106,7 @@ function content({ usage, before, period }, query, { visitors, single, keep }) {
 
 /** The page where the numbers of the service are not shown: with filters, or for a key that may not see them. */
 function narrowContent({ filters, now, before, period }, { visitors, single }) {
-  const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => [OF_LINKS[name], value]);
+  const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => OF_LINKS[name](value));
   return [
     now?.enabled && totalsOfFiltered(now, before, period),
     h("p", { class: "soft" }, now ? text.filtered : text.ownOnly, ofLinks.length > 0 && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
