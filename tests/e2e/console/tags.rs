@@ -187,3 +187,55 @@ fn tags_of_chosen_links_are_removed() {
     browser.close();
     node.terminate();
 }
+
+/// Script: from now on, the node refuses requests for tags as `window.refusal` says, if that is set. It keeps the bodies
+/// of renames in `window.renames`, and says that the first one has to be repeated.
+const WITH_REFUSALS: &str = "(() => {
+    const real = window.fetch;
+    const problem = (value) => Promise.resolve(Response.json(value, { status: value.status }));
+    window.renames = [];
+    window.fetch = (path, options) => {
+        if (window.refusal && String(path).startsWith('/rest/v3/tags/stats')) return problem(window.refusal);
+        if (options?.method !== 'PUT') return real(path, options);
+        window.renames.push(JSON.parse(options.body));
+        return window.renames.length > 1 ? Promise.resolve(new Response(null, { status: 204 }))
+            : problem({ status: 503, title: 'Temporarily unavailable', detail: '3 links have changed, others have not: the time limit of one request has passed.' });
+    };
+})()";
+
+#[test]
+fn tags_say_why_they_are_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    create(&node, "one", &["sale"]);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, ".list-status", "1 link");
+    browser.value(WITH_REFUSALS);
+    browser.value(
+        "window.refusal = { status: 503, title: 'Temporarily unavailable', detail: 'The tags are being counted.' }",
+    );
+    browser.click("#nav a[href='/admin/tags']");
+    says(&browser, "main [role=alert]", "The tags are being counted.");
+    browser.is_accessible();
+    browser.value("window.refusal = null");
+    press(&browser, "main", "retry");
+    says(&browser, ".tag-table", "sale");
+    // Too many links to sort: the page offers what works.
+    browser.value("window.refusal = { status: 400, title: 'Invalid data', detail: 'orderBy cannot sort', invalidElements: ['orderBy'] }");
+    browser.value("(() => { const sort = document.querySelector('[data-action=sort]'); sort.value = 'visits-DESC'; sort.dispatchEvent(new Event('change')); })()");
+    says(&browser, "main", "Too many links to sort by visits");
+    browser.is_accessible();
+    browser.value("window.refusal = null");
+    press(&browser, "main", "sort-by-name");
+    says(&browser, ".tag-table", "sale");
+    // A rename that the node ends early continues by itself, as a merge with what has changed.
+    act(&browser, "sale", "rename-tag");
+    enter_name(&browser, "spring");
+    says(&browser, "#toasts", "sale is now spring.");
+    let sent = browser.value("window.renames.map((one) => [one.oldName, one.newName, one.merge])");
+    assert_eq!(sent, json!([["sale", "spring", false], ["sale", "spring", true]]));
+    browser.close();
+    node.terminate();
+}

@@ -28,13 +28,14 @@ function paramsOf({ q, sort, page }) {
 
 export async function show(main, context) {
   const { signal } = context;
-  const host = h("div", { class: "stack tags-page" });
+  const host = h("div", { class: "stack" });
   const status = h("p", { class: "list-status", role: "status" });
   let state = stateOf(context.query);
   let timer;
   const change = (part, { isTyped = false } = {}) => {
     const before = state;
-    state = { ...state, page: 1, ...part };
+    // What was typed just before goes along.
+    state = { ...state, q: filter.value, page: 1, ...part };
     context.setQuery(paramsOf(state), { replace: isTyped && before.q !== "" });
     update({ isTyped });
   };
@@ -82,10 +83,10 @@ export async function show(main, context) {
   };
 }
 
-/** A page of tags. The node sorts by visits only where the tags have not too many links. */
+/** A page of tags, which have hyphens for spaces. The node sorts by visits only where the tags have not too many links. */
 async function tagsOf({ q, sort, page }, signal) {
   try {
-    return (await get("/rest/v3/tags/stats", { query: { searchTerm: q.trim(), orderBy: sort, page, itemsPerPage: PER_PAGE }, signal })).tags;
+    return (await get("/rest/v3/tags/stats", { query: { searchTerm: q.trim().replaceAll(" ", "-"), orderBy: sort, page, itemsPerPage: PER_PAGE }, signal })).tags;
   } catch (error) {
     if (error.fields?.includes("orderBy")) {
       return { wrongOrder: true };
