@@ -28,9 +28,9 @@ const chosen = new Map();
 
 let isWithoutBots = false;
 
-/** The statistics of some visits; without bots where that was chosen. `limit` is the number of values in each list. */
-export async function visitStats(query, { limit, signal } = {}) {
-  return (await get(STATS, { query: { ...query, excludeBots: String(isWithoutBots), limit }, signal })).visitStats;
+/** The statistics of some visits; without bots where that was chosen, unless something else is said. `limit` is the number of values in each list. */
+export async function visitStats(query, { limit, withoutBots = isWithoutBots, signal } = {}) {
+  return (await get(STATS, { query: { ...query, excludeBots: String(withoutBots), limit }, signal })).visitStats;
 }
 
 /**

@@ -64,19 +64,18 @@ export async function show(main, context) {
   return { leave: clear, update };
 }
 
+const hasFilters = (filters) => Object.keys(filters).length > 0;
+
 /** Whether what is shown is of the period that is chosen, and not of the one before, while that is on its way. */
 const isShown = ({ shown, period }) => shown?.period === period;
 
-/** What the node counts in a period and the one before. With filters, only the visit log knows it; the numbers of the service are not for every key. */
+/** What the node counts in a period and the one before. With filters, and for a key that sees some links only, the visit log knows it. */
 async function numbers({ period, filters }, signal) {
   const earlier = queryBefore(period);
-  if (Object.keys(filters).length > 0) {
-    const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, signal });
+  if (hasFilters(filters) || !seesService()) {
+    const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
     const [now, before] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null)]);
     return { period, filters, now, before };
-  }
-  if (!seesService()) {
-    return { period, filters };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
   const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), topTags(signal)]);
@@ -108,8 +107,8 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
 function narrowContent({ filters, now, before, period }, { visitors, single }) {
   const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => OF_LINKS[name](value));
   return [
-    now?.enabled && totalsOfFiltered(now, before, period),
-    h("p", { class: "soft" }, now ? text.filtered : text.ownOnly, ofLinks.length > 0 && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
+    now.enabled && totalsOfFiltered(now, before, period),
+    h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly, ofLinks.length > 0 && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
     visitors,
     single,
   ];
