@@ -40,7 +40,8 @@ pub(super) enum PeerFault {
     Unable(String),
 }
 
-/// A client of one peer.
+/// A client of one peer. Its clones share their connections.
+#[derive(Clone)]
 pub(super) struct PeerClient {
     agent: Agent,
     url: String,

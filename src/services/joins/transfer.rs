@@ -170,8 +170,8 @@ impl From<PeerFault> for JoinError {
 }
 
 /// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `told` with the progress
-/// from time to time. While pieces arrive, `should_stop` is asked a few times a second. A request to the peer ends first,
-/// after at most a minute.
+/// from time to time. `should_stop` is asked a few times a second, also while the peer does not answer; once it was true, it
+/// is not asked again.
 ///
 /// # Errors
 /// [`JoinError`]; the data directory has no store then. It keeps the pieces that have arrived, unless the peer no longer
@@ -185,7 +185,7 @@ pub fn join(
     let plan = &JoinPlan { peer: plan.peer.trim_end_matches('/'), ..*plan };
     let client = PeerClient::new(plan.peer, plan.key.map(str::to_owned));
     let kept = KeptPieces::of(plan.data_dir);
-    let snapshot = take_snapshot(&client, &kept, plan)?;
+    let snapshot = take_snapshot(&client, &kept, plan, should_stop)?;
     kept.remove_store()?;
     let filled = fill(&client, &kept, &snapshot, should_stop, told);
     if matches!(filled, Err(JoinError::Gone)) {
@@ -205,18 +205,23 @@ pub fn join(
 }
 
 /// Returns the snapshot that an earlier attempt has read, if the peer still has it, or else a new one.
-fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) -> Result<JoinSnapshot, JoinError> {
+fn take_snapshot(
+    client: &PeerClient,
+    kept: &KeptPieces,
+    plan: &JoinPlan<'_>,
+    should_stop: &dyn Fn() -> bool,
+) -> Result<JoinSnapshot, JoinError> {
     if let Some(id) = kept.snapshot_of(plan.peer) {
-        match first_answer(|| client.describe(id)) {
+        match first_answer(client, should_stop, move |client| client.describe(id)) {
             Ok(snapshot) => {
                 check(plan, &snapshot)?;
                 return Ok(snapshot);
             }
-            Err(PeerFault::Gone) => tracing::info!("the peer no longer has the last snapshot; starting with a new one"),
-            Err(fault) => return Err(fault.into()),
+            Err(JoinError::Gone) => tracing::info!("the peer no longer has the last snapshot; starting with a new one"),
+            Err(error) => return Err(error),
         }
     }
-    let snapshot = first_answer(|| client.begin())?;
+    let snapshot = first_answer(client, should_stop, PeerClient::begin)?;
     let begun = check(plan, &snapshot).and_then(|()| has_room(plan, &snapshot));
     if let Err(error) = begun.and_then(|()| Ok(kept.begin(plan.peer, snapshot.id)?)) {
         client.end(snapshot.id);
@@ -226,17 +231,60 @@ fn take_snapshot(client: &PeerClient, kept: &KeptPieces, plan: &JoinPlan<'_>) ->
 }
 
 /// Sends a request a few times. A peer that is out of reach at the beginning probably has another address.
-fn first_answer(ask: impl Fn() -> Result<JoinSnapshot, PeerFault>) -> Result<JoinSnapshot, PeerFault> {
+fn first_answer(
+    client: &PeerClient,
+    should_stop: &dyn Fn() -> bool,
+    request: impl Fn(&PeerClient) -> Result<JoinSnapshot, PeerFault> + Copy + Send + 'static,
+) -> Result<JoinSnapshot, JoinError> {
     let mut wait = WAIT;
     for _ in 1..FIRST_TRIES {
-        match ask() {
+        match ask(client, should_stop, request)? {
             Err(PeerFault::Passing(why)) => tracing::debug!("{why}"),
-            answered => return answered,
+            answered => return Ok(answered?),
         }
-        thread::sleep(wait);
+        pause(wait, should_stop)?;
         wait *= 2;
     }
-    ask()
+    Ok(ask(client, should_stop, request)??)
+}
+
+/// Sends a request on a thread of its own and waits for its response.
+///
+/// # Errors
+/// [`JoinError::Stopped`] once `should_stop` returns true. The thread then ends with its request, after at most a minute.
+fn ask<T: Send + 'static>(
+    client: &PeerClient,
+    should_stop: &dyn Fn() -> bool,
+    request: impl FnOnce(&PeerClient) -> Result<T, PeerFault> + Send + 'static,
+) -> Result<Result<T, PeerFault>, JoinError> {
+    let (sender, answers) = sync_channel(1);
+    let client = client.clone();
+    thread::spawn(move || {
+        let _ = sender.send(request(&client));
+    });
+    loop {
+        match answers.recv_timeout(LOOK_EVERY) {
+            Ok(answered) => return Ok(answered),
+            Err(_) if should_stop() => return Err(JoinError::Stopped),
+            Err(error) => assert_eq!(error, RecvTimeoutError::Timeout, "panics abort"),
+        }
+    }
+}
+
+/// Waits before another request.
+///
+/// # Errors
+/// [`JoinError::Stopped`] once `should_stop` returns true.
+fn pause(wait: Duration, should_stop: &dyn Fn() -> bool) -> Result<(), JoinError> {
+    let begun = Instant::now();
+    while !should_stop() {
+        let left = wait.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(LOOK_EVERY));
+    }
+    Err(JoinError::Stopped)
 }
 
 /// Checks that a snapshot is that of another node of this fleet.
@@ -338,7 +386,11 @@ impl Fetcher<'_> {
         file.set_len(len)?;
         file.seek(SeekFrom::Start(len))?;
         while !chain.is_complete() && !self.is_over.load(Ordering::Acquire) {
-            let piece = self.fetch(&mut chain)?;
+            let piece = match self.fetch(&mut chain) {
+                // The result of the store says why.
+                Err(JoinError::Stopped) => break,
+                fetched => fetched?,
+            };
             file.write_all(&piece)?;
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             if sender.send(piece).is_err() {
@@ -349,10 +401,15 @@ impl Fetcher<'_> {
     }
 
     /// Returns the next piece, whole and undamaged. Tries again while the peer may answer later.
+    ///
+    /// # Errors
+    /// The fault of the peer; [`JoinError::Stopped`] once nobody needs more pieces.
     fn fetch(&self, chain: &mut PieceChain) -> Result<Vec<u8>, JoinError> {
         let (begun, mut wait, mut damaged) = (Instant::now(), WAIT, 0);
+        let is_over = || self.is_over.load(Ordering::Acquire);
         loop {
-            match self.client.piece(self.snapshot, chain.next()) {
+            let (snapshot, number) = (self.snapshot, chain.next());
+            match ask(self.client, &is_over, move |client| client.piece(snapshot, number))? {
                 Ok(piece) => match chain.open(&piece).map(|_| ()) {
                     Ok(()) => return Ok(piece),
                     Err(error) => {
@@ -368,10 +425,7 @@ impl Fetcher<'_> {
                 }
                 Err(fault) => return Err(fault.into()),
             }
-            if self.is_over.load(Ordering::Acquire) {
-                return Err(JoinError::Stopped);
-            }
-            thread::sleep(wait);
+            pause(wait, &is_over)?;
             wait = (wait * 2).min(WAIT_MAX);
         }
     }

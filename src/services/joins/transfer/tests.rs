@@ -33,6 +33,8 @@ enum Behaviour {
     Old,
     /// Refuses the key.
     Refuses,
+    /// Accepts connections and never answers; from the first piece on, or any request if that is piece 0.
+    Silent,
 }
 
 struct Peer {
@@ -150,6 +152,7 @@ impl Peer {
         let behaviour = *self.behaviour.lock().unwrap();
         match (method, &parts[..]) {
             (_, _) if behaviour.0 == Behaviour::Old => reply(stream, "404 Not Found", "text/plain", b"Not found."),
+            (_, _) if behaviour == (Behaviour::Silent, 0) => wait_forever(),
             (_, _) if behaviour.0 == Behaviour::Refuses => {
                 let problem = br#"{"detail": "Provided API key does not exist or is invalid."}"#;
                 reply(stream, "401 Unauthorized", "application/problem+json", problem)
@@ -192,8 +195,15 @@ impl Peer {
                 let problem = br#"{"type": "urn:carom:problem:snapshot-gone", "detail": "There is no such snapshot."}"#;
                 reply(stream, "404 Not Found", "application/problem+json", problem)
             }
+            Behaviour::Silent if number >= from => wait_forever(),
             _ => reply(stream, "200 OK", kind, &piece),
         }
+    }
+}
+
+fn wait_forever() -> ! {
+    loop {
+        thread::park();
     }
 }
 
@@ -292,6 +302,23 @@ fn stopped_join_keeps_its_pieces() {
     assert!(summary.kept_bytes > 0);
     assert_eq!(scene.peer.begun.load(Ordering::Relaxed), 1);
     scene.has_all();
+}
+
+#[test]
+fn silent_peer_does_not_delay_a_stop() {
+    for from in [0, 1] {
+        let scene = Scene::new();
+        scene.behave(Behaviour::Silent, from);
+        let data_dir = scene.data_dir();
+        let plan =
+            JoinPlan { peer: &scene.url, key: Some("secret"), data_dir: &data_dir, fingerprint: KEY, node: None };
+        let begun = Instant::now();
+        let stops = || from == 0 || scene.peer.pieces.lock().unwrap().len() > 1;
+        let stopped = join(&plan, &stops, &mut |_| {});
+        assert!(matches!(stopped, Err(JoinError::Stopped)), "{stopped:?}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "a request would end after a minute");
+        scene.has_nothing();
+    }
 }
 
 #[test]
