@@ -99,7 +99,8 @@ impl OpenSnapshot {
         while let Some(of) = Section::ALL.get(section) {
             let (mut written, mut last) = (Ok(()), None);
             self.each_behind(*of, &behind, |key, value| {
-                let value = if *of == Section::Fleet { value_for_joining_node(key, value) } else { value };
+                let sent = if *of == Section::Fleet { value_for_joining_node(key, value) } else { Some(value) };
+                let Some(value) = sent else { return true };
                 written = writer.add(*of, key, value);
                 len += key.len() + value.len();
                 if len >= PIECE_LEN {
@@ -249,8 +250,7 @@ mod tests {
         {}
         let heard = fleet.iter().find(|(key, _)| key == b"heard").unwrap();
         assert!(heard.1.is_empty());
-        let times: Vec<&[u8]> = fleet.iter().filter(|(key, _)| key[0] == b't').map(|(_, value)| &value[..]).collect();
-        assert_eq!(times, [b""], "the other node has a change log of its own");
+        assert!(!fleet.iter().any(|(key, _)| key[0] == b't'), "the other node has a change log of its own");
         assert!(fleet.iter().any(|(key, value)| key[..] == [b'p', 3] && value.len() == 32));
     }
 

@@ -25,11 +25,15 @@ const FOLLOWED: &str = "span";
 /// First byte of the keys of positions of the change log by their times.
 const LOG_TIME: u8 = b't';
 
-/// Returns the value of a replication record as a node gets it that joins with a snapshot of this store. The time of
-/// the last contact stands for the leases of this node, and positions belong to its change log: the other node has
-/// neither.
-pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> &'v [u8] {
-    if key == HEARD.as_bytes() || key.first() == Some(&LOG_TIME) { b"" } else { value }
+/// Returns the value of a replication record as a node gets it that joins with a snapshot of this store; `None` if that
+/// node does not get the record. The time of the last contact stands for the leases of this node, so it is empty for the
+/// other one. Positions of the change log stay here: the other node has a log of its own.
+pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
+    match key.first() {
+        Some(&LOG_TIME) => None,
+        _ if key == HEARD.as_bytes() => Some(b""),
+        _ => Some(value),
+    }
 }
 
 impl Batch {
@@ -247,13 +251,21 @@ mod tests {
         let mut batch = links.batch();
         batch.set_heard("boot", Duration::from_millis(1_234));
         batch.set_position(Partition(3), &position);
+        batch.set_log_time(900, LogPosition(7));
         links.commit(batch).unwrap();
+        let (copy_dir, mut left_out) = (tempfile::tempdir().unwrap(), Vec::new());
+        let (peer, (links, _)) = (links, Links::open(copy_dir.path(), "key").unwrap());
         let mut copy = links.batch();
-        for guard in links.fleet.iter() {
+        for guard in peer.fleet.iter() {
             let (key, value) = guard.into_inner().unwrap();
-            copy.inner.insert(&links.fleet, &key[..], value_for_joining_node(&key, &value));
+            match value_for_joining_node(&key, &value) {
+                Some(value) => copy.inner.insert(&links.fleet, &key[..], value),
+                None => left_out.push(key[0]),
+            }
         }
         links.commit(copy).unwrap();
+        assert_eq!(left_out, b"t");
+        assert_eq!(links.log_times().unwrap(), []);
         assert_eq!(links.heard("boot").unwrap(), None);
         assert!(links.is_of_fleet().unwrap());
         assert_eq!(links.position(Partition(3)).unwrap(), Some(position));
