@@ -485,8 +485,8 @@ pub struct FleetStats {
     pub unread: Counter,
     /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
     pub format: Counter,
-    /// The shortest retention of all nodes, in milliseconds; 0 if Redis keeps all states forever. Written by the heartbeat
-    /// thread, like the next four.
+    /// The shortest retention of the nodes that count, in milliseconds; 0 if Redis keeps all states forever. Written by
+    /// the heartbeat thread, like the next four.
     pub retention_ms: Counter,
     /// True if a state may have expired in Redis, also before all nodes kept states forever.
     pub may_have_expired: AtomicBool,

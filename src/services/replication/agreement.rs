@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::context::{FleetContext, FleetSetup, SettingFingerprints};
 use super::redis::HeartbeatReply;
+use super::retention::NodeRetention;
 use carom_model::replication::formats;
 use carom_model::replication::members::NodeId;
 use carom_model::replication::vouching::Statement;
@@ -153,10 +154,15 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
     names.into_iter().map(other).collect()
 }
 
-/// Returns the shortest retention of all nodes, also of silent ones; `None` if all of them keep states forever.
-pub(super) fn shortest_retention(heard: &HeartbeatReply) -> Option<Duration> {
-    let of = |about: &str| serde_json::from_str::<Value>(about).ok()?["retentionMillis"].as_u64();
-    heard.about.iter().filter_map(|(_, about)| of(about)).filter(|ms| *ms > 0).min().map(Duration::from_millis)
+/// Returns the retentions of all nodes, also of silent ones, without those that keep states forever.
+pub(super) fn retentions(heard: &HeartbeatReply) -> Vec<NodeRetention> {
+    let kept = |about: &str| serde_json::from_str::<Value>(about).ok()?["retentionMillis"].as_u64();
+    let beat = |node: &str| heard.beats.iter().find(|(name, _)| name == node).map_or(u64::MAX, |(_, beat)| *beat);
+    let of = |(node, about): &(String, String)| {
+        let kept = Duration::from_millis(kept(about).filter(|ms| *ms > 0)?);
+        Some(NodeRetention { kept, beat_ms: beat(node) })
+    };
+    heard.about.iter().filter_map(of).collect()
 }
 
 /// Compares this node with the other live ones: decides which format it writes from now on, and raises an alarm if a
@@ -243,14 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_retention_counts() {
+    fn retentions_come_with_their_heartbeats() {
         let about = |texts: &[&str]| HeartbeatReply {
-            about: texts.iter().map(|text| ("n".to_owned(), (*text).to_owned())).collect(),
+            beats: vec![("n0".to_owned(), 70), ("n7".to_owned(), 71)],
+            about: texts.iter().enumerate().map(|(at, text)| (format!("n{at}"), (*text).to_owned())).collect(),
             ..HeartbeatReply::default()
         };
-        assert_eq!(shortest_retention(&about(&[r#"{"retentionMillis":null}"#, "{}", "?"])), None);
+        assert_eq!(retentions(&about(&[r#"{"retentionMillis":null}"#, "{}", "?"])), []);
         let some = about(&[r#"{"retentionMillis":9000}"#, r#"{"retentionMillis":7000}"#, r#"{"retentionMillis":0}"#]);
-        assert_eq!(shortest_retention(&some), Some(Duration::from_secs(7)));
+        let of = |kept: u64, beat_ms: u64| NodeRetention { kept: Duration::from_secs(kept), beat_ms };
+        assert_eq!(retentions(&some), [of(9, 70), of(7, u64::MAX)]);
     }
 
     #[test]

@@ -230,7 +230,7 @@ impl HeartbeatThread {
         // A state that awaits an upgrade may expire in Redis before that.
         let followed = view.followed_at().filter(|_| !awaits_upgrade(links));
         let beat_ms = heard.heartbeat_of(&settings.node).map(|(beat_ms, _)| beat_ms);
-        retention.hear(agreement::shortest_retention(heard), (heard.expiring_ms, beat_ms), followed);
+        retention.hear(&agreement::retentions(heard), (heard.expiring_ms, beat_ms), followed);
         judge(&self.fleet);
     }
 

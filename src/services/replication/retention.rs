@@ -27,10 +27,18 @@ const LOG_TIMES: u64 = 64;
 pub(super) const BEHIND: &str =
     "this node has missed changes of the fleet; it accepts writes once it has caught up (alarm fleet_behind)";
 
+/// The retention of a node, as its last heartbeat says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeRetention {
+    pub kept: Duration,
+    /// The time of the heartbeat, in milliseconds by the clock of Redis; `u64::MAX` if unknown.
+    pub beat_ms: u64,
+}
+
 /// The standing of a node at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
-    /// The shortest retention of all nodes; `None` if all keep states forever.
+    /// The shortest retention of the nodes that count; `None` if all keep states forever.
     pub retention: Option<Duration>,
     /// The time for which this node may lack changes, in milliseconds by the clock of Redis.
     pub lag_ms: u64,
@@ -63,7 +71,7 @@ impl Standing {
 pub struct Retention {
     /// The setting; `None` for forever.
     own: Option<Duration>,
-    /// The shortest retention of all nodes, in milliseconds; 0 if all keep states forever.
+    /// The shortest retention of the nodes that count, in milliseconds; 0 if all keep states forever.
     shortest_ms: AtomicU64,
     /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
@@ -174,18 +182,21 @@ impl Retention {
         Some(self.shortest_ms.load(Ordering::Acquire)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
-    /// Records the answer to a heartbeat: the shortest retention of the other nodes, the time since which states expire, and
-    /// the time by the clock of Redis. All streams were followed up to the instant `followed`, unless that is `None`.
+    /// Records the answer to a heartbeat: the retentions of all nodes, the time since which states expire, and the time by
+    /// the clock of Redis. All streams were followed up to the instant `followed`, unless that is `None`. The retention of a
+    /// node counts until this node has all states that it has written.
     pub(super) fn hear(
         &self,
-        others: Option<Duration>,
+        nodes: &[NodeRetention],
         (expiring_ms, beat_ms): (u64, Option<u64>),
         followed: Option<Duration>,
     ) {
         let now = since_boot();
-        self.shortest_ms.store(self.own.into_iter().chain(others).map(millis).min().unwrap_or(0), Ordering::Release);
-        let retention = self.shortest().unwrap_or(Duration::MAX);
         let mut measured = self.measured();
+        let counting = nodes.iter().filter(|node| !measured.span.has_all_of(node.beat_ms, node.kept));
+        let shortest = self.own.into_iter().chain(counting.map(|node| node.kept)).min();
+        self.shortest_ms.store(shortest.map_or(0, millis), Ordering::Release);
+        let retention = shortest.unwrap_or(Duration::MAX);
         if let Some(beat_ms) = beat_ms {
             // Before the earliest time of all nodes, which another one may have corrected already.
             measured.span.hear_clock(beat_ms, retention);
@@ -306,8 +317,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
         let retention = Retention::new(None, &links).unwrap();
-        let hear = |others: Option<u64>, now_ms: u64, followed: Option<Duration>| {
-            retention.hear(others.map(Duration::from_millis), (1_000_000, Some(now_ms)), followed);
+        let hear = |other: Option<u64>, now_ms: u64, followed: Option<Duration>| {
+            let other = other.map(|ms| NodeRetention { kept: Duration::from_millis(ms), beat_ms: now_ms });
+            retention.hear(other.as_slice(), (1_000_000, Some(now_ms)), followed);
             retention.judge(false)
         };
         assert!(!hear(None, 9_000_000, None).is_behind, "states are kept forever");
@@ -324,12 +336,30 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_node_counts_until_all_of_it_was_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let own = Duration::from_secs(6_000);
+        let retention = Retention::new(Some(own), &links).unwrap();
+        let silent = NodeRetention { kept: Duration::from_secs(60), beat_ms: 2_000_000 };
+        // The second one finds the clock where the first one has left it, and the third one what was followed by then.
+        let shortest = |now_ms: u64| {
+            (0..3).for_each(|_| retention.hear(&[silent], (1_000_000, Some(now_ms)), Some(since_boot())));
+            retention.shortest()
+        };
+        assert_eq!(shortest(1_000_500), Some(silent.kept));
+        assert_eq!(shortest(2_500_000), Some(silent.kept), "Redis may lack states that it wrote before it fell silent");
+        assert_eq!(shortest(2_700_000), Some(own));
+        assert!(!retention.judge(false).is_behind);
+    }
+
+    #[test]
     fn an_earlier_reading_does_not_move_with_the_clock() {
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
         let retention = Retention::new(Some(Duration::from_secs(600)), &links).unwrap();
         let hear = |now_ms: u64, followed: Duration| {
-            retention.hear(None, (1_000_000, Some(now_ms)), Some(followed));
+            retention.hear(&[], (1_000_000, Some(now_ms)), Some(followed));
             retention.judge(false).is_behind
         };
         let followed = since_boot();
@@ -346,7 +376,7 @@ mod tests {
         let links = Links::open(dir.path(), "key").unwrap().0;
         let retention = Retention::new(None, &links).unwrap();
         assert!(!retention.may_have_expired());
-        retention.hear(None, (1_000_000, Some(1_000_001)), None);
+        retention.hear(&[], (1_000_000, Some(1_000_001)), None);
         assert!(retention.may_have_expired(), "a claim would give away a slug");
     }
 }

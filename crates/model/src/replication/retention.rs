@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use super::EntryId;
+use super::formats::COUNTS_FOR;
 
 /// The share of the retention by which a node may lag behind.
 const LAG_SHARE: u64 = 2;
@@ -74,6 +75,12 @@ impl FollowedSpan {
     pub fn has_had_all(&self, retention: Duration) -> bool {
         let latest_ms = self.expiring_ms.saturating_add(lag_max_ms(retention));
         self.began_ms > 0 && (self.expiring_ms == 0 || self.began_ms <= latest_ms)
+    }
+
+    /// True if the node has every state that a silent node has written, given the retention of that node and the time of
+    /// its last heartbeat. From then on, it does not matter which of them Redis no longer has.
+    pub fn has_all_of(&self, beat_ms: u64, retention: Duration) -> bool {
+        self.has_had_all(retention) && self.until_ms >= beat_ms.saturating_add(millis(COUNTS_FOR))
     }
 
     /// True if the node has every change that Redis no longer has, and time to compare the rest.
@@ -142,6 +149,16 @@ mod tests {
         late.advance(6_000);
         assert!(!late.is_current(6_000, RETENTION));
         assert!(span(1_050, 6_000, 1_000).is_current(6_000, RETENTION));
+    }
+
+    #[test]
+    fn silent_nodes_count_until_all_of_them_is_here() {
+        let counts_for = millis(COUNTS_FOR);
+        assert!(!span(1_040, 2_000 + counts_for - 1, 1_000).has_all_of(2_000, RETENTION));
+        assert!(span(1_040, 2_000 + counts_for, 1_000).has_all_of(2_000, RETENTION));
+        assert!(!span(1_051, 2_000 + counts_for, 1_000).has_all_of(2_000, RETENTION), "it may have begun without some");
+        assert!(!span(0, 0, 0).has_all_of(0, RETENTION), "it never had everything");
+        assert!(!span(1_040, u64::MAX - 1, 1_000).has_all_of(u64::MAX, RETENTION), "the heartbeat is unknown");
     }
 
     #[test]
