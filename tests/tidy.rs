@@ -68,6 +68,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hyper", &["src/api.rs", "src/api/", "src/core/"]),
     ("http_body_util", &["src/api.rs", "src/api/", "src/core/"]),
     ("fjall", &["crates/store/src/links.rs", "crates/store/src/links/"]),
+    ("lsm_tree", &["crates/store/src/links/rewriting.rs"]),
     ("flate2", &["src/pages/gzip.rs"]),
     ("lz4_flex", &["src/services/visit_log/segment.rs"]),
     ("maxminddb", &["src/bridge/geo.rs"]),

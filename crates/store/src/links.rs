@@ -38,6 +38,7 @@ mod manifests;
 mod merging;
 mod open_views;
 mod purging;
+mod rewriting;
 mod unread;
 mod urls;
 mod visits;

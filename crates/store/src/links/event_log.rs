@@ -40,6 +40,8 @@ pub struct EventLog {
 #[derive(Debug, Default)]
 struct EventsEnd {
     appends: Mutex<()>,
+    /// Held while old tables are dropped, and while a purge rewrites all of them.
+    tables: Mutex<()>,
     last: AtomicU64,
     /// The number of the last event that is known to be synced.
     synced: AtomicU64,
@@ -127,7 +129,8 @@ impl EventLog {
                 .ok_or_else(|| StoreError::Damaged("a number of the event log is damaged".to_owned()))?,
         };
         // The open store was synced.
-        let end = EventsEnd { appends: Mutex::default(), last: AtomicU64::new(last), synced: AtomicU64::new(last) };
+        let (last, synced) = (AtomicU64::new(last), AtomicU64::new(last));
+        let end = EventsEnd { appends: Mutex::default(), tables: Mutex::default(), last, synced };
         Ok(EventLog { db: db.clone(), events, sinks, name, end: Arc::new(end) })
     }
 
@@ -238,7 +241,8 @@ impl EventLog {
 
     /// Removes events that are older than `until_ms`, in milliseconds since 1970 UTC, and the oldest ones if the log
     /// is larger than `bytes_max`. The newest event always stays, so that its number is not used again. Removal is
-    /// coarse: a table of some megabytes leaves the disk once all its events may go.
+    /// coarse: a table of some megabytes leaves the disk once all its events may go. While a purge rewrites the tables,
+    /// nothing is removed.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
@@ -255,6 +259,8 @@ impl EventLog {
         let by_size = first + u64::try_from(count).unwrap_or(0);
         let keep_from = by_time.max(by_size).min(last);
         if keep_from > first {
+            // The library would wait for the purge with a lock in its hands that the thread of the store needs.
+            let Ok(_dropping) = self.end.tables.try_lock() else { return Ok(()) };
             self.events
                 .tree
                 .drop_range(..keep_from.to_be_bytes())

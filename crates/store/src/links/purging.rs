@@ -7,7 +7,7 @@
 //! 1. It waits until no view is open that sees removed data.
 //! 2. It fills the journal, because the library begins another one only when the present one is full, and writes out all
 //!    memtables. Then the library deletes the old journals.
-//! 3. It compacts each keyspace with data of links into tables without removed data.
+//! 3. It rewrites the tables of each keyspace with data of links (`rewriting`). The new ones have no removed data.
 //! 4. It makes the library delete the replaced tables.
 
 use std::collections::HashSet;
@@ -146,8 +146,8 @@ impl Links {
     }
 
     /// Removes from the files of the store whatever commits have removed before. Blocks the thread: about 1 µs of CPU for
-    /// each link of the store, and a write of 64 MiB. Needs as much free space as the largest keyspace takes. Returns
-    /// false if `is_stopping` has become true before the end.
+    /// each link of the store, and a write of 64 MiB. Commits go on meanwhile. Needs as much free space as the largest
+    /// keyspace takes. Returns false if `is_stopping` has become true before the end.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails, or the library keeps an old journal.
@@ -163,12 +163,11 @@ impl Links {
         if !self.replace_journals(&is_stopping)? {
             return Ok(false);
         }
+        let log = self.event_log()?;
+        let _no_drops = log.as_ref().map(EventLog::hold_tables);
         for keyspace in self.keyspaces_of_links()? {
-            if is_stopping() {
+            if is_stopping() || !self.rewrite_tables(&keyspace, &is_stopping)? {
                 return Ok(false);
-            }
-            if keyspace.table_count() > 0 {
-                keyspace.major_compact()?;
             }
         }
         // The library deletes replaced tables once the watermark is behind the compaction.

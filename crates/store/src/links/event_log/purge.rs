@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Bound;
+use std::sync::{MutexGuard, PoisonError};
 
 use fjall::Keyspace;
 
@@ -17,6 +18,11 @@ impl EventLog {
     /// Returns the keyspaces of the log.
     pub(in crate::links) fn keyspaces(&self) -> [Keyspace; 2] {
         [self.events.clone(), self.sinks.clone()]
+    }
+
+    /// Keeps old tables from being dropped, until the guard is dropped. Waits while some are being dropped.
+    pub(in crate::links) fn hold_tables(&self) -> MutexGuard<'_, ()> {
+        self.end.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the content of events about purged links, and the dead letters with these events. Numbers, types, codes
