@@ -45,7 +45,7 @@ pub struct PurgeProgress {
     pub is_complete: bool,
     /// The nodes of the fleet, each with whether it has carried the purge out; none for a single node.
     pub nodes: Vec<(String, bool)>,
-    /// The reason why the last attempt of this node failed; `None` if it did not fail.
+    /// The reason why the last attempt of this node failed, or that the purge waits for Redis; `None` for neither.
     pub error: Option<String>,
 }
 

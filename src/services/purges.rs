@@ -44,6 +44,10 @@ const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// Time within which a request deletes the links of its purge and runs it. Later, the client has disconnected.
 const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 
+/// The reason why a purge does not end while the node does not reach Redis.
+const WAITS_FOR_REDIS: &str =
+    "Redis does not answer this node (alarm redis_away or other_key), and the purge waits for it";
+
 /// The channels and handles that a purge takes over from the services around the store.
 pub struct PurgeSources {
     /// The requests.
@@ -172,7 +176,7 @@ impl Keeper {
         let (result, ticket) = match order {
             PurgeOrder::Begin { links, ticket } => (self.begin(links), ticket),
             PurgeOrder::Run { id, ticket } => (self.run_purge(id), ticket),
-            PurgeOrder::Read { id, ticket } => (Ok(locked(&self.book).progress(id)), ticket),
+            PurgeOrder::Read { id, ticket } => (Ok(self.progress(id)), ticket),
         };
         self.mailboxes.answer(ticket, PurgeAnswer(result));
     }
@@ -180,16 +184,25 @@ impl Keeper {
     fn begin(&self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
-        let mut book = locked(&self.book);
-        book.begin(id, PurgeList { at_ms: unix_ms(), links })?;
-        Ok(book.progress(id))
+        locked(&self.book).begin(id, PurgeList { at_ms: unix_ms(), links })?;
+        Ok(self.progress(id))
     }
 
     fn run_purge(&self, id: PurgeId) -> Result<Option<PurgeProgress>, String> {
-        let mut book = locked(&self.book);
-        book.advance(id, PurgeStage::Due).map_err(|error| format!("the purge cannot be stored: {error}"))?;
+        let begun = locked(&self.book).advance(id, PurgeStage::Due);
+        begun.map_err(|error| format!("the purge cannot be stored: {error}"))?;
         self.eraser.unpark();
-        Ok(book.progress(id))
+        Ok(self.progress(id))
+    }
+
+    /// Returns the progress of a purge, with the reason if it waits for Redis.
+    fn progress(&self, id: PurgeId) -> Option<PurgeProgress> {
+        let mut progress = locked(&self.book).progress(id)?;
+        if !progress.is_complete && self.sharing.as_ref().is_some_and(|sharing| !sharing.is_connected()) {
+            let own = progress.error.map_or_else(String::new, |own| format!("; {own}"));
+            progress.error = Some(format!("{WAITS_FOR_REDIS}{own}"));
+        }
+        Some(progress)
     }
 
     /// Runs the purges whose request ended between the deletion of the links and the order to run them.

@@ -109,6 +109,11 @@ impl PurgeSharing {
         PurgeSharing { node, redis, links, stats, trimming: HashMap::new() }
     }
 
+    /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
+    pub(super) fn is_connected(&self) -> bool {
+        self.stats.fleet.connected.load(Ordering::Acquire)
+    }
+
     /// Exchanges purges. Returns true if there is a new one to carry out.
     pub(super) fn share(&mut self, book: &Mutex<PurgeBook>) -> bool {
         if !self.stats.fleet.same_code_secret.load(Ordering::Acquire) {

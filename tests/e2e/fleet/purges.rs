@@ -80,6 +80,27 @@ fn purge_reaches_all_nodes_and_redis() {
 }
 
 #[test]
+fn purge_says_that_it_waits_for_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = fleet.setup(0).expect("redis_away").expect("a purge could not be carried out").start();
+    settle(&node);
+    node.wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    settle(&node);
+    let id = begin(&node);
+    // No purge of a fleet ends within the five seconds that the nodes have for the streams of visits.
+    server.pause();
+    let waits = wait_for("a purge that waits", || {
+        purge(&node, &id).filter(|purge| purge["error"].as_str().is_some_and(|why| why.contains("waits for it")))
+    });
+    assert_eq!(waits["complete"], false, "{waits}");
+    server.resume();
+    wait_for_purge(&node, &id);
+    assert_eq!(purge(&node, &id).unwrap()["error"], Value::Null);
+    assert_clean(&fleet, 1, &server);
+}
+
+#[test]
 fn node_that_was_away_carries_the_purge_out() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
