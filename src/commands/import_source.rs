@@ -126,8 +126,11 @@ pub(super) fn outcome(
         return Ok(());
     }
     let exit = match summary.refused {
-        0 => incomplete(summary.cut, "links were imported without a part of them"),
-        refused => incomplete(refused, "lines were rejected"),
+        0 => {
+            let what = ["was imported without a part of it", "were imported without a part of them"];
+            incomplete(summary.cut, "link", what)
+        }
+        refused => incomplete(refused, "line", ["was rejected", "were rejected"]),
     };
     Err(match report {
         Some(path) => exit.with_remedy(format!("{} names each of them and the reason", path.display())),

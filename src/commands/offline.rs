@@ -12,6 +12,7 @@ use crate::startup::data_dir::{lock, open_store, store_exit};
 use crate::startup::logging;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, KeySource, LogFormat, Settings, environment};
+use carom_telemetry::readable;
 
 /// Exports every link of a data directory.
 ///
@@ -38,7 +39,10 @@ pub fn export(place: AppPlace, file: &FileOrStdio) -> Result<(), Exit> {
         }
         Err(error) => return Err(Exit::new(Reason::Incomplete, error.to_string())),
     };
-    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "damaged records were not exported")) }
+    if summary.is_complete() {
+        return Ok(());
+    }
+    Err(incomplete(summary.damaged, "damaged record", ["was not exported", "were not exported"]))
 }
 
 /// Prints a new code secret.
@@ -97,8 +101,22 @@ fn open_output(file: &FileOrStdio) -> Result<Box<dyn Write>, Exit> {
     }
 }
 
-/// Returns the exit of a command that has processed only a part.
-pub(crate) fn incomplete(count: u64, what: &str) -> Exit {
-    Exit::new(Reason::Incomplete, format!("{count} {what}"))
+/// Returns the exit of a command that has processed only a part: the number of lines or records that it left out, their
+/// noun, and what happened to one of them or to several.
+pub(crate) fn incomplete(count: u64, one: &str, [to_one, to_several]: [&str; 2]) -> Exit {
+    let what = if count == 1 { to_one } else { to_several };
+    Exit::new(Reason::Incomplete, format!("{} {what}", readable::count(count, one)))
         .with_remedy("each message above names a line or record and the reason; all others were processed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_no_plural() {
+        let what = |count: u64| incomplete(count, "line", ["was rejected", "were rejected"]).what;
+        assert_eq!(what(1), "1 line was rejected");
+        assert_eq!(what(1_200), "1,200 lines were rejected");
+    }
 }
