@@ -98,7 +98,7 @@ fn sessions_are_current() {
 }
 
 fn serve(recorder: &mut Recorder) {
-    recorder.page.section("carom serve", "On a terminal, a node says what to do first. Ctrl+C stops it.");
+    recorder.page.section("carom serve", "On a terminal, a node says what to do first. Ctrl-C stops it.");
     let (public, admin) = (&recorder.public, &recorder.admin);
     let arguments = ["serve", "--cores", "1", "--listen", public, "--admin-listen", admin];
     let terminal = Terminal::start(recorder.user.command(&arguments));

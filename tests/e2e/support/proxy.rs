@@ -17,7 +17,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// Interval between two checks for new connections.
 const CHECK_CONNECTIONS_EVERY: Duration = Duration::from_millis(2);
 
-/// Between two looks at the mode by what is kept until it changes. It is told of changes; any time will do.
+/// Interval between two looks at the mode while a reply is held back. A change of the mode ends it early.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Pieces that may be on their way in one direction of a connection; then the sender has to wait.

@@ -97,7 +97,7 @@ impl Terminal {
         self.press(keys);
     }
 
-    /// Interrupts the command, as Ctrl+C does.
+    /// Interrupts the command, as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
