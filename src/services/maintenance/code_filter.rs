@@ -218,7 +218,7 @@ impl Keeper {
                 }
             }
         }
-        let is_full = old.head.codes > (old.head.size.codes * self.node.cores.get()) as u64;
+        let is_full = old.head.codes > (old.head.codes_of_core * self.node.cores.get()) as u64;
         if self.is_worn || is_full || 2 * old.head.stale > old.head.codes {
             return self.rebuild(size);
         }

@@ -97,7 +97,7 @@ pub(super) fn build(order: &FilterOrder<'_>, size: FilterSize) -> Result<BuiltFi
     order.check_room()?;
     // The position comes before the scan: a link that changes during it is in the log after that position.
     let key = SealKey { position: order.links.log_position(), hasher: order.hasher, cores: size.cores };
-    let mut writer = FilterWriter::begin(order.path, key, size)?;
+    let mut writer = FilterWriter::begin(order.path, key, size.codes)?;
     let built = fill(order, size, &mut writer);
     if !built.as_ref().is_ok_and(|built| built.damaged.is_empty()) {
         writer.abandon();

@@ -64,9 +64,9 @@ impl FilterNode {
     ) -> Result<bool, Unusable> {
         let in_flight = Arc::new(AtomicUsize::new(0));
         let mut page = FilterPage::default();
-        for number in file.head.size.pages_in_turns() {
+        for number in file.head.size().pages_in_turns() {
             file.read(number, &mut page)?;
-            let (core, first, count) = file.head.size.blocks_of(number);
+            let (core, first, count) = file.head.size().blocks_of(number);
             let bytes = page.first_blocks(count);
             if !wait_for_cores(&in_flight, in_flight_max - bytes.len(), stop) {
                 return Ok(false);

@@ -152,12 +152,19 @@ impl FilterPage {
 pub(super) struct FilterHead {
     /// The position of the change log up to which the filters have every code, and the owners of codes.
     pub(super) key: SealKey,
-    /// The size of the filters.
-    pub(super) size: FilterSize,
+    /// Number of codes that the filter of each core has room for.
+    pub(super) codes_of_core: usize,
     /// Number of codes that were inserted into the filters.
     pub(super) codes: u64,
     /// Number of these codes whose links are known to have been removed.
     pub(super) stale: u64,
+}
+
+impl FilterHead {
+    /// Returns the size of the filters.
+    pub(super) fn size(&self) -> FilterSize {
+        FilterSize { cores: self.key.cores, codes: self.codes_of_core }
+    }
 }
 
 /// A file that is open for reading.
@@ -181,9 +188,9 @@ impl FilterFile {
             let what = format!("its header claims {codes_of_core} codes, more than fit into the file");
             return Err(Unusable::Damaged(what));
         }
-        let size = FilterSize { cores: key.cores, codes: codes_of_core as usize };
-        KIND.check_len(len, size.pages())?;
-        Ok(Some(FilterFile { file, head: FilterHead { key, size, codes, stale } }))
+        let head = FilterHead { key, codes_of_core: codes_of_core as usize, codes, stale };
+        KIND.check_len(len, head.size().pages())?;
+        Ok(Some(FilterFile { file, head }))
     }
 
     /// Reads a page and checks it.
@@ -214,12 +221,13 @@ pub(super) struct FilterWriter {
 }
 
 impl FilterWriter {
-    /// Begins a file with filters of a size, which will have every code up to the position of `key`.
+    /// Begins a file whose filters will have every code up to the position of `key`. The filter of each core has room for
+    /// `codes_of_core`.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(super) fn begin(path: &Path, key: SealKey, size: FilterSize) -> std::io::Result<FilterWriter> {
-        let head = FilterHead { key, size, codes: 0, stale: 0 };
+    pub(super) fn begin(path: &Path, key: SealKey, codes_of_core: usize) -> std::io::Result<FilterWriter> {
+        let head = FilterHead { key, codes_of_core, codes: 0, stale: 0 };
         Ok(FilterWriter { file: NewFile::begin(path)?, head })
     }
 
@@ -271,9 +279,9 @@ impl FilterWriter {
     /// # Errors
     /// If the disk refuses.
     pub(super) fn finish(&self) -> std::io::Result<()> {
-        let FilterHead { key, size, codes, stale } = self.head;
+        let FilterHead { key, codes_of_core, codes, stale } = self.head;
         let LogPosition(position) = key.position;
-        let numbers = [position, key.hasher.seed(), size.cores.get() as u64, size.codes as u64, codes, stale];
+        let numbers = [position, key.hasher.seed(), key.cores.get() as u64, codes_of_core as u64, codes, stale];
         self.file.finish(KIND, &numbers)
     }
 

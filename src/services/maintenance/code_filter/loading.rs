@@ -85,7 +85,7 @@ fn from_file(node: &FilterNode) -> Result<Option<(u64, u64)>, StoreError> {
     let path = node.path();
     let Some(file) = usable_file(node, &path) else { return Ok(None) };
     // Before the log is read: a commit that is not in it yet reaches its owner after this message.
-    node.broadcast(|| StoredCodes::Await { codes: file.head.size.codes });
+    node.broadcast(|| StoredCodes::Await { codes: file.head.codes_of_core });
     let stop = AtomicBool::new(false);
     let mut later = CodeBatches::new(node, &stop, CODES_LOADED_MAX);
     let known = node.links.changes_since(file.head.key.position, |code| later.push(node.hasher.hash(&code)))?;

@@ -114,7 +114,7 @@ pub(super) fn later_codes(order: &FilterOrder<'_>, since: LogPosition) -> Result
 pub(super) fn update(order: &FilterOrder<'_>, old: &FilterFile, later: LaterCodes) -> Result<(), NotUpdated> {
     order.check_room()?;
     let key = SealKey { position: later.position, ..old.head.key };
-    let mut writer = FilterWriter::begin(order.path, key, old.head.size)?;
+    let mut writer = FilterWriter::begin(order.path, key, old.head.codes_of_core)?;
     let updated = fill(order, old, later, &mut writer);
     if updated.is_err() {
         writer.abandon();
@@ -128,7 +128,7 @@ fn fill(
     later: LaterCodes,
     writer: &mut FilterWriter,
 ) -> Result<(), NotUpdated> {
-    let size = old.head.size;
+    let size = old.head.size();
     let mut ruled = old.ruled()?;
     ruled.add(&later.ruled);
     let mut pace = WritePace::new(order.disk, order.stop, order.pauses);
