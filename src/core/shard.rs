@@ -209,7 +209,8 @@ impl Shard {
         }
     }
 
-    /// Takes the links of a page of the map's image, except those that were changed since. This core owns all of them.
+    /// Takes the links of a page of the map's image, except those that were changed since. This core owns all of them. A
+    /// core that keeps the links in use copies them: its node has an image only if it kept all of its many links before.
     pub(super) fn load_page(&mut self, loaded: LoadedPage) {
         let LinkMemory::All(all) = &mut self.links else { return self.load_own(&loaded) };
         let (me, cores) = (self.me, self.cores);
