@@ -14,7 +14,7 @@ use carom_http::RedirectRequest;
 use carom_http::redirect::first_of;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::accept_language::first_language;
-use carom_model::redirect::{Decision, Response};
+use carom_model::redirect::{Decision, Response, VisitKind};
 use carom_model::visits::host_of;
 use carom_model::visits::record::RequestPart;
 use carom_shards::Code;
@@ -66,42 +66,51 @@ pub(super) fn log(
     services.log_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
-/// Returns the request part of a visit. The path matters for orphan visits only, but the response is not known yet.
+/// Returns the request part of a visit. The path matters for orphan visits only.
 fn visit_part<'a>(
     services: &ServiceHandle,
     conn: &mut Conn,
-    request: &RedirectRequest,
-    head: &'a [u8],
+    (request, head): (&RedirectRequest, &'a [u8]),
+    may_be_orphan: bool,
 ) -> RequestPart<'a> {
     let address = if services.logs_visit_addresses() { conn.known_address() } else { None };
-    // The target follows the method and one space, and ends before the next space.
-    let target = &head[if request.head_only { "HEAD ".len() } else { "GET ".len() }.min(head.len())..];
-    let path = &target[..memchr::memchr2(b' ', b'?', target).unwrap_or(0)];
+    let path: &[u8] = if may_be_orphan { path_of(request, head) } else { b"" };
     let RedirectRequest { host, referer, user_agent, query, .. } = request;
     let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
     let language = first_language(first_of(head, "accept-language"));
     RequestPart { address, host, path, query, referrer, agent, language }
 }
 
-/// Logs the visit of a request that was answered immediately. `head` is that of the request, and `code` that of the
-/// link.
+/// Returns the path of a request.
+fn path_of<'a>(request: &RedirectRequest, head: &'a [u8]) -> &'a [u8] {
+    // The target follows the method and one space, and ends before the next space.
+    let target = &head[if request.head_only { "HEAD ".len() } else { "GET ".len() }.min(head.len())..];
+    &target[..memchr::memchr2(b' ', b'?', target).unwrap_or(0)]
+}
+
+/// Counts and logs the visit of a request that was answered immediately. `head` is that of the request, and `code` that
+/// of the link.
 #[inline(never)]
-pub(super) fn log_visit(
+pub(super) fn count_and_log_visit(
     services: &ServiceHandle,
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &[u8]),
     (decision, code): (&Decision<'_>, Code),
     at_ms: u64,
 ) {
-    let part = visit_part(services, conn, request, head);
-    let (is_secure, is_bot) = (conn.tls.is_some(), services.is_bot(part.agent));
+    let part = visit_part(services, conn, (request, head), decision.visit == VisitKind::Orphan);
+    // Both need the kind of the user agent, which takes a hash of it.
+    let visitor = services.visitor(part.agent, request.referer.of(head));
+    services.record_visit(decision.visit, code, || visitor);
+    let (is_secure, is_bot) = (conn.tls.is_some(), visitor.is_some_and(|visitor| visitor.is_bot));
     services.log_visit(decision, code, &LoggedRequest { at_ms, is_secure, is_bot, part: LoggedPart::Present(part) });
 }
 
 /// Keeps the request part of a visit until its answer.
 #[inline(never)]
 fn note_visit(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingVisit {
-    PendingVisit::new(&visit_part(services, conn, request, head))
+    // The response is not known yet.
+    PendingVisit::new(&visit_part(services, conn, (request, head), true))
 }
 
 /// Keeps the access-log entry of a request until its answer.

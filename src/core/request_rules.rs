@@ -35,10 +35,10 @@ pub(super) fn record_visit(
     (decision, code): (&Decision<'_>, Code),
     at_ms: u64,
 ) {
-    services.record_visit(decision.visit, code, || visitor_of(services, request, head));
     if decision.visit != VisitKind::None && services.logs_visits() {
-        access::log_visit(services, conn, (request, head), (decision, code), at_ms);
+        return access::count_and_log_visit(services, conn, (request, head), (decision, code), at_ms);
     }
+    services.record_visit(decision.visit, code, || visitor_of(services, request, head));
 }
 
 /// Applies `Connection: close` after an answer. Returns true if the connection ends or must wait before its next

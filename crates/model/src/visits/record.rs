@@ -23,9 +23,11 @@ const LOCATION_LENS: [usize; 5] = [2, 80, 80, 80, 40];
 /// Longest encoded location, in bytes.
 const LOCATION_LEN_MAX: usize = 5 + 2 + 80 + 80 + 80 + 40 + 9;
 
+/// Bytes of a record before its request part.
+const HEAD_LEN: usize = 12;
+
 /// Longest encoded record, in bytes.
-pub const RECORD_LEN_MAX: usize = 2
-    + 10
+pub const RECORD_LEN_MAX: usize = HEAD_LEN
     + (17 + 5 * 2 + 255 + 255 + 1_024 + 1_024 + 512 + 2 + LANGUAGE_LEN_MAX)
     + LOCATION_LEN_MAX
     + 1
@@ -120,7 +122,7 @@ pub struct RequestPart<'a> {
     pub address: Option<IpAddr>,
     /// The host that the request named.
     pub host: &'a [u8],
-    /// The path of the request. Empty for a visit of a link, whose code says it.
+    /// The path of the request. A visit of a link may lack it: the code of the link says it.
     pub path: &'a [u8],
     /// The query of the request, without the question mark.
     pub query: &'a [u8],
@@ -218,14 +220,16 @@ impl<'a> VisitRecord<'a> {
     #[inline]
     fn encode_around(&self, into: &mut Vec<u8>, push_request: impl FnOnce(&mut Vec<u8>)) {
         let begin = into.len();
-        into.extend_from_slice(&[0; 2]);
-        into.extend_from_slice(&self.at_ms.to_le_bytes());
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.is_secure, SECURE)
             | flag(self.forwards, FORWARDS)
             | flag(self.is_bot, BOT)
             | flag(self.location.is_some(), LOCATED);
-        into.extend_from_slice(&[self.kind as u8, flags]);
+        // The length, which is known in the end, the instant, the kind and the flags.
+        let mut head = [0; HEAD_LEN];
+        head[2..10].copy_from_slice(&self.at_ms.to_le_bytes());
+        [head[10], head[11]] = [self.kind as u8, flags];
+        into.extend_from_slice(&head);
         push_request(into);
         if let Some(location) = &self.location {
             push_location(location, into);
