@@ -4,7 +4,11 @@
 use std::hint::black_box;
 
 use carom_http::head::{self, HeadScan};
+use carom_http::redirect::first_of;
 use carom_http::{Action, Connection};
+use carom_model::clients::accept_language::first_language;
+use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
+use carom_model::visits::{self, Visit};
 use carom_shards::segment::{Run, Segment};
 use carom_shards::{
     Code, CodeHash, CodeHasher, CodeLength, CodeSecret, CodeSpace, CounterValue, LinkMap, MapEntry, Policy,
@@ -22,11 +26,17 @@ const MINIMAL: &[u8] = b"GET /EKyEUwU HTTP/1.1\r\nHost: s.example.com\r\n\r\n";
 /// Head that the fast path passes on to hyper.
 const API: &[u8] = b"POST /rest/v3/short-urls HTTP/1.1\r\nHost: s.example.com\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n";
 
+/// Bytes of the ring in which a core logs visits.
+const LOG_RING_LEN: usize = 4 * 1024 * 1024;
+
+/// Visits between two times at which the rings are emptied: fewer than fit into them.
+const VISITS_AT_ONCE: u64 = 512;
+
 /// A piece of work: called with the number of the repetition.
 pub(crate) type Work = Box<dyn FnMut(u64)>;
 
 /// Names of all pieces of work, in the order of reports.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 14] = [
     "permutation: one code",
     "permutation: back to the counter",
     "segment: 1,000 codes, shuffled",
@@ -39,6 +49,8 @@ pub(crate) const NAMES: [&str; 12] = [
     "connection: one redirect",
     "connection: 16 redirects, pipelined",
     "connection: a head for hyper",
+    "visit: counted",
+    "visit: counted and logged",
 ];
 
 /// Prepares the work with that name.
@@ -74,6 +86,8 @@ pub(crate) fn work(name: &str) -> Work {
         "connection: one redirect" => step(BROWSER.to_vec(), 1),
         "connection: 16 redirects, pipelined" => step(BROWSER.repeat(16), 16),
         "connection: a head for hyper" => step(API.to_vec(), 2),
+        "visit: counted" => visit(false),
+        "visit: counted and logged" => visit(true),
         _ => panic!("`{name}` is not known"),
     }
 }
@@ -137,5 +151,45 @@ fn step(bytes: Vec<u8>, actions: usize) -> Work {
             assert!(matches!(step.action, Action::Lookup(_) | Action::HandOver | Action::Pass));
         }
         assert_eq!(at, bytes.len());
+    })
+}
+
+/// Records the visit of a redirect as a core does (`src/core/access.rs`): it counts it, and with `is_logged` also logs it.
+/// The difference of the two is the cost of the visit log on the core.
+fn visit(is_logged: bool) -> Work {
+    let Action::Lookup(request) = Connection::for_redirects().step(BROWSER).action else { panic!("no redirect") };
+    let code = CodeSpace::new(&CodeSecret::from_bytes(KEY)).code(CodeLength::DEFAULT, CounterValue(1)).to_code();
+    let (mut counts, mut counted) = visits::ring();
+    let (mut log, mut logged) = rtrb::RingBuffer::<u8>::new(LOG_RING_LEN);
+    let (target, mut record) = (vec![b'x'; 100], Vec::with_capacity(RECORD_LEN_MAX));
+    Box::new(move |n| {
+        let head = black_box(BROWSER);
+        let [host, query, referrer, agent] =
+            [request.host, request.query, request.referer, request.user_agent].map(|span| span.of(head));
+        let visitor = counts.visitor(agent, referrer);
+        black_box(counts.record(&Visit { code: Some(code), visitor }));
+        if is_logged {
+            let language = first_language(first_of(head, "accept-language"));
+            let part = RequestPart { host, query, referrer, agent, language, ..RequestPart::default() };
+            let visit = VisitRecord {
+                at_ms: n,
+                kind: LoggedKind::Link,
+                is_secure: false,
+                forwards: true,
+                is_bot: visitor.is_bot,
+                request: part,
+                location: None,
+                code: Some(code),
+                target: &target,
+            };
+            record.clear();
+            visit.encode(&mut record);
+            assert!(log.push_entire_slice(&record).is_ok(), "the ring is full");
+        }
+        if n % VISITS_AT_ONCE == 0 {
+            counted.drain(|visit| _ = black_box(visit));
+            let waiting = logged.slots();
+            logged.read_chunk(waiting).expect("so many bytes wait").commit_all();
+        }
     })
 }
