@@ -1,5 +1,7 @@
 //! The growth of carom's costs: with links, cores and connections; creates beside Redis; memory; time to ready.
 
+mod visit_log;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -72,6 +74,7 @@ pub(crate) fn run(
     if !order.only_hot {
         growth.links()?;
         growth.connections()?;
+        growth.visit_log()?;
         growth.forwarding()?;
         growth.creates()?;
         growth.client()?;

@@ -113,6 +113,17 @@ impl Server {
         cpu
     }
 
+    /// Returns the CPU time so far of the server's threads whose names begin with `prefix`.
+    pub(crate) fn cpu_of_threads(&self, prefix: &str) -> Cpu {
+        let tasks = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let is_named = |comm: std::io::Result<String>| comm.is_ok_and(|comm| comm.starts_with(prefix));
+        let tasks = self.processes().into_iter().flat_map(tasks).map(|task| task.path());
+        let named = tasks.filter(|task| is_named(std::fs::read_to_string(task.join("comm"))));
+        let used =
+            named.map(|task| std::fs::read_to_string(task.join("stat")).map_or(Cpu::default(), |stat| cpu_of(&stat)));
+        used.fold(Cpu::default(), Cpu::and)
+    }
+
     /// Waits until the server has finished the work of its start, such as writing an image of its data.
     ///
     /// # Errors
@@ -189,6 +200,11 @@ impl Cpu {
     /// Returns the sum of two CPU times.
     pub(crate) fn and(self, other: Cpu) -> Cpu {
         Cpu { user: self.user + other.user, system: self.system + other.system }
+    }
+
+    /// Returns the time in user mode and in the kernel together, in seconds.
+    pub(crate) fn total(self) -> f64 {
+        self.user + self.system
     }
 
     /// Returns the CPU time used since `before`.
