@@ -183,14 +183,20 @@ impl Links {
         Ok(self.db.visible_seqno())
     }
 
-    /// Makes the library move its watermark behind all removed data, which it does when it replaces a memtable.
+    /// Makes the library move its watermark behind all removed data.
     fn move_watermark(&self) -> Result<(), StoreError> {
         for _ in 0..WATERMARKS {
-            self.note_wipe()?;
-            self.idempotency.rotate_memtable_and_wait()?;
+            self.pull_watermark()?;
             sleep(LOOK_EVERY);
         }
         Ok(())
+    }
+
+    /// Replaces a memtable. Then the library moves its watermark behind all removed data, unless an iterator is open, and
+    /// deletes the tables that compactions have replaced before.
+    pub(super) fn pull_watermark(&self) -> Result<(), StoreError> {
+        self.note_wipe()?;
+        Ok(self.idempotency.rotate_memtable_and_wait()?)
     }
 
     /// Replaces the journals, and writes all memtables to tables. Returns false if `is_stopping` has become true before

@@ -26,6 +26,10 @@ const LOWEST: u8 = 6;
 /// Time between two looks at whether the thread of the store has ended its merge.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Size of a keyspace from which replaced tables are deleted after each step, in bytes. With those of all steps kept until
+/// the end, the disk would need room for half as much again.
+const LARGE_BYTES: u64 = 256 * 1024 * 1024;
+
 impl Links {
     /// Rewrites all tables that a keyspace has now. The new ones have nothing of what commits had removed before the
     /// watermark of the library. Blocks the thread: about 1 µs of CPU for each record. Commits and flushes go on meanwhile.
@@ -53,6 +57,9 @@ impl Links {
                 if are_left() {
                     sleep(LOOK_EVERY);
                 }
+            }
+            if !old.is_empty() && keyspace.disk_space() >= LARGE_BYTES {
+                self.pull_watermark()?;
             }
         }
         Ok(true)
