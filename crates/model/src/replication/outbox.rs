@@ -7,6 +7,7 @@
 //! send is the present one in the store. So several changes of one code are sent as one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use carom_shards::Code;
 
@@ -42,6 +43,17 @@ struct Pending {
     is_theirs: bool,
 }
 
+/// The codes without an entry whose states a node keeps for a while: Redis could still lose them.
+#[derive(Clone, Default, Debug)]
+struct Settling {
+    /// Codes that lost their entry since the last call of [`Outbox::settle`].
+    left: Vec<Code>,
+    /// Codes in the order of the calls that took them.
+    waiting: VecDeque<(Duration, Code)>,
+    /// The instant of the last such call for each code in `waiting`.
+    latest: HashMap<Code, Duration>,
+}
+
 /// Number of stream entries and withdrawn links that are remembered: far more than pass while an answer is on its way.
 const RECENT: usize = 4_096;
 
@@ -69,9 +81,17 @@ pub struct Outbox {
     refused_in: HashSet<Partition>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
+    /// `None` on a node that stores all links.
+    settling: Option<Settling>,
 }
 
 impl Outbox {
+    /// Returns the outbox of a node that stores a state only as long as Redis may not have it.
+    #[must_use]
+    pub fn with_settling(self) -> Outbox {
+        Outbox { settling: Some(Settling::default()), ..self }
+    }
+
     /// Restores the outbox from the entries on disk, in their order, and the positions up to which streams were read.
     /// All entries are sent again: after a restart it is unknown whether Redis has them.
     pub fn restore(
@@ -128,6 +148,7 @@ impl Outbox {
                 assert!(self.echoes.remove(&(echo, *code)), "the change was awaited, and would not have been noticed");
             }
             self.writes.removed.push(pending.seq);
+            self.settling.iter_mut().for_each(|settling| settling.left.push(*code));
         }
     }
 
@@ -291,6 +312,52 @@ impl Outbox {
     pub fn lost_place(&mut self, partition: Partition, at: StreamPosition) {
         self.bring_again(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
         self.places.insert(partition, at);
+        self.unsettle(partition);
+    }
+
+    /// Sends the states again that Redis had a moment ago, and may have lost with the position.
+    fn unsettle(&mut self, partition: Partition) {
+        let Some(settling) = &mut self.settling else { return };
+        let is_lost = |code: &Code| Partition::of(code) == partition;
+        let mut lost: Vec<Code> = settling.left.extract_if(.., |code| is_lost(code)).collect();
+        settling.waiting.retain(|(_, code)| !is_lost(code));
+        lost.extend(settling.latest.keys().copied().filter(is_lost));
+        settling.latest.retain(|code, _| !is_lost(code));
+        lost.sort_unstable();
+        lost.dedup();
+        for code in lost {
+            if !self.has(&code) {
+                self.note(code, None);
+            }
+        }
+    }
+
+    /// Returns the codes whose states this node need not store any longer: they had no entry from an instant up to `until`
+    /// on. Instants are times since the boot of the machine, and `now` is the present one. A node that stores all links
+    /// gets none.
+    pub fn settle(&mut self, now: Duration, until: Duration) -> Vec<Code> {
+        let Some(settling) = &mut self.settling else { return Vec::new() };
+        for code in settling.left.drain(..) {
+            settling.waiting.push_back((now, code));
+            settling.latest.insert(code, now);
+        }
+        let mut settled = Vec::new();
+        while let Some((at, code)) = settling.waiting.front().copied().filter(|(at, _)| *at <= until) {
+            settling.waiting.pop_front();
+            // A code that has lost another entry since waits for longer.
+            if settling.latest.get(&code) == Some(&at) {
+                settling.latest.remove(&code);
+                settled.push(code);
+            }
+        }
+        // A code with an entry comes again once it has lost that one, too.
+        settled.retain(|code| !self.pending.contains_key(code));
+        settled
+    }
+
+    /// Returns the number of codes whose states Redis has, and that this node stores for a while longer.
+    pub fn settling(&self) -> usize {
+        self.settling.as_ref().map_or(0, |settling| settling.left.len() + settling.waiting.len())
     }
 
     fn again(&mut self, code: Code) {
@@ -370,6 +437,49 @@ mod tests {
             Outbox::restore([delivery], []).has_passed_over(),
             "a change may have been left out before the restart"
         );
+    }
+
+    #[test]
+    fn a_state_settles_once_redis_has_kept_it() {
+        let seconds = Duration::from_secs;
+        let mut outbox = Outbox::default().with_settling();
+        outbox.note(code("a"), Some(echo(5)));
+        assert_eq!(outbox.settle(seconds(1), seconds(1)), [], "the stream has not shown it");
+        outbox.seen(echo(5));
+        assert_eq!(outbox.settle(seconds(2), seconds(1)), [], "that was just now");
+        assert_eq!(outbox.settling(), 1);
+        assert_eq!(outbox.settle(seconds(20), seconds(2)), [code("a")]);
+        assert_eq!(outbox.settling(), 0);
+        // A further change restarts the wait.
+        outbox.note(code("a"), Some(echo(6)));
+        outbox.seen(echo(6));
+        assert_eq!(outbox.settle(seconds(30), seconds(20)), []);
+        outbox.note(code("a"), Some(echo(7)));
+        assert_eq!(outbox.settle(seconds(45), seconds(35)), [], "it is on its way");
+        outbox.seen(echo(7));
+        assert_eq!(outbox.settle(seconds(50), seconds(40)), []);
+        assert_eq!(outbox.settle(seconds(60), seconds(50)), [code("a")]);
+    }
+
+    #[test]
+    fn a_lost_position_brings_settling_states_again() {
+        let mut outbox = Outbox::default().with_settling();
+        let of = Partition::of(&code("a"));
+        let (first, second) = (Echo { partition: of, ..echo(5) }, Echo { partition: of, ..echo(6) });
+        outbox.note(code("a"), Some(first));
+        outbox.seen(first);
+        outbox.settle(Duration::from_secs(1), Duration::ZERO);
+        outbox.lost_place(of, at(9));
+        assert!(outbox.is_undelivered(&code("a")), "Redis may have lost it");
+        let delivery = outbox.take_deliveries()[0];
+        assert_eq!((delivery.code, outbox.settling()), (code("a"), 0));
+        outbox.accepted(delivery, Echo { id: EntryId { ms: 2, seq: 0 }, ..second });
+        assert_eq!(outbox.undelivered(), 0);
+        let mut all = Outbox::default();
+        all.note(code("a"), Some(first));
+        all.seen(first);
+        all.lost_place(of, at(9));
+        assert!(all.is_empty(), "a comparison finds the loss");
     }
 
     #[test]
