@@ -17,6 +17,7 @@ mod lists;
 mod load;
 mod purges;
 mod reply;
+mod slug_filter;
 mod snapshots;
 mod ticket;
 pub mod visit_log;
@@ -98,6 +99,8 @@ pub enum ReadRequest {
     Visits {
         /// The link, or the group, that the visits are counted for.
         subject: Subject,
+        /// True if the link is known to exist, so that the store need not have it.
+        exists: bool,
         /// The task that waits for the answer.
         ticket: Ticket<VisitsAnswer>,
     },
@@ -451,6 +454,12 @@ pub enum ToCore {
         link: Option<Arc<Link>>,
         /// The number of commits that had ended when it was read.
         as_of: u64,
+    },
+    /// Drop all links and copies: a change of any of them may have been missed. Links are fetched again from their shared
+    /// home.
+    ForgetLinks {
+        /// The number of commits that had ended. Links that were read before are not kept.
+        commit: u64,
     },
     /// Fresh codes are in the core's queue, so tasks that wait for one should try again.
     CodesReady,

@@ -57,7 +57,7 @@ use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::own_authorities;
-use crate::startup::{files, joining, preflight};
+use crate::startup::{files, home, joining, preflight};
 
 /// Runs a node until SIGTERM or SIGINT stops it; SIGHUP reloads certificates. It receives signals once it has locked its
 /// data directory. Blocks the calling thread.
@@ -83,6 +83,7 @@ fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>)
     let ready = preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
     // Held until the process ends.
     let _lock = lock(&settings.data_dir)?;
+    home::check(settings)?;
     let SignalInbox { events, inbox } = receive()?;
     let certificates = files::certificates(settings)?;
     fleet::check_code_secret(settings)?;
@@ -157,7 +158,7 @@ impl Node {
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
-        let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
+        let joined = fleet::join(settings, &base, (&store.writer, &store.visits), store.deliveries)?;
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
@@ -322,6 +323,7 @@ fn site(
         trailing_slash: settings.paths.trailing_slash,
         extra_path: settings.paths.extra_path,
         slugs: settings.slugs,
+        home_is_shared: settings.home.is_shared(),
         app_creates: settings.limits.creates_per_second,
         creator_links: CreatorLinks::new(base.code_secret.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),

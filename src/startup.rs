@@ -11,6 +11,7 @@ pub mod code_secret;
 pub mod data_dir;
 pub mod domains;
 pub mod files;
+pub mod home;
 pub mod joining;
 pub mod logging;
 pub mod preflight;

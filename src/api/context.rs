@@ -32,6 +32,8 @@ pub struct Site {
     pub extra_path: ExtraPath,
     /// The rules for slugs that clients choose.
     pub slugs: SlugRules,
+    /// True if this node does not store all links: their home is shared.
+    pub home_is_shared: bool,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
     /// True if `GET /` serves the form that creates links.

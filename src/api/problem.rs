@@ -137,6 +137,14 @@ impl Problem {
         Problem::shlink(StatusCode::NOT_IMPLEMENTED, "mercure-not-configured", title, detail)
     }
 
+    /// 501: the request needs all links, and this node does not store them.
+    pub(super) fn shared_home(what: &str) -> Problem {
+        let detail = format!(
+            "{what} need all links, which this node does not store, because its setting links.home is \"shared\"."
+        );
+        Problem::own(StatusCode::NOT_IMPLEMENTED, "shared-home", "Not available on this node", detail)
+    }
+
     /// 404: the node keeps no events.
     pub(super) fn no_events() -> Problem {
         let detail = "This service keeps no events. An operator can turn them on with the setting events.log.";

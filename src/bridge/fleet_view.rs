@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use carom_shards::{Code, CodeLength, CodeSpace, GeneratedCode};
 
+use super::slug_filter::SlugFilter;
 use carom_limits::{FOLLOWED_KEPT, MARK_KEPT, SETTLE_TIME};
 use carom_model::replication::absence::{self, CodeForm};
 
@@ -59,6 +60,8 @@ pub struct FleetView {
     doubts: AtomicUsize,
     /// The heartbeat thread, which beats faster while questions wait.
     heart: OnceLock<Thread>,
+    /// The chosen slugs that look like generated codes; `None` on a node that stores all links.
+    slugs: Option<SlugFilter>,
 }
 
 impl FleetView {
@@ -79,7 +82,19 @@ impl FleetView {
             recycles: AtomicBool::new(false),
             doubts: AtomicUsize::new(0),
             heart: OnceLock::new(),
+            slugs: None,
         }
+    }
+
+    /// Returns the view of a node whose links have a shared home.
+    #[must_use]
+    pub fn with_shared_home(self) -> FleetView {
+        FleetView { slugs: Some(SlugFilter::default()), ..self }
+    }
+
+    /// Returns the filter of chosen slugs, on a node whose links have a shared home.
+    pub fn slugs(&self) -> Option<&SlugFilter> {
+        self.slugs.as_ref()
     }
 
     /// Records the answer to a heartbeat that was sent at `sent`.
@@ -239,7 +254,8 @@ impl FleetView {
             return false;
         }
         let form = self.form(code);
-        absence::is_absent(form, self.bound(form, now), true)
+        let may_be_slug = || self.slugs.as_ref().is_some_and(|slugs| slugs.may_have(code));
+        absence::is_absent(form, self.bound(form, now), true) && !may_be_slug()
     }
 
     /// True if a code is certainly on no node, after Redis has said that it has no link. `vouched` if the other nodes had
@@ -257,6 +273,14 @@ impl FleetView {
             && !is_disturbed
             && !self.others_restore.load(Ordering::Relaxed)
             && !self.is_behind.load(Ordering::Acquire)
+    }
+
+    /// Tells whether a code looks like a generated one that was never leased; `None` while the highest counter value is
+    /// unknown.
+    pub fn is_never_leased(&self, code: &Code) -> Option<bool> {
+        let form = self.form(code);
+        let CodeForm::Counted(..) = form else { return Some(false) };
+        self.bound(form, since_boot()).map(|bound| absence::is_never_generated(form, Some(bound)))
     }
 
     /// True if a node may have generated the code.

@@ -14,6 +14,7 @@ mod lending;
 pub mod long;
 mod long_slots;
 mod lookups;
+mod reads;
 mod recorders;
 pub(crate) mod recording;
 mod visit_log;
@@ -40,9 +41,8 @@ use crate::bridge::geo::GeoDatabase;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
-    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest,
-    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer,
-    WriterQueue,
+    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, Mailboxes, Page,
+    PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -56,7 +56,6 @@ use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::link::{Link, Origin};
 use carom_model::query::Filter;
 use carom_model::redirect::{Lookup, Response};
-use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::{Clock, monotonic_micros};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
@@ -207,6 +206,9 @@ impl std::fmt::Debug for ServiceHandle {
     }
 }
 
+/// Reason that clients get for a list, if the links have a shared home.
+const NO_LISTS: &str = "this node does not store all links, because its setting links.home is \"shared\"";
+
 /// The refusal of a write while links are loaded and too many deletes must be remembered until the end of the load.
 const LOADING: &str = "too many links were deleted while the node loads its links; try again when it is ready";
 
@@ -292,38 +294,6 @@ impl ServiceHandle {
 
     // For tasks.
 
-    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
-    /// in Redis; its visits are not known here.
-    pub async fn read_link(&self, code: Code) -> LinkAnswer {
-        let followed = self.context.fleet_view.as_ref().map(|view| (view, view.followed()));
-        let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
-        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.context.look_ups, followed) {
-            (LinkAnswer::NotFound, Some(queue), Some((view, mark))) if !view.is_absent(&code, mark) => {
-                self.read_in_fleet(queue, code).await
-            }
-            (answer, ..) => answer,
-        }
-    }
-
-    async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
-        let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
-        let question =
-            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, waiter.token, Instant::now()) };
-        if let Err(error) = queue.try_send(question) {
-            return LinkAnswer::Refused(refusal(&error));
-        }
-        waiter.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
-    }
-
-    /// Reads all visit statistics of a link, of all links, or of requests for missing codes. Returns `None` if there is
-    /// no such link.
-    ///
-    /// # Errors
-    /// The reason why they cannot be read now, in words for the client.
-    pub async fn read_visits(&self, subject: Subject) -> VisitsAnswer {
-        self.read(|ticket| ReadRequest::Visits { subject, ticket }).await?
-    }
-
     /// Reads the edit history of a code, newest first.
     ///
     /// # Errors
@@ -343,6 +313,9 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
+        if self.home().is_some() {
+            return Err(NO_LISTS);
+        }
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         let request = request(waiter.ticket());
         let ListQueues { pages, searches, .. } = &self.context.lists;

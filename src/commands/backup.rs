@@ -22,7 +22,7 @@ use crate::services::maintenance::progress::{Progress, rate};
 use crate::services::maintenance::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{keys_exit, lock, open_store, store_exit};
-use crate::startup::preflight;
+use crate::startup::{home, preflight};
 use carom_model::access::registry::Registry;
 use carom_model::dates;
 use carom_settings::exit::{Exit, Reason};
@@ -132,6 +132,7 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 /// were issued earlier, and a restore passes over those that may have been issued since. Returns true if the store is
 /// without damage.
 fn make_backup(dir: &Path, store: &File, settings: &Settings, taken_ms: u64) -> Result<bool, Exit> {
+    home::require_all_links(&settings.data_dir)?;
     // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {

@@ -22,7 +22,7 @@ use crate::services::first_start::StartFiles;
 use crate::services::maintenance::index_builder;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
-use crate::startup::preflight;
+use crate::startup::{home, preflight};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Residency, Settings};
 use carom_store::links::Links;
@@ -75,6 +75,7 @@ pub fn run(arguments: ImportArgs) -> Result<(), Exit> {
     }
     let _scratch = if dry_run { stand_in(&mut settings)? } else { Scratch(None) };
     preflight::data_dir(&settings.data_dir)?;
+    home::require_all_links(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let OpenStore { links, code_secret, .. } = open_store(&settings)?;
     if !dry_run {

@@ -11,7 +11,7 @@ use super::terminal::{ask_secret, note};
 use crate::services::joins::transfer::{JoinError, JoinProgress, JoinSummary};
 use crate::services::maintenance::progress::Progress;
 use crate::startup::data_dir::lock;
-use crate::startup::{joining, preflight};
+use crate::startup::{home, joining, preflight};
 use carom_model::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
@@ -35,6 +35,7 @@ pub fn run(arguments: &JoinArgs) -> Result<(), Exit> {
     let key = key_file.map(read_key).transpose()?;
     preflight::data_dir(&settings.data_dir)?;
     must_be_owner(&settings.data_dir)?;
+    home::require_all_links(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let fingerprint = joining::prepare(&settings)?;
     let mut joined = join(&settings, (peer, key.as_deref()), &fingerprint);

@@ -9,7 +9,7 @@ use crate::commands::output::{self, print};
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::code_secret;
 use crate::startup::data_dir::{lock, open_store, store_exit};
-use crate::startup::logging;
+use crate::startup::{home, logging};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, KeySource, LogFormat, Settings, environment};
 use carom_telemetry::readable;
@@ -25,6 +25,7 @@ pub fn export(place: AppPlace, file: &FileOrStdio) -> Result<(), Exit> {
         let what = format!("{} contains no links", settings.data_dir.display());
         return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
+    home::require_all_links(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let links = open_store(&settings)?.links;
     let mut output = open_output(file)?;

@@ -42,6 +42,11 @@ impl KnownCodes {
         KnownCodes { filter, next: None, is_awaited: false, bytes_max, len_min, len_given_up, removed: 0 }
     }
 
+    /// Returns the set of a core whose links have a shared home: any code may exist, and no filter will come.
+    pub(super) fn of_shared_home() -> KnownCodes {
+        KnownCodes { filter: None, next: None, is_awaited: true, bytes_max: 0, len_min: 0, len_given_up: 0, removed: 0 }
+    }
+
     /// Drops all filters and begins one for about `codes` codes, of which blocks or codes will come. It is not known
     /// until [`KnownCodes::finish`] which codes exist. Codes that are inserted from now on will be in that filter.
     pub(super) fn wait_for(&mut self, codes: usize) {

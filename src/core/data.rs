@@ -6,7 +6,7 @@
 use carom_shards::{Code, CodeHash, CoreId};
 
 use super::all_links::Placed;
-use super::hot_copies::{LinkCopies, RecentRequests};
+use super::hot_copies::{ALL_COPIES, LinkCopies, RecentRequests};
 use super::mesh::{Mesh, PeerMessage};
 use super::recalls::PendingRecalls;
 use super::shard::Shard;
@@ -123,6 +123,17 @@ impl Data {
         self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
         debug_assert!(self.recalls.has(hash), "a later change would be acknowledged before this one");
         None
+    }
+
+    /// Drops all links of this core, and makes the other cores drop their copies of them. Links that were read before that
+    /// number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) {
+        self.shard.forget_all(commit);
+        let peers = self.mesh.peers();
+        if peers > 0 {
+            // Through the mesh, so that no older answer arrives behind it and is kept as a copy.
+            self.mesh.recall(self.recalls.begin(ALL_COPIES, peers, None), ALL_COPIES);
+        }
     }
 
     /// Notes that another core no longer has a copy of a link that is being changed. Returns the answer to send, after

@@ -24,6 +24,9 @@ const SLOTS: usize = 4_096;
 /// Entries of the table of recently requested codes.
 const SEEN: usize = 4 * SLOTS;
 
+/// The hash whose recall drops all copies. A link with this hash would cost the others their copies when it changes.
+pub(super) const ALL_COPIES: CodeHash = CodeHash(0);
+
 /// One core's copies of other cores' links.
 #[derive(Debug)]
 pub(super) struct LinkCopies {
@@ -98,8 +101,11 @@ impl LinkCopies {
         debug_assert!(self.tags[at] != 0, "the copy would count as none");
     }
 
-    /// Drops the copy of a link, if the table has one.
+    /// Drops the copy of a link, if the table has one, or all of them ([`ALL_COPIES`]).
     pub(super) fn forget(&mut self, hash: CodeHash) {
+        if hash == ALL_COPIES {
+            self.tags.fill(0);
+        }
         let at = slot_of(hash);
         if self.tags[at] == tag_of(hash) {
             self.tags[at] = 0;

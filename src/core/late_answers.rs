@@ -61,6 +61,8 @@ pub(super) struct LookupQueues {
     allowances: AllowanceQueue,
     /// The knowledge about the fleet; `None` if the node is not in one.
     view: Option<Arc<FleetView>>,
+    /// True if the store of the links is a shared home, which needs no question about a code that certainly has no link.
+    is_shared: bool,
     /// For each slot, the tag of the code that was last missing, with [`FINAL`], and the tick until which it is
     /// remembered.
     missing: Box<[(u32, u32)]>,
@@ -79,6 +81,7 @@ impl LookupQueues {
             redis,
             allowances: context.allowances.clone(),
             view: context.fleet_view.clone(),
+            is_shared: context.fleet_view.as_ref().is_some_and(|view| view.slugs().is_some()),
             missing: vec![(0, 0); if remembers { MISSING_SLOTS } else { 0 }].into(),
             stats: Arc::clone(&context.cores[me.index()]),
             node: Arc::clone(&context.node),
@@ -112,6 +115,12 @@ impl LookupQueues {
         asked: AskedAt,
     ) -> Poll<BorrowedLookup<'a>> {
         let AskedAt { tick, followed, since } = asked;
+        if self.is_shared
+            && found == Lookup::NotResident
+            && let Some(absent) = self.absence_at_home(&code, tick, followed)
+        {
+            return Poll::Ready(absent);
+        }
         let is_asked = match found {
             Lookup::Ruled => return Poll::Pending,
             Lookup::Live(_) if self.ask_allowance(code, token, since) => return Poll::Pending,
@@ -144,6 +153,18 @@ impl LookupQueues {
             self.node.fetches_left_out.add_shared(1);
         }
         asked
+    }
+
+    /// Returns the result for a code about which the shared home of the links need not be asked.
+    fn absence_at_home(&self, code: &Code, tick: u32, followed: FollowedMark) -> Option<BorrowedLookup<'static>> {
+        if self.view.as_ref().is_some_and(|view| view.is_absent(code, followed)) {
+            return Some(Lookup::Missing);
+        }
+        match self.was_missing(code, tick)? {
+            Absence::Final => Some(Lookup::Missing),
+            Absence::Recent => Some(Lookup::Unconfirmed),
+            Absence::Unknown => None,
+        }
     }
 
     fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
@@ -227,7 +248,8 @@ mod tests {
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
         let view = redis.as_ref().map(|_| Arc::new(FleetView::new(space())));
-        (LookupQueues { me, hasher, store, redis, allowances, view, missing, stats, node }, asked)
+        let is_shared = false;
+        (LookupQueues { me, hasher, store, redis, allowances, view, is_shared, missing, stats, node }, asked)
     }
 
     fn space() -> CodeSpace {
@@ -320,6 +342,30 @@ mod tests {
             lookup_queues.continue_lookup(Lookup::Missing, generated(500), 7, followed).is_pending(),
             "it may be leased"
         );
+    }
+
+    #[test]
+    fn a_shared_home_is_asked_for_what_may_exist() {
+        let (store, asked) = sync_channel(8);
+        let (mut lookup_queues, _allowances) = lookup_queues(None);
+        let view = Arc::new(FleetView::new(space()).with_shared_home());
+        (lookup_queues.store, lookup_queues.view, lookup_queues.is_shared) =
+            (Some(store), Some(Arc::clone(&view)), true);
+        view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
+        view.follow(since_boot());
+        let guess = generated(CodeLength::DEFAULT.codes() - 1);
+        let at_now = |tick| AskedAt { followed: view.followed(), ..at(tick) };
+        let mut ask = |code: Code| lookup_queues.continue_lookup(Lookup::NotResident, code, 7, at_now(10));
+        assert!(ask(guess).is_pending(), "the slugs of the fleet are not known yet");
+        view.slugs().unwrap().set_whole(true);
+        assert_eq!(ask(guess), Poll::Ready(Lookup::Missing));
+        assert!(ask(generated(500)).is_pending(), "it may be leased");
+        view.slugs().unwrap().add(&guess);
+        assert!(ask(guess).is_pending(), "it may be a chosen slug");
+        assert_eq!(asked.try_iter().count(), 3);
+        lookup_queues.remember_missing(&generated(500), Absence::Final, 10);
+        let again = lookup_queues.continue_lookup(Lookup::NotResident, generated(500), 7, at_now(11));
+        assert_eq!(again, Poll::Ready(Lookup::Missing), "it had its only link");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum MemoryBudget {
     All,
     /// The links in use, and the filter of all codes, within this many bytes.
     Bytes(u64),
+    /// The links in use of a shared home, within this many bytes. Any code may exist.
+    Shared(u64),
     /// Every link, with memory for hardly any.
     #[cfg(any(test, feature = "faults"))]
     Tiny,
@@ -69,6 +71,7 @@ impl LinkMemory {
         match memory_budget {
             MemoryBudget::All => LinkMemory::All(AllLinks::new(LinkMap::new(hasher))),
             MemoryBudget::Bytes(bytes) => LinkMemory::Hot(HotSet::new(hasher, bytes, 0)),
+            MemoryBudget::Shared(bytes) => LinkMemory::Hot(HotSet::of_shared_home(hasher, bytes)),
             #[cfg(any(test, feature = "faults"))]
             MemoryBudget::Tiny => LinkMemory::All(AllLinks::new(LinkMap::with_room(hasher, 1))),
         }
@@ -147,6 +150,18 @@ impl LinkMemory {
         match self {
             LinkMemory::All(_) => unreachable!("all links stay in memory"),
             LinkMemory::Hot(hot) => _ = hot.links.remove(code, hash),
+        }
+    }
+
+    /// Drops all links in use. Those that were read before that number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) {
+        if let LinkMemory::Hot(hot) = self {
+            hot.changed.fill(commit);
+            hot.ruled_bytes = 0;
+            if !hot.links.is_empty() {
+                hot.links = CachedLinks::new(hot.hasher, hot.room());
+            }
+            hot.share_out();
         }
     }
 
@@ -310,6 +325,13 @@ impl HotSet {
         let codes = KnownCodes::for_about(codes, (budget / BYTES_PER_CODE) as usize, filter_max);
         let links = CachedLinks::new(hasher, room.saturating_sub(codes.memory_bytes()));
         HotSet { hasher, budget, links, codes, changed, ruled_bytes: 0 }
+    }
+
+    /// Returns the empty memory of a core whose links have a shared home.
+    fn of_shared_home(hasher: CodeHasher, budget: u64) -> HotSet {
+        let changed = vec![0; SLOTS].into_boxed_slice();
+        let links = CachedLinks::new(hasher, budget.saturating_sub(size_of_val(&*changed) as u64));
+        HotSet { hasher, budget, links, codes: KnownCodes::of_shared_home(), changed, ruled_bytes: 0 }
     }
 
     /// Bytes of the budget that links and codes may take.

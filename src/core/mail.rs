@@ -53,6 +53,9 @@ impl Core {
             ToCore::Fetched { code, link, as_of } => {
                 self.with_shard(|shard| shard.keep(&code, link.as_ref(), as_of));
             }
+            ToCore::ForgetLinks { commit } => {
+                redirects.data.iter_mut().for_each(|data| data.forget_all(commit));
+            }
             ToCore::LoadDone => {
                 let core = services.core();
                 self.with_shard(Shard::end_load);

@@ -123,6 +123,13 @@ impl RuledLinks {
         gone
     }
 
+    /// Drops all links.
+    pub(super) fn clear(&mut self) {
+        self.links.clear();
+        self.order.clear();
+        self.bytes = 0;
+    }
+
     /// Drops the link of a code. Returns true if it was here.
     pub(super) fn remove(&mut self, code: &Code) -> bool {
         let removed = if self.links.is_empty() { None } else { self.links.remove(code) };

@@ -272,6 +272,13 @@ impl Shard {
         self.count();
     }
 
+    /// Drops all links. Those that were read before that number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) {
+        self.ruled.clear();
+        self.links.forget_all(commit);
+        self.count();
+    }
+
     /// Takes codes of the store, for a filter of them.
     pub(super) fn take_codes(&mut self, codes: StoredCodes) {
         match codes {

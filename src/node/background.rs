@@ -42,6 +42,10 @@ pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Su
     let watch = data_dir_watch::start(&settings.data_dir, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the watch of the data directory", &error))?;
     supervisor.register(Phase::Upkeep, "data directory", move || watch.stop());
+    if settings.home.is_shared() {
+        // A backup of this node would lack nearly all links.
+        return start_geo(settings, base, supervisor);
+    }
     match backup::start(base.links.clone(), &settings.data_dir) {
         Ok(attendant) => supervisor.register(Phase::Upkeep, "backup", move || attendant.stop()),
         Err(error) => {
@@ -112,6 +116,7 @@ pub(super) fn load_and_start(
             (Some(hold), None)
         }
         AfterLoad::Hot(filters) => (None, Some(filters)),
+        AfterLoad::Shared => (None, None),
     };
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;

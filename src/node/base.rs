@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
-use carom_shards::{CodeHasher, CodeSecret, CoreCount};
+use carom_shards::{CodeHasher, CodeSecret, CodeSpace, CoreCount};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -13,6 +13,7 @@ use super::cores::{CoreEnds, core_count, make_mailboxes};
 use super::listeners;
 use super::seed::random_seed;
 use crate::bridge::Mailboxes;
+use crate::bridge::fleet_view::FleetView;
 use crate::bridge::geo::GeoSlot;
 use crate::pages::Pages;
 use crate::services::first_start;
@@ -36,6 +37,15 @@ pub(super) struct Base {
     pub(super) mailboxes: Mailboxes,
     /// The locations of addresses, once they are read.
     pub(super) geo: GeoSlot,
+    /// The knowledge about the fleet, which is empty on a single node.
+    pub(super) fleet_view: Arc<FleetView>,
+}
+
+impl Base {
+    /// Returns the knowledge about the fleet if it is the shared home of the links; `None` if this node stores all links.
+    pub(super) fn home(&self) -> Option<Arc<FleetView>> {
+        self.fleet_view.slugs().map(|_| Arc::clone(&self.fleet_view))
+    }
 }
 
 /// Opens the store, binds the listeners and makes the mailboxes.
@@ -66,6 +76,8 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     if let Some(damage) = damage {
         stats.alarms.raise(Alarm::StoreDamaged, damage);
     }
+    let fleet_view = FleetView::new(CodeSpace::new(&code_secret));
+    let fleet_view = if settings.home.is_shared() { fleet_view.with_shared_home() } else { fleet_view };
     let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
     let (mailboxes, bells, mail) = make_mailboxes(cores)?;
     let base = Base {
@@ -79,6 +91,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
         core_stats,
         mailboxes,
         geo: GeoSlot::default(),
+        fleet_view: Arc::new(fleet_view),
     };
     Ok((base, CoreEnds { bound, bells, mail }))
 }

@@ -84,7 +84,14 @@ impl CorePlan<'_> {
                     #[cfg(feature = "faults")]
                     _ if crate::services::faults::Faults::from_env().little_memory => MemoryBudget::Tiny,
                     Residency::All => MemoryBudget::All,
-                    Residency::Hot { memory_limit } => MemoryBudget::Bytes(memory_limit / self.cores.get() as u64),
+                    Residency::Hot { memory_limit } => {
+                        let of_core = memory_limit / self.cores.get() as u64;
+                        if self.settings.home.is_shared() {
+                            MemoryBudget::Shared(of_core)
+                        } else {
+                            MemoryBudget::Bytes(of_core)
+                        }
+                    }
                 },
                 limits: if is_admin { self.admin_limits } else { self.limits },
                 identity: self.identity.clone(),

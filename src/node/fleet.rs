@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use carom_shards::{CodeLength, CodeSpace};
+use carom_shards::CodeLength;
 
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
@@ -21,8 +21,8 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
-use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, agreement};
-use crate::services::visits::FleetVisits;
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, agreement};
+use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use crate::startup::redis::client_settings;
@@ -147,7 +147,7 @@ pub(super) struct Joined {
 pub(super) fn join(
     settings: &Settings,
     base: &Base,
-    writer: &WriterQueue,
+    (writer, visits): (&WriterQueue, &VisitReader),
     deliveries: Receiver<Delivery>,
 ) -> Result<Joined, Exit> {
     let Some(redis) = redis_settings(settings) else {
@@ -183,8 +183,9 @@ pub(super) fn join(
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
-        view: Arc::new(FleetView::new(CodeSpace::new(&base.code_secret))),
-        retention: Arc::new(retention),
+        view: Arc::clone(&base.fleet_view),
+        home: base.home().map(|_| SharedHome { hasher: base.hasher, cores: base.cores, visits: visits.clone() }),
+        retention: Arc::new(retention.with_shared_home(settings.home.is_shared())),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };
@@ -209,7 +210,8 @@ pub(super) fn join(
     })
 }
 
-/// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis, nothing starts.
+/// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis, or if this node does not
+/// store all links, nothing starts.
 ///
 /// # Errors
 /// If the thread cannot be started, or the node's name cannot be stored.
@@ -219,7 +221,7 @@ pub(super) fn with_snapshots(
     base: &Base,
     supervisor: &mut Supervisor,
 ) -> Result<JobQueues, Exit> {
-    if settings.fleet.redis.is_none() {
+    if settings.fleet.redis.is_none() || settings.home.is_shared() {
         return Ok(jobs);
     }
     let terms = SnapshotTerms {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::base::Base;
 use super::supervisor::thread_exit;
+use crate::bridge::{StoredCodes, ToCore};
 use crate::services::loader;
 use crate::services::maintenance::code_filter::{self, CodeFilterSetup, FilterNode, FilterOrigin};
 use crate::services::map_image::{self, ImageMaker, ImageSetup};
@@ -17,6 +18,8 @@ pub(super) enum AfterLoad {
     All(ImageMaker),
     /// The links in use are in memory, and a thread is to keep the filters of all codes.
     Hot(Box<CodeFilterSetup>),
+    /// The links have a shared home, so there is nothing to load.
+    Shared,
 }
 
 /// Loads all links, and starts the thread that makes the next image of the map. A node that keeps only the links in use
@@ -24,6 +27,10 @@ pub(super) enum AfterLoad {
 pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> {
     let Base { links, mailboxes, hasher, stats, .. } = base;
     let (data_dir, changes, cores) = (settings.data_dir.clone(), links.changes(), base.cores);
+    if settings.home.is_shared() {
+        begin_empty(base);
+        return Ok(AfterLoad::Shared);
+    }
     let is_hot = matches!(settings.residency, Residency::Hot { .. });
     let node = FilterNode {
         links: links.clone(),
@@ -60,4 +67,12 @@ pub(super) fn load(settings: &Settings, base: &Base) -> Result<AfterLoad, Exit> 
     let replayed = report.replayed.filter(|_| !report.is_of_other_cores);
     let setup = ImageSetup { links: links.clone(), hasher: *hasher, cores, data_dir, replayed, changes };
     map_image::start(setup).map(AfterLoad::All).map_err(|error| thread_exit("the image thread", &error))
+}
+
+/// Tells the cores that their load is complete, without any link. Every code may have a link with redirect rules.
+fn begin_empty(base: &Base) {
+    for mailbox in base.mailboxes.all() {
+        mailbox.post(ToCore::StoredCodes(StoredCodes::Ruled(None)));
+        mailbox.post(ToCore::LoadDone);
+    }
 }

@@ -85,6 +85,7 @@ pub(super) fn start(
         data_dir: settings.data_dir.clone(),
         dedupe: settings.dedupe,
         deliveries: settings.fleet.redis.is_some().then_some(deliver),
+        home: base.home(),
         allowances: allowances.clone(),
         ended: counted.ended,
         expiry,

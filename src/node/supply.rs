@@ -24,7 +24,8 @@ use crate::services::readers::link_fetchers::{self, FetcherSetup};
 use crate::startup::data_dir::{self, store_exit};
 use crate::startup::domains::{domains_of, warn_of_hidden_links};
 
-/// Starts the threads that read links for cores that do not hold them; `None` if every link is in memory.
+/// Starts the threads that read links for cores that do not hold them; `None` if every link is in memory. Redis answers
+/// for the store if it is the shared home of the links.
 ///
 /// # Errors
 /// If the operating system refuses a thread.
@@ -36,6 +37,9 @@ pub(super) fn start_fetchers(
 ) -> Result<Option<LookupQueue>, Exit> {
     let Residency::Hot { memory_limit } = settings.residency else { return Ok(None) };
     base.stats.memory_limit.set(memory_limit);
+    if settings.home.is_shared() {
+        return Ok(redis);
+    }
     let (queue, threads) = link_fetchers::start(FetcherSetup {
         links: base.links.clone(),
         mailboxes: base.mailboxes.clone(),

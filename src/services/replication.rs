@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 
 use carom_shards::{CodeLength, Run};
 
-pub use self::context::{FleetContext, FleetSetup, SettingFingerprints};
+pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SharedHome};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::retention::Retention;

@@ -61,6 +61,7 @@ impl TestNode {
             stats: Arc::clone(&self.stats),
             data_dir: data_dir.to_owned(),
             dedupe: None,
+            home: None,
             deliveries: None,
             allowances: AllowanceQueue::new().0,
             ended: std::sync::mpsc::channel().0,

@@ -22,16 +22,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeHasher, CoreCount, owner};
+use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use self::earlier_visits::EarlierSums;
-use self::planner::{CommitEffect, CommitPlanner, Conflict, Writes, refused};
+use self::planner::{CommitEffect, CommitPlanner, Conflict, SettleTimes, Writes, refused};
 use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
-use crate::bridge::fleet_view::FollowFence;
+use crate::bridge::fleet_view::{FleetView, FollowFence, since_boot};
 use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
-use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
+use carom_limits::{COMMIT_WRITES_MAX, HOME_SETTLE_TIME, WRITE_QUEUE_LEN};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Partition, State, formats};
 use carom_store::links::{Ended, Links, StoreError};
@@ -44,6 +44,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Interval between two checks while there is no work.
 const LOOK_IDLE: Duration = Duration::from_secs(1);
+
+/// Number of stored states that are read at once at the start.
+const STORED_PAGE: usize = 512;
 
 /// The error text for clients while the disk is full.
 pub const DISK_FULL: &str = "the disk is full";
@@ -72,6 +75,8 @@ pub struct WriterSetup {
     pub dedupe: Option<Duration>,
     /// The queue of changes to deliver to Redis; `None` for a single node.
     pub deliveries: Option<Sender<Delivery>>,
+    /// The knowledge about the fleet, which is the shared home of the links; `None` if this node stores all links.
+    pub home: Option<Arc<FleetView>>,
     /// The queue of the thread that grants visits of links with `maxVisits`.
     pub allowances: AllowanceQueue,
     /// The channel on which the counting threads learn of ended links.
@@ -123,7 +128,7 @@ struct Writer {
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
         assert!(setup.mailboxes.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
-        let outbox = outbox_of(&setup.links).map_err(io::Error::other)?;
+        let outbox = outbox_of(&setup.links, setup.home.is_some()).map_err(io::Error::other)?;
         // Before the first heartbeat: other nodes rely on this number.
         count_outbox(&setup.stats, &outbox);
         Ok(Writer {
@@ -180,6 +185,7 @@ impl Writer {
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
+        let forgets = self.setup.home.is_some() && orders.iter().any(is_lost_place);
         let mut fences = Vec::new();
         for order in orders {
             if is_of_fleet(&order) {
@@ -231,7 +237,7 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.setup.stats.commits.record(begun.elapsed());
-            self.publish(effects, self.setup.links.commits());
+            self.publish(effects, forgets);
             fences.iter().for_each(|fence| self.send_fence(fence));
             self.reply_to_expiry(removal);
             self.hand_deliveries_over();
@@ -336,9 +342,9 @@ impl Writer {
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 
-    /// Sends every core its messages after the commit with that number, in one bundle.
-    fn publish(&mut self, effects: Vec<CommitEffect>, commit: u64) {
-        let setup = &self.setup;
+    /// Sends every core its messages after a commit, in one bundle. If it `forgets`, all cores drop their links afterwards.
+    fn publish(&mut self, effects: Vec<CommitEffect>, forgets: bool) {
+        let (setup, commit) = (&self.setup, self.setup.links.commits());
         for effect in effects {
             match effect {
                 CommitEffect::Apply { code, change, notify } => {
@@ -350,6 +356,15 @@ impl Writer {
             }
         }
         self.post_bundles();
+        if forgets {
+            self.forget_links();
+        }
+    }
+
+    /// Makes all cores drop their links: a stream from the shared home has lost changes that concern some of them.
+    fn forget_links(&self) {
+        let commit = self.setup.links.commits();
+        self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::ForgetLinks { commit }));
     }
 
     /// Sends a fence to all cores, behind the changes that came before it. Refuses it if one of them was left out.
@@ -474,6 +489,19 @@ fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o
         .with_events(setup.links.events().is_some())
         .with_retention(fleet.may_have_expired.load(Ordering::Acquire))
         .with_recycling(keep_ms)
+        .with_shared_home(setup.home.as_deref().map(settle_times))
+}
+
+/// Returns the times by which states settle now, in the home of the links that a node shares.
+fn settle_times(view: &FleetView) -> SettleTimes {
+    // As long as the node does not read the streams to their ends, it would not notice a loss.
+    let followed = view.followed_at().unwrap_or_default();
+    SettleTimes { now: since_boot(), until: followed.saturating_sub(HOME_SETTLE_TIME) }
+}
+
+/// True if an order tells that a position in a stream is lost.
+fn is_lost_place(order: &WriterOrder) -> bool {
+    matches!(order, WriterOrder::PositionLost { .. })
 }
 
 /// Adds a reply to the messages for the core whose task waits for it.
@@ -486,10 +514,12 @@ fn bundle(bundles: &mut [Vec<ToCore>], reply: WriterReply) {
 fn count_outbox(stats: &NodeStats, outbox: &Outbox) {
     stats.fleet.undelivered.set(outbox.undelivered() as u64);
     stats.fleet.outbox.set(outbox.len() as u64);
+    stats.fleet.settling.set(outbox.settling() as u64);
 }
 
-/// Restores the outbox from the store.
-fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
+/// Restores the outbox from the store. In a shared home of links, every stored state is sent to Redis again: it is unknown
+/// how long Redis has had it.
+fn outbox_of(links: &Links, has_shared_home: bool) -> Result<Outbox, StoreError> {
     let (mut places, mut refused) = (Vec::new(), Vec::new());
     for partition in Partition::all() {
         places.extend(links.position(partition)?.map(|position| (partition, position)));
@@ -497,7 +527,20 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
     }
     let mut outbox = Outbox::restore(links.outbox()?, places);
     outbox.restore_refused(refused);
-    Ok(outbox)
+    if !has_shared_home {
+        return Ok(outbox);
+    }
+    let (mut outbox, mut behind) = (outbox.with_settling(), Vec::<u8>::new());
+    loop {
+        let page = links.page(&behind, STORED_PAGE)?;
+        let Some((last, _)) = page.last() else { return Ok(outbox) };
+        behind.clone_from(last);
+        for code in page.iter().filter_map(|(key, _)| Code::from_key(key).ok()) {
+            if !outbox.has(&code) {
+                outbox.note(code, None);
+            }
+        }
+    }
 }
 
 /// Logs links that were dropped because other nodes have their codes, and raises an alarm.

@@ -7,6 +7,7 @@ mod api;
 mod bypass;
 pub(super) mod checker;
 mod events;
+mod home;
 mod hosts;
 mod limits;
 mod links;
@@ -27,7 +28,7 @@ use super::keys::Key;
 use super::problem::{InvalidValue, Problem};
 use super::redis_url;
 use super::secret::Secret;
-use super::settings::{FleetSettings, Settings};
+use super::settings::{FleetSettings, LinkHome, Settings};
 use super::value::hosts::host_name;
 use super::value::{self, domains, logs, quantities, urls};
 use super::visits::VisitSettings;
@@ -43,8 +44,7 @@ impl Checker<'_> {
         let has_redis = fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some());
         let base_url = self.one(Key::BaseUrl, domains::base_url);
         let open = self.one(Key::Open, value::boolean);
-        let space_key = self.space_key();
-        let links = self.links(cores.as_ref());
+        let (space_key, links) = (self.space_key(), self.links(cores.as_ref(), fleet.as_ref()));
         let allow = self.hosts((Key::AllowHosts, Key::AllowSource, Key::AllowAccessKey), has_redis);
         let block = self.hosts((Key::BlockHosts, Key::BlockSource, Key::BlockAccessKey), has_redis);
         let domains = self.domains(base_url.as_ref());
@@ -57,7 +57,7 @@ impl Checker<'_> {
         let pages = self.pages();
         let api = self.api();
         let bypass = self.bypass();
-        let (visits, events) = self.visits_and_events();
+        let (visits, events) = self.visits_and_events(links.as_ref().map(|links| links.home));
         let (geo_file, nostat) = (self.one(Key::GeoFile, value::path), self.one(Key::VisitsNostatParameter, parameter));
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
@@ -76,6 +76,7 @@ impl Checker<'_> {
             open: open?,
             space_key,
             code_length: links.code_length,
+            home: links.home,
             residency: links.residency,
             search_memory: links.search_memory,
             dedupe: links.dedupe,
@@ -119,8 +120,9 @@ impl Checker<'_> {
     }
 
     /// Returns the settings of the visit log and those of events, which may need it.
-    fn visits_and_events(&mut self) -> (Option<VisitSettings>, Option<EventSettings>) {
+    fn visits_and_events(&mut self, home: Option<LinkHome>) -> (Option<VisitSettings>, Option<EventSettings>) {
         let (visits, events) = (self.visits(), self.events());
+        self.visits_at_home(home, visits.as_ref().is_some_and(|visits| visits.is_on));
         self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
         (visits, events)
     }

@@ -60,6 +60,8 @@ pub struct Settings {
     pub space_key: KeySource,
     /// Length of new codes, 6 to 10 characters.
     pub code_length: CodeLength,
+    /// The place where the links are stored.
+    pub home: LinkHome,
     /// The links that are kept in memory.
     pub residency: Residency,
     /// Memory for search signatures, in bytes; 0 for none.
@@ -114,6 +116,33 @@ pub struct Settings {
     pub(crate) exposed: Vec<Problem>,
     /// The source of each value, in the order of keys.
     pub(crate) sources: [ValueSource; Key::COUNT],
+}
+
+/// The place where the links of a node are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkHome {
+    /// The node stores every link.
+    Node,
+    /// The servers of the setting `redis` store the links. The node stores only changes that they may not have.
+    Shared,
+}
+
+impl LinkHome {
+    /// All values.
+    pub(crate) const ALL: [LinkHome; 2] = [LinkHome::Node, LinkHome::Shared];
+
+    /// Returns the name of the value in the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LinkHome::Node => "node",
+            LinkHome::Shared => "shared",
+        }
+    }
+
+    /// True if the servers of the setting `redis` store the links.
+    pub fn is_shared(self) -> bool {
+        self == LinkHome::Shared
+    }
 }
 
 /// The links that are kept in memory.

@@ -237,6 +237,27 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
 }
 
 #[test]
+fn a_shared_home_needs_redis_that_keeps_links_forever() {
+    let shared = "cores = \"0-0\"\nredis = \"redis://h\"\n[links]\nhome = \"shared\"\nmemory_limit = \"64MiB\"\n";
+    let (settings, _) = from_file(&format!("{shared}[fleet]\nretention = \"forever\"\n")).unwrap();
+    assert_eq!((settings.home, settings.residency), (LinkHome::Shared, Residency::Hot { memory_limit: 64 << 20 }));
+    assert_eq!(from_file("").unwrap().0.home, LinkHome::Node);
+    let forever = "[fleet]\nretention = \"forever\"\n";
+    for (text, wrong) in [
+        (shared.to_owned(), "set fleet.retention = \"forever\""),
+        (format!("{shared}dedupe = \"1h\"\n{forever}"), "links.dedupe"),
+        (format!("{shared}{forever}[visits]\nlog = \"on\"\n"), "visits.log"),
+        (format!("{shared}{forever}join_from = \"http://10.0.0.1:8081\"\n"), "fleet.join_from"),
+        (format!("[links]\nhome = \"shared\"\nmemory_limit = \"1GiB\"\n{forever}"), "shared requires redis"),
+        (format!("redis = \"redis://h\"\n[links]\nhome = \"shared\"\n{forever}"), "shared requires a memory limit"),
+        ("[links]\nhome = \"cloud\"\n".to_owned(), "write node or shared"),
+    ] {
+        let errors = from_file(&text).unwrap_err();
+        assert!(errors.to_string().contains(wrong), "{text}: {errors}");
+    }
+}
+
+#[test]
 fn searches_may_have_memory_or_none() {
     let of = |text: &str| from_file(&format!("[links]\nsearch_memory = {text}\n"));
     let memory = |text: &str| of(text).unwrap().0.search_memory;

@@ -452,6 +452,8 @@ pub struct FleetStats {
     pub outbox: Counter,
     /// Codes of the outbox whose state Redis has not accepted. Written before the clients hear of their changes.
     pub undelivered: Counter,
+    /// States that Redis has, and that this node stores for some seconds longer, in a shared home of links.
+    pub settling: Counter,
     /// Links that this node gave up, because another node had claimed their codes.
     pub conflicts: Counter,
     /// Issued codes that another node had already claimed, so that the next one was tried.

@@ -43,7 +43,7 @@ impl Context {
         if let Some(domain) = domain {
             fields.insert("domain".to_owned(), domain.clone());
         }
-        fields.insert("findIfExists".to_owned(), Value::Bool(true));
+        fields.insert("findIfExists".to_owned(), Value::Bool(!self.site.home_is_shared));
         caller.create_from_fields(&fields).await
     }
 

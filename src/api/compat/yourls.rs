@@ -116,7 +116,7 @@ impl Context {
         let url = if has_scheme { Cow::Borrowed(url) } else { Cow::Owned(format!("http://{url}")) };
         fields.insert("longUrl".to_owned(), json!(url));
         if keyword.is_empty() {
-            fields.insert("findIfExists".to_owned(), json!(true));
+            fields.insert("findIfExists".to_owned(), json!(!self.site.home_is_shared));
         } else {
             fields.insert("customSlug".to_owned(), json!(keyword));
         }

@@ -31,6 +31,12 @@ const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"])];
 /// Fields that only a create may have, so that a change may send them with `null` alone.
 const OF_CREATE: &[&str] = &["shortCodeLength", "pathPrefix"];
 
+/// Fields that only a node with all links can obey.
+const OF_ALL_LINKS: [&str; 3] = ["maxVisits", "crawlable", "findIfExists"];
+
+/// The fault of such a field on other nodes.
+const NOT_AT_HOME: &str = "is not available on a node with links.home = \"shared\", which does not store all links";
+
 /// Optional fields, for which `null` means the same as absence.
 const FIELDS: &[&str] = &[
     "customSlug",
@@ -68,6 +74,20 @@ pub(in crate::api) struct Bounds<'a> {
     pub(in crate::api) meant: Option<&'a DomainName>,
     /// Rules for slugs.
     pub(in crate::api) slugs: SlugRules,
+    /// True if this node does not store all links, because their home is shared.
+    pub(in crate::api) home_is_shared: bool,
+}
+
+impl Bounds<'_> {
+    /// Returns the fields of a request that need all links, if this node does not store them.
+    pub(super) fn wrong_at_home(&self, fields: &Map<String, Value>) -> Vec<Invalid> {
+        let asks = |name: &&&str| match fields.get(**name) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(value) => value != "",
+        };
+        let wrong = OF_ALL_LINKS.iter().filter(|_| self.home_is_shared).filter(asks);
+        wrong.map(|name| Invalid::new(*name, NOT_AT_HOME)).collect()
+    }
 }
 
 /// A slug that a client determines, in whole or in part.
@@ -157,6 +177,7 @@ impl Create {
             });
             None
         });
+        invalid.extend(bounds.wrong_at_home(fields));
         if starts_after_expiry(&policy) {
             invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }

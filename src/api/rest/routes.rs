@@ -134,6 +134,19 @@ pub(in crate::api) fn route_of(path: &str) -> Option<&'static str> {
     named.or_else(|| ROUTES.iter().find(|(route, _)| is_at(route, path))).map(|(route, _)| *route)
 }
 
+/// Returns what a request of the API asks for, in words for the client, if only a node with all links can answer it.
+pub(in crate::api) fn of_all_links(segments: &[&str], method: &Method) -> Option<&'static str> {
+    match segments {
+        ["v3", "short-urls"] if *method != Method::POST => Some("Lists of links"),
+        ["v3", "short-urls", "export"] => Some("Exports"),
+        ["v3", "short-urls", "bulk", "import"] => Some("Imports"),
+        ["v3", "short-urls", "bulk", "matching"] => Some("Changes of all links that match a filter"),
+        ["v3", "tags"] | ["v3", "tags", "stats"] => Some("Tags of all links"),
+        ["v3", "purges", ..] => Some("Purges"),
+        _ => None,
+    }
+}
+
 /// Answers a request whose target is not a routable path: the asterisk, a tunnel, or bytes that must be
 /// percent-encoded. HTTP/1.1 refuses most of these earlier; HTTP/2 has no such check.
 pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<ApiResponse> {

@@ -97,6 +97,7 @@ impl Context {
             limited: self.caller.domains(),
             meant: self.caller.domain_meant(),
             slugs: self.site.slugs,
+            home_is_shared: self.site.home_is_shared,
         })
     }
 
@@ -134,6 +135,9 @@ impl Context {
         let create = create.filter(|_| invalid.is_empty());
         let mut create = create.ok_or_else(|| Problem::invalid(&invalid))?;
         if let Some(key) = of_fields.or_else(of_request) {
+            if self.site.home_is_shared {
+                return Err(Problem::shared_home("Idempotency keys"));
+            }
             let fields = Value::Object(std::mem::take(fields)).to_string();
             create.labels.idempotency = Some(Idempotency::of(self.caller.name(), &key, &fields));
         }
@@ -371,6 +375,9 @@ impl Context {
         let purges = params.flag("purge");
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
+        }
+        if purges && self.site.home_is_shared {
+            return Problem::shared_home("Purges").into_answer();
         }
         if purges {
             return self.purge_link(code, query).await;

@@ -114,7 +114,7 @@ impl ServiceHandle {
 
     /// Reads the records of `count` codes, at most [`carom_limits::BULK_CHUNK_LINES`]. `code` returns the code of each index.
     pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> AwaitedBatch<LinkAnswer> {
-        self.send_batch(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
+        self.send_batch(count, |at, ticket| (self.send_link_read(code(at), ticket), None))
     }
 
     /// Sends a batch of requests. `send` sends the one of each index, and returns the code that it brings, if that can

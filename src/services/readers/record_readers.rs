@@ -38,8 +38,8 @@ pub fn start(
             stats.store_selects.add_shared(1);
             match request {
                 ReadRequest::Link { code, ticket } => mailboxes.answer(ticket, answer(&links, &stats, &visits, code)),
-                ReadRequest::Visits { subject, ticket } => {
-                    mailboxes.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+                ReadRequest::Visits { subject, exists, ticket } => {
+                    mailboxes.answer(ticket, answer_visits(&links, &stats, &visits, (subject, exists)));
                 }
                 ReadRequest::Edits { code, ticket } => {
                     mailboxes.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
@@ -102,9 +102,14 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
     }
 }
 
-/// Returns the visits of an existing link, or of all links.
-fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject: Subject) -> VisitsAnswer {
-    if let Subject::Link(code) = subject {
+/// Returns the visits of a link, or of all links. Unless the link is known to exist, the store must have it.
+fn answer_visits(
+    links: &Links,
+    stats: &NodeStats,
+    visits: &VisitReader,
+    (subject, exists): (Subject, bool),
+) -> VisitsAnswer {
+    if let (Subject::Link(code), false) = (subject, exists) {
         match read(links, stats, &code) {
             Read::Link(_) | Read::Damaged(_) => {}
             Read::Nothing | Read::Deleted(_) => return Ok(None),

@@ -23,13 +23,12 @@ use carom_shards::Code;
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{Absence, LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
-use crate::services::replication::redis::{Redis, RedisReply, RequestId};
+use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME, VOUCHED_KEPT};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
-use carom_model::visits::tally::VisitCounts;
 use carom_store::links::StoreError;
 
 /// Shortest time in which Redis can answer. With less than that left, it is not asked.
@@ -43,6 +42,9 @@ const NOTICE_EVERY: Duration = Duration::from_millis(10);
 
 /// Reason that clients of the API get for a link that another node may have.
 const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell right now";
+
+/// Reason that clients of the API get for a link whose visits cannot be read.
+const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
@@ -61,6 +63,9 @@ pub(super) fn start(
     Ok((sender, thread))
 }
 
+/// The state of a code as Redis has it, or the reason why that is unknown.
+type StateAnswer = Result<Option<ReceivedState>, RedisError>;
+
 struct CodeLookup {
     fleet: FleetContext,
     redis: Redis,
@@ -74,6 +79,8 @@ struct CodeLookup {
 /// The look-ups that wait for one answer of Redis.
 struct Asked {
     look_ups: Vec<LookupRequest>,
+    /// The number of commits that had ended before Redis was asked.
+    as_of: u64,
     /// True if all other nodes had vouched for the time of the questions before Redis was asked.
     is_vouched: bool,
 }
@@ -109,6 +116,12 @@ impl CodeLookup {
         }
     }
 
+    /// Returns the time for which a client waits for Redis. A link in a shared home is worth a longer wait than a code that
+    /// may have a link elsewhere.
+    fn answer_time(&self) -> Duration {
+        if self.fleet.home.is_some() { self.fleet.settings.answer_time.max(LOOK_UP_TIME) } else { LOOK_UP_TIME }
+    }
+
     /// Asks Redis again for the codes in doubt for whose time all other nodes have vouched. Answers those that have waited
     /// for too long.
     fn resolve_doubts(&mut self) {
@@ -124,14 +137,15 @@ impl CodeLookup {
             }
             self.doubts.pop_front();
         }
-        let deadline = Instant::now() + LOOK_UP_TIME;
+        let deadline = Instant::now() + self.answer_time();
         by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
     }
 
     fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
         self.fleet.stats.fleet.look_ups.add(1);
+        let as_of = self.fleet.links.commits();
         let request_id = self.redis.put_state(&code, deadline);
-        let others = self.asked.insert(request_id, Asked { look_ups, is_vouched });
+        let others = self.asked.insert(request_id, Asked { look_ups, as_of, is_vouched });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
@@ -187,16 +201,16 @@ impl CodeLookup {
                 continue;
             }
             // The ways to this thread and back take some of the time, too.
-            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
+            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > self.answer_time();
             if is_late || !self.fleet.has_same_code_secret() {
-                self.reply(&look_up, &Lookup::Unconfirmed, false);
+                self.reply(&look_up, &self.without_redis(&look_up.code), false);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
         }
         for (code, look_ups) in by_code {
             let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
-            self.ask_redis(code, look_ups, false, since + LOOK_UP_TIME - TIME_MIN);
+            self.ask_redis(code, look_ups, false, since + self.answer_time() - TIME_MIN);
         }
     }
 
@@ -207,9 +221,9 @@ impl CodeLookup {
             self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
         }
         for (request_id, answer) in answers {
-            let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&request_id) else { continue };
+            let Some(Asked { mut look_ups, as_of, is_vouched }) = self.asked.remove(&request_id) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
-            let answered = answer.state(code);
+            let answered = self.with_own(&code, answer.state(code));
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
             let found = match answered {
                 Ok(theirs) if self.fleet.has_lost_marked(&code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
@@ -217,6 +231,7 @@ impl CodeLookup {
                     let theirs = State::Link(Arc::clone(&link));
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
+                            self.keep_in_memory(&link, as_of);
                             states.push((code, theirs));
                             Some(Lookup::Live(link))
                         }
@@ -241,9 +256,67 @@ impl CodeLookup {
             look_ups.iter().for_each(|look_up| self.reply(look_up, &found, is_spent));
         }
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
-        if !states.is_empty() {
+        if !states.is_empty() && self.fleet.home.is_none() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
+        }
+    }
+
+    /// Gives a link that was read when `as_of` commits had ended to the memory of its owner, if links have a shared home.
+    fn keep_in_memory(&self, link: &Arc<Link>, as_of: u64) {
+        if let Some(home) = &self.fleet.home {
+            let (code, link) = (link.code, Some(Arc::clone(link)));
+            self.fleet.mailboxes.to(home.owner_of(&code)).post(ToCore::Fetched { code, link, as_of });
+        }
+    }
+
+    /// Returns the state of a code in a shared home of links: the newer of that of Redis and that of this node, which Redis
+    /// may not have. If Redis does not answer, that of this node counts.
+    fn with_own(&self, code: &Code, answered: StateAnswer) -> StateAnswer {
+        let Some(mine) = self.own_state(code) else { return answered };
+        match answered {
+            Ok(Some(ReceivedState::Unread(text))) => Ok(Some(ReceivedState::Unread(text))),
+            Ok(Some(ReceivedState::Known(theirs))) => {
+                Ok(rules::newest(Some(mine), Some(theirs)).map(ReceivedState::Known))
+            }
+            Ok(None) => Ok(Some(ReceivedState::Known(mine))),
+            // A free slug may have another link in Redis.
+            Err(error) if mine.is_free() => Err(error),
+            Err(error) => {
+                note_error(&self.fleet.stats, &error);
+                Ok(Some(ReceivedState::Known(mine)))
+            }
+        }
+    }
+
+    /// Returns the state of a code that Redis may not have, if links have a shared home.
+    fn own_state(&self, code: &Code) -> Option<State> {
+        let value = self.fleet.home.as_ref().and_then(|_| self.fleet.links.get(code).ok().flatten())?;
+        State::from_value(*code, &value)
+    }
+
+    /// Returns the answer for a link, with its visits if links have a shared home. Otherwise, the reader of the store knows
+    /// them once it has the link.
+    fn counted(&self, link: &Arc<Link>) -> LinkAnswer {
+        let counts = match &self.fleet.home {
+            Some(home) => home.visits.counts(&[link.code]),
+            None => Ok(Vec::new()),
+        };
+        match counts {
+            Ok(counts) => LinkAnswer::Found(Arc::clone(link), counts.first().copied().unwrap_or_default()),
+            Err(error) => {
+                self.fleet.stats.store_errors.add_shared(1);
+                tracing::error!(%error, code = %link.code, "the visits of a link could not be read");
+                LinkAnswer::Refused(UNREADABLE)
+            }
+        }
+    }
+
+    /// Returns the result for a code about which Redis is not asked.
+    fn without_redis(&self, code: &Code) -> Lookup<Arc<Link>> {
+        match self.own_state(code) {
+            Some(State::Link(link)) => Lookup::Live(link),
+            _ => Lookup::Unconfirmed,
         }
     }
 
@@ -255,7 +328,7 @@ impl CodeLookup {
         let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };
         if look_up.is_for_record {
             let answer = match found {
-                Lookup::Live(link) => LinkAnswer::Found(Arc::clone(link), VisitCounts::default()),
+                Lookup::Live(link) => self.counted(link),
                 Lookup::Missing => LinkAnswer::NotFound,
                 _ => LinkAnswer::Refused(UNCONFIRMED),
             };

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use carom_shards::Code;
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
 
 use super::retention::{BEHIND, Retention};
 use crate::bridge::Mailboxes;
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
+use crate::services::visits::VisitReader;
 use carom_model::replication::members::Lease;
 use carom_model::replication::state::{NoState, ReceivedState, StateHead};
 use carom_model::replication::{State, rules};
@@ -46,6 +47,24 @@ pub struct FleetSetup {
     pub agreed: SettingFingerprints,
 }
 
+/// The parts of a node that answer for links in a shared home.
+#[derive(Clone)]
+pub struct SharedHome {
+    /// The hasher of the process, which finds the owner of a code.
+    pub hasher: CodeHasher,
+    /// Number of cores that own links.
+    pub cores: CoreCount,
+    /// The visits of links.
+    pub visits: VisitReader,
+}
+
+impl SharedHome {
+    /// Returns the core that owns a code.
+    pub(super) fn owner_of(&self, code: &Code) -> CoreId {
+        owner(self.hasher.hash(code), self.cores)
+    }
+}
+
 /// The state that the threads of a fleet share.
 #[derive(Clone)]
 pub struct FleetContext {
@@ -61,6 +80,8 @@ pub struct FleetContext {
     pub lease: Arc<Mutex<Lease>>,
     /// The knowledge about the fleet that decides between 404 and 503.
     pub view: Arc<FleetView>,
+    /// The parts that answer for links if Redis is their shared home; `None` if this node stores all links.
+    pub home: Option<SharedHome>,
     /// The retention of Redis, and whether this node has what Redis no longer has.
     pub retention: Arc<Retention>,
     /// True once no codes of an earlier process are left that may belong to another node.

@@ -7,6 +7,7 @@
 mod compare;
 mod progress;
 mod retain;
+mod slugs;
 mod unread;
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +25,7 @@ use self::progress::{Compare, Rereading, Retaining};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
-use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
+use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError, Scan};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
@@ -76,6 +77,7 @@ pub(super) fn prepare(
         compare: None,
         rereading: Rereading::default(),
         retaining: Retaining::default(),
+        slug_scan: None,
         unmarked: Cell::new(None),
         must_compare: Vec::new(),
         expected: HashMap::new(),
@@ -103,6 +105,8 @@ pub(super) struct Follower {
     compare: Option<Compare>,
     rereading: Rereading,
     retaining: Retaining,
+    /// The scan of all codes for chosen slugs, in a shared home of links; `None` before its first piece and after its end.
+    slug_scan: Option<Scan>,
     /// An instant since boot at which no code was marked, and after which none was to be marked.
     unmarked: Cell<Option<Duration>>,
     must_compare: Vec<Partition>,
@@ -178,7 +182,8 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            if self.fleet.stats.fleet.outbox.get() > 0 && self.send_to_writer(WriterOrder::Tick).is_err() {
+            let is_due = self.fleet.home.is_some() || self.fleet.stats.fleet.outbox.get() > 0;
+            if is_due && self.send_to_writer(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -321,6 +326,7 @@ impl Follower {
     /// Decodes an entry. The code of an entry that cannot be decoded is marked: its old state must not be served.
     fn decode(&self, entry: &StreamEntry) -> Option<StreamChange> {
         let code = entry.code?;
+        self.note_slug(&code);
         let state = match State::from_text(code, &entry.text) {
             Ok(state) if !entry.is_newer => ReceivedState::Known(state),
             Ok(_) | Err(NoState::Newer) => ReceivedState::Unread(entry.text.as_slice().into()),
@@ -346,7 +352,9 @@ impl Follower {
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);
-            if !self.must_compare.contains(&partition) {
+            if self.fleet.home.is_some() {
+                self.forget_slugs();
+            } else if !self.must_compare.contains(&partition) {
                 self.must_compare.push(partition);
             }
             // A comparison in progress may have passed codes that changed since.

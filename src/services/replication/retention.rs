@@ -46,11 +46,16 @@ pub(super) struct Standing {
     pub is_behind: bool,
     /// True if only a copy of another node can help.
     pub needs_copy: bool,
+    /// True if Redis is the shared home of the links, which must not expire.
+    pub is_home: bool,
 }
 
 impl Standing {
     /// Describes the problem of a node that is behind, and its remedy. It may await an upgrade to read some changes.
     pub(super) fn describe(&self, awaits_upgrade: bool) -> String {
+        if self.is_home {
+            return "states expire in Redis, which is the home of the links (links.home = \"shared\"), so links may be lost; set fleet.retention = \"forever\" on all nodes, and move the links to another fleet.prefix".to_owned();
+        }
         let remedy = if self.needs_copy {
             "Redis no longer has all of them; stop this node, move its data away, and copy a current node with `carom join --from URL`"
         } else if awaits_upgrade {
@@ -76,6 +81,8 @@ pub struct Retention {
     /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
     is_behind: AtomicBool,
+    /// True if Redis is the shared home of the links.
+    is_home: bool,
     measured: Mutex<Measured>,
 }
 
@@ -129,6 +136,7 @@ impl Retention {
             shortest_ms: AtomicU64::new(own.map_or(0, millis)),
             state_ms: Arc::default(),
             is_behind: AtomicBool::new(false),
+            is_home: false,
             measured: Mutex::new(Measured {
                 span,
                 clock: None,
@@ -137,6 +145,12 @@ impl Retention {
                 written: (span, since_boot()),
             }),
         })
+    }
+
+    /// Sets whether Redis is the shared home of the links. The node counts as behind then as soon as states may expire.
+    #[must_use]
+    pub fn with_shared_home(self, is_home: bool) -> Retention {
+        Retention { is_home, ..self }
     }
 
     /// Returns the time for which Redis keeps states, for the connections to Redis: in milliseconds, 0 for forever.
@@ -215,18 +229,24 @@ impl Retention {
     /// Judges the standing of this node now. It `compares` partitions with Redis, or waits for that.
     pub(super) fn judge(&self, compares: bool) -> Standing {
         let shortest = self.shortest();
+        if self.is_home {
+            let is_behind = self.may_have_expired();
+            self.is_behind.store(is_behind, Ordering::Release);
+            return Standing { retention: shortest, lag_ms: 0, is_behind, needs_copy: false, is_home: true };
+        }
         let (now_ms, span) = {
             let measured = self.measured();
             (measured.now_ms(), measured.span)
         };
         let Some(retention) = shortest else {
             self.is_behind.store(false, Ordering::Release);
-            return Standing { retention: None, lag_ms: 0, is_behind: false, needs_copy: false };
+            return Standing { retention: None, lag_ms: 0, is_behind: false, needs_copy: false, is_home: false };
         };
         let is_behind = !span.is_current(now_ms, retention);
         let needs_copy = is_behind && (compares || !span.has_had_all(retention));
         self.is_behind.store(is_behind, Ordering::Release);
-        Standing { retention: shortest, lag_ms: span.lag_ms(now_ms, retention), is_behind, needs_copy }
+        let lag_ms = span.lag_ms(now_ms, retention);
+        Standing { retention: shortest, lag_ms, is_behind, needs_copy, is_home: false }
     }
 
     /// Adds to a batch how far the node has followed, and the position of the change log, if that is due.
@@ -378,5 +398,20 @@ mod tests {
         assert!(!retention.may_have_expired());
         retention.hear(&[], (1_000_000, Some(1_000_001)), None);
         assert!(retention.may_have_expired(), "a claim would give away a slug");
+    }
+
+    #[test]
+    fn a_shared_home_in_which_states_expire_is_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
+        assert!(!retention.judge(false).is_behind);
+        retention.hear(Some(Duration::from_secs(600)), (0, None), None);
+        let standing = retention.judge(false);
+        assert!(standing.is_behind && retention.is_behind());
+        assert!(standing.describe(false).contains("links.home"), "{}", standing.describe(false));
+        let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
+        retention.hear(None, (7, None), None);
+        assert!(retention.judge(false).is_behind, "they have expired before");
     }
 }

@@ -11,6 +11,7 @@ mod answers;
 mod ends;
 mod events;
 mod fleet;
+mod home;
 mod reuse;
 mod writes;
 
@@ -21,6 +22,7 @@ use carom_shards::Code;
 
 pub(super) use self::answers::refused;
 use self::answers::{AcceptedAnswer, NEWER, NONSENSE, NOT_IN_REDIS, UNREADABLE, change_of};
+pub use self::home::SettleTimes;
 pub use self::writes::{CodeState, CommitEffect, Conflict, EarlierChange, Writes};
 use super::similar_urls::ReuseCandidates;
 use crate::bridge::{
@@ -84,6 +86,8 @@ pub struct CommitPlanner<'o> {
     forgets: bool,
     /// Time for which expired links are kept, in milliseconds, in a fleet that recycles their codes.
     recycles: Option<u64>,
+    /// The times by which states settle in a shared home of links; `None` if this node stores all links.
+    shared: Option<SettleTimes>,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -109,6 +113,7 @@ impl<'o> CommitPlanner<'o> {
             events: None,
             forgets: false,
             recycles: None,
+            shared: None,
             needs_sync: false,
         }
     }
@@ -224,7 +229,9 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
             WriterOrder::PositionLost { partition, at } => {
                 self.outbox.lost_place(partition, at);
-                self.compare.insert(partition, true);
+                if self.shared.is_none() {
+                    self.compare.insert(partition, true);
+                }
                 self.positions.insert(partition, at);
             }
             WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
@@ -286,6 +293,9 @@ impl<'o> CommitPlanner<'o> {
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
         writes.compare_later.extend(self.compare_later);
+        if let Some(times) = self.shared {
+            home::keep_unsettled(&mut writes, &mut self.effects, self.outbox, times);
+        }
         (writes, self.effects)
     }
 

@@ -8,7 +8,7 @@ use super::checker::Checker;
 use crate::cpus::Cores;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
-use crate::settings::{ExpirySettings, KeySource, LinkPaths, Residency};
+use crate::settings::{ExpirySettings, FleetSettings, KeySource, LinkHome, LinkPaths, Residency};
 use crate::value::{self, one_of, quantities};
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::link::slugs::{SlugCase, SlugRules};
@@ -23,6 +23,7 @@ const MEMORY_LIMIT_MAX: u64 = 32 << 30;
 /// The settings of links.
 pub(super) struct LinkSettings {
     pub(super) code_length: CodeLength,
+    pub(super) home: LinkHome,
     pub(super) residency: Residency,
     pub(super) search_memory: u64,
     pub(super) dedupe: Option<Duration>,
@@ -34,9 +35,10 @@ pub(super) struct LinkSettings {
 
 impl Checker<'_> {
     /// Returns the settings of links; `None` if one of them is invalid.
-    pub(super) fn links(&mut self, cores: Option<&Cores>) -> Option<LinkSettings> {
+    pub(super) fn links(&mut self, cores: Option<&Cores>, fleet: Option<&FleetSettings>) -> Option<LinkSettings> {
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
-        let residency = self.residency(cores);
+        let home = self.home();
+        let residency = self.residency(cores, home.is_some_and(LinkHome::is_shared));
         let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
         let dedupe = self.one(Key::LinksDedupe, quantities::time_or_off);
         let default_ttl = self.one(Key::LinksDefaultTtl, quantities::time_or_off);
@@ -49,8 +51,12 @@ impl Checker<'_> {
             one_of(written, "sensitive or insensitive", &SlugCase::ALL, SlugCase::as_str)
         });
         let expiry = self.expiry();
+        if let (Some(home), Some(fleet)) = (home, fleet) {
+            self.home_together(home, fleet, dedupe.flatten());
+        }
         Some(LinkSettings {
             code_length: code_length?,
+            home: home?,
             residency: residency?,
             search_memory: search_memory?,
             dedupe: dedupe?,
@@ -80,8 +86,9 @@ impl Checker<'_> {
         }
     }
 
-    fn residency(&mut self, cores: Option<&Cores>) -> Option<Residency> {
-        let is_hot = self.one(Key::LinksResidency, value::is_hot)?;
+    /// Returns the residency. With a shared home, only links in use are in memory.
+    fn residency(&mut self, cores: Option<&Cores>, is_shared: bool) -> Option<Residency> {
+        let is_hot = self.one(Key::LinksResidency, value::is_hot)? || is_shared;
         let limit = self.one(Key::LinksMemoryLimit, |written| quantities::size(written, MEMORY_LIMIT_MIN));
         let source = |key: Key| self.sources[key as usize].clone();
         let (key, wrong) = match (is_hot, limit) {
@@ -106,7 +113,11 @@ impl Checker<'_> {
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {
                 let right = "set links.memory_limit to a size such as 8GiB";
-                (Key::LinksResidency, InvalidValue::new("hot requires a memory limit", right))
+                if is_shared {
+                    (Key::LinksHome, InvalidValue::new("shared requires a memory limit", right))
+                } else {
+                    (Key::LinksResidency, InvalidValue::new("hot requires a memory limit", right))
+                }
             }
             (false, Some(_)) => {
                 let right = "set links.residency = \"hot\", or remove this setting";

@@ -17,6 +17,7 @@ pub enum Key {
     SpaceKeyFile,
     CodeSecret,
     LinksCodeLength,
+    LinksHome,
     LinksResidency,
     LinksMemoryLimit,
     LinksSearchMemory,

@@ -3,9 +3,9 @@
 use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
-use crate::settings::Residency;
+use crate::settings::{LinkHome, Residency};
 
-pub(super) const LINKS: [Setting; 13] = [
+pub(super) const LINKS: [Setting; 14] = [
     Setting {
         key: Key::LinksCodeLength,
         name: "links.code_length",
@@ -18,6 +18,17 @@ pub(super) const LINKS: [Setting; 13] = [
         show: |settings| Shown::plain(settings.code_length),
     },
     Setting {
+        key: Key::LinksHome,
+        name: "links.home",
+        env: "CAROM_LINKS_HOME",
+        flag: None,
+        kind: "node or shared",
+        default: Some("node"),
+        secret: false,
+        doc: "node: this node stores every link. shared: the servers of the setting redis store the links, and this node keeps only those in use, in memory. shared requires redis, fleet.retention = \"forever\" and links.memory_limit, and turns off everything that reads all links, such as lists and exports.",
+        show: |settings| Shown::text(settings.home.as_str()),
+    },
+    Setting {
         key: Key::LinksResidency,
         name: "links.residency",
         env: "CAROM_LINKS_RESIDENCY",
@@ -25,7 +36,7 @@ pub(super) const LINKS: [Setting; 13] = [
         kind: "all or hot",
         default: Some("all"),
         secret: false,
-        doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand.",
+        doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand. With links.home = \"shared\" it is always hot.",
         show: |settings| {
             Shown::text(match settings.residency {
                 Residency::All => "all",
@@ -41,7 +52,7 @@ pub(super) const LINKS: [Setting; 13] = [
         kind: "a size such as 512MiB or 8GiB",
         default: None,
         secret: false,
-        doc: "With links.residency = \"hot\": memory for links, all cores together.",
+        doc: "With links.residency = \"hot\" or links.home = \"shared\": memory for links, all cores together.",
         show: |settings| match settings.residency {
             Residency::All => Shown::Unset,
             Residency::Hot { memory_limit } => Shown::size(memory_limit),

@@ -60,6 +60,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         "visits": visits,
         "visitLog": visit_log(&node.visit_log),
         "outbox": fleet.outbox.get(),
+        "settling": fleet.settling.get(),
         "formats": {"reads": formats::newest(), "writes": fleet.format.get().max(u64::from(formats::FIRST))},
         "unread": fleet.unread.get(),
         "conflicts": fleet.conflicts.get(),

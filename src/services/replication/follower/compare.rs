@@ -35,6 +35,10 @@ impl Follower {
     /// Continues the comparison. Returns true if more is left.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
         self.count_what_is_left();
+        if self.fleet.home.is_some() {
+            // This node has no copy to compare.
+            return self.learn_slugs();
+        }
         if self.fleet.retention.is_behind() {
             // Redis no longer has all that this node lacks.
             self.compare = None;

@@ -45,6 +45,7 @@ fn context(dir: &Path) -> FleetContext {
         stats: Arc::clone(&node.stats),
         lease: Arc::new(Mutex::new(Lease::new(None, Duration::from_secs(600)))),
         view: Arc::new(FleetView::new(CodeSpace::new(&CodeSecret::from_bytes([7; 32])))),
+        home: None,
         is_resumed: Arc::default(),
         stop: Arc::default(),
     }

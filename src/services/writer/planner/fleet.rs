@@ -8,6 +8,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 use super::answers::{AcceptedAnswer, change_of};
+use super::home::SettleTimes;
 use super::{CodeState, CommitEffect, CommitPlanner, Conflict, link_of};
 use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange, Ticket};
 use carom_model::link::Version;
@@ -17,7 +18,28 @@ use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::{ReceivedState, StateHead};
 use carom_model::replication::{Echo, Partition, State};
 
-impl CommitPlanner<'_> {
+impl<'o> CommitPlanner<'o> {
+    /// Plans for a shared home of links, unless `times` is `None`.
+    #[must_use]
+    pub fn with_shared_home(self, times: Option<SettleTimes>) -> CommitPlanner<'o> {
+        CommitPlanner { shared: times, ..self }
+    }
+
+    /// True if the stream has shown a change that Redis has accepted, and this node does not store its code.
+    fn is_settled_at_home(&self, echo: Echo, before: &CodeState) -> bool {
+        self.shared.is_some() && before.state().is_none() && self.outbox.was_taken(echo)
+    }
+
+    /// Records that a code has a state that Redis reported. Until the stream shows it, Redis may lose it. In a shared home
+    /// of links, that is left to the node that made the change.
+    fn note_theirs(&mut self, code: Code) {
+        if self.shared.is_some() {
+            self.outbox.forget(&code);
+        } else {
+            self.outbox.note_theirs(code);
+        }
+    }
+
     /// Takes back a link that has turned up after its client heard that it was not created.
     fn take_back(&mut self, code: Code, state: &State, before: &CodeState) {
         let is_own = self.outbox.is_undelivered(&code);
@@ -34,7 +56,8 @@ impl CommitPlanner<'_> {
             self.conflict(code, mine.version(), state.version());
         }
         self.set(code, CodeState::Held(gone));
-        if mine.is_some() {
+        // Memory may have fetched the link from a shared home.
+        if mine.is_some() || self.shared.is_some() {
             self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
@@ -51,6 +74,10 @@ impl CommitPlanner<'_> {
     ) {
         let done = A::done(state).to(ticket);
         self.needs_sync = true;
+        if self.is_settled_at_home(echo, before) {
+            self.confirm(code, before, done);
+            return;
+        }
         let Some(mine) = before.state() else {
             if self.is_followed_by_mark(state, echo, before) {
                 self.confirm(code, before, done);
@@ -114,7 +141,7 @@ impl CommitPlanner<'_> {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
             if is_theirs {
-                self.outbox.note_theirs(code);
+                self.note_theirs(code);
             }
         }
     }
@@ -306,7 +333,7 @@ impl CommitPlanner<'_> {
                     let is_theirs = !self.outbox.is_withdrawn(&code, &state);
                     self.adopt_over(code, state, &before);
                     if is_theirs {
-                        self.outbox.note_theirs(code);
+                        self.note_theirs(code);
                     }
                 }
                 (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
@@ -318,7 +345,7 @@ impl CommitPlanner<'_> {
                 }
                 (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
                 // The state here has changed since, through the stream, and is delivered instead.
-                _ => self.outbox.note_theirs(code),
+                _ => self.note_theirs(code),
             }
         }
     }

@@ -1,0 +1,76 @@
+//! Reads of links and of their visits, for tasks: from the store of this node, or from Redis.
+
+use std::time::Instant;
+
+use carom_shards::Code;
+
+use super::{LATE, ServiceHandle, refusal};
+use crate::bridge::fleet_view::FleetView;
+use crate::bridge::{LinkAnswer, LookupQueue, LookupRequest, ReadRequest, Ticket, VisitsAnswer};
+use carom_limits::ANSWER_TIME_MAX;
+use carom_model::visits::tally::Subject;
+
+impl ServiceHandle {
+    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
+    /// in Redis; its visits are not known here, unless Redis is the shared home of the links.
+    pub async fn read_link(&self, code: Code) -> LinkAnswer {
+        if let Some((queue, view)) = self.home() {
+            if view.is_absent(&code, view.followed()) {
+                return LinkAnswer::NotFound;
+            }
+            return self.read_in_fleet(queue, code).await;
+        }
+        let followed = self.context.fleet_view.as_ref().map(|view| (view, view.followed()));
+        let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
+        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.context.look_ups, followed) {
+            (LinkAnswer::NotFound, Some(queue), Some((view, mark))) if !view.is_absent(&code, mark) => {
+                self.read_in_fleet(queue, code).await
+            }
+            (answer, ..) => answer,
+        }
+    }
+
+    /// Returns the queue to the shared home of the links, and the knowledge about it; `None` if this node stores all links.
+    pub(super) fn home(&self) -> Option<(&LookupQueue, &FleetView)> {
+        let view = self.context.fleet_view.as_deref().filter(|view| view.slugs().is_some())?;
+        self.context.look_ups.as_ref().map(|queue| (queue, view))
+    }
+
+    /// Requests the record of a code for a task or a batch.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read now, in words for the client.
+    pub(super) fn send_link_read(&self, code: Code, ticket: Ticket<LinkAnswer>) -> Result<(), &'static str> {
+        let Some((queue, _)) = self.home() else { return self.send_read(ReadRequest::Link { code, ticket }) };
+        let question =
+            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, ticket.token, Instant::now()) };
+        queue.try_send(question).map_err(|error| refusal(&error))
+    }
+
+    async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
+        let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
+        let question =
+            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, waiter.token, Instant::now()) };
+        if let Err(error) = queue.try_send(question) {
+            return LinkAnswer::Refused(refusal(&error));
+        }
+        waiter.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
+    }
+
+    /// Reads all visit statistics of a link, of all links, or of requests for missing codes. Returns `None` if there is
+    /// no such link.
+    ///
+    /// # Errors
+    /// The reason why they cannot be read now, in words for the client.
+    pub async fn read_visits(&self, subject: Subject) -> VisitsAnswer {
+        let mut exists = false;
+        if let (Subject::Link(code), Some(_)) = (subject, self.home()) {
+            match self.read_link(code).await {
+                LinkAnswer::Found(..) | LinkAnswer::Damaged => exists = true,
+                LinkAnswer::NotFound => return Ok(None),
+                LinkAnswer::Refused(why) => return Err(why),
+            }
+        }
+        self.read(|ticket| ReadRequest::Visits { subject, exists, ticket }).await?
+    }
+}

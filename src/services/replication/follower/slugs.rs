@@ -1,0 +1,64 @@
+//! Learns the chosen slugs that look like generated codes beyond all leases, if Redis is the shared home of the links.
+//!
+//! The node does not have these slugs, so guesses could not be answered without them. A scan reads the names of all codes
+//! once, in pieces beside the streams. Slugs that are created meanwhile come through the streams. After a position in a
+//! stream was lost, the scan begins again.
+
+use carom_shards::Code;
+
+use super::{ANSWER_TIME, Follower, Stopped};
+use carom_model::replication::PARTITIONS;
+
+/// Number of codes in one piece.
+const PIECE: usize = 512;
+
+impl Follower {
+    /// Notes a code that a stream shows.
+    pub(super) fn note_slug(&self, code: &Code) {
+        let view = &self.fleet.view;
+        if let Some(slugs) = view.slugs()
+            && view.is_never_leased(code) != Some(false)
+        {
+            slugs.add(code);
+        }
+    }
+
+    /// Begins again: a slug may have come that no stream shows any more.
+    pub(super) fn forget_slugs(&mut self) {
+        self.slug_scan = None;
+        self.fleet.view.slugs().into_iter().for_each(|slugs| slugs.set_whole(false));
+    }
+
+    /// Does one piece of the scan. Returns true if more is left.
+    pub(super) fn learn_slugs(&mut self) -> Result<bool, Stopped> {
+        let view = &self.fleet.view;
+        let Some(slugs) = view.slugs() else { return Ok(false) };
+        // Without a position in each stream, slugs could come unnoticed.
+        if slugs.is_whole() || self.positions.len() < usize::from(PARTITIONS) {
+            return Ok(false);
+        }
+        // After an error the scan starts over: a cluster may have moved codes that it had not seen.
+        let mut scan = match self.slug_scan.take() {
+            Some(scan) => scan,
+            None => self.redis.scan(ANSWER_TIME)?,
+        };
+        let Some(codes) = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME)? else {
+            slugs.set_whole(true);
+            tracing::info!(
+                slugs = slugs.added(),
+                "the chosen slugs of the fleet are known; guesses need no request to Redis"
+            );
+            return Ok(false);
+        };
+        for code in &codes {
+            match view.is_never_leased(code) {
+                Some(true) => slugs.add(code),
+                Some(false) => {}
+                // Before the first heartbeat, every generated code would count as a slug.
+                None => return Ok(false),
+            }
+        }
+        self.slug_scan = Some(scan);
+        Ok(true)
+    }
+}

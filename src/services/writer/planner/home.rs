@@ -1,0 +1,173 @@
+//! Commits of a node whose links have a shared home: Redis stores them, and this node only what Redis may not have.
+//!
+//! Orders are decided like those of any node of a fleet. Only the result of the commit differs. The store keeps the states
+//! of codes with an entry in the outbox, and for some seconds after that: Redis could still lose them. Memory gets no link
+//! from a commit. The owner of a code drops its link, and the next request fetches the present one, so a change that
+//! arrives late replaces no later one.
+//!
+//! The node neither lists nor searches links, so the indexes of the store stay empty.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_shards::Code;
+
+use super::writes::{CommitEffect, Writes};
+use crate::bridge::LinkChange;
+use carom_model::replication::State;
+use carom_model::replication::outbox::Outbox;
+
+/// The times by which states settle, since the boot of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SettleTimes {
+    /// The time of the commit.
+    pub now: Duration,
+    /// States without an entry in the outbox since before this instant are no longer stored.
+    pub until: Duration,
+}
+
+/// Reduces the result of a commit to that of a node with a shared home.
+pub(super) fn keep_unsettled(
+    writes: &mut Writes,
+    effects: &mut [CommitEffect],
+    outbox: &mut Outbox,
+    SettleTimes { now, until }: SettleTimes,
+) {
+    let mut states: BTreeMap<Code, Option<State>> = BTreeMap::new();
+    for code in outbox.settle(now, until) {
+        states.insert(code, None);
+    }
+    for (code, state) in std::mem::take(&mut writes.states) {
+        states.insert(code, state.filter(|_| outbox.has(&code)));
+    }
+    writes.states.extend(states);
+    for effect in effects {
+        if let CommitEffect::Apply { code, change, .. } = effect {
+            *change = LinkChange::Remove(*code);
+        }
+    }
+    writes.urls.clear();
+    writes.ends.clear();
+    writes.relisted.clear();
+    writes.limited.clear();
+    writes.earlier.clear();
+    writes.created_with.clear();
+    writes.edits.clear();
+    writes.unread.clear();
+    writes.unread_more = 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::super::{CodeState, CommitPlanner};
+    use super::*;
+    use crate::bridge::{CreateAnswer, FleetDecision, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder};
+    use carom_model::link::{Link, Origin, Reuse, Version};
+    use carom_model::replication::follow::StreamPosition;
+    use carom_model::replication::state::ReceivedState;
+    use carom_model::replication::{Echo, EntryId, Partition};
+    use carom_shards::CoreId;
+
+    /// The store of a node, by code.
+    #[derive(Default)]
+    struct Stored(RefCell<HashMap<Code, State>>);
+
+    impl Stored {
+        /// Commits some orders at that second. States settle ten seconds later. Returns the codes that memory drops.
+        fn commit(&self, outbox: &mut Outbox, second: u64, orders: Vec<WriterOrder>) -> Vec<Code> {
+            let now = Duration::from_secs(second);
+            let times = SettleTimes { now, until: now.saturating_sub(Duration::from_secs(10)) };
+            let mut plan = CommitPlanner::new(outbox, 1).with_shared_home(Some(times));
+            let look_up = |code: &Code| self.0.borrow().get(code).cloned().map_or(CodeState::Absent, CodeState::Held);
+            orders.into_iter().for_each(|order| plan.add(order, look_up));
+            let (writes, effects) = plan.finish();
+            assert!(writes.urls.is_empty() && writes.relisted.is_empty());
+            for (code, state) in writes.states {
+                match state {
+                    Some(state) => _ = self.0.borrow_mut().insert(code, state),
+                    None => _ = self.0.borrow_mut().remove(&code),
+                }
+            }
+            let dropped = effects.into_iter().filter_map(|effect| match effect {
+                CommitEffect::Apply { change: LinkChange::Remove(code), .. } => Some(code),
+                CommitEffect::Apply { change: LinkChange::Put(link), .. } => panic!("{link:?} is put into memory"),
+                CommitEffect::Answer(_) => None,
+            });
+            dropped.collect()
+        }
+
+        fn len(&self) -> usize {
+            self.0.borrow().len()
+        }
+    }
+
+    fn state(edit: u32) -> State {
+        let version = Version { rev: 1, claim: 7, edit };
+        State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Custom) }))
+    }
+
+    fn abc() -> Code {
+        Code::parse(b"abc").unwrap()
+    }
+
+    fn echo(seq: u64) -> Echo {
+        Echo { partition: Partition::of(&abc()), id: EntryId { ms: 1, seq }, check: seq }
+    }
+
+    fn create(seq: u64) -> WriterOrder {
+        let State::Link(link) = state(0) else { panic!("a link") };
+        let ticket: Ticket<CreateAnswer> = Ticket::new(CoreId(0), 1);
+        let decision = FleetDecision::Accepted { state: state(0), echo: echo(seq) };
+        WriterOrder::Client(StoreRequest::Create { link, reuse: Reuse::Never, ticket }, decision)
+    }
+
+    fn followed(seq: u64, state: State) -> WriterOrder {
+        let Echo { partition, id, check } = echo(seq);
+        let to = StreamPosition { id, check };
+        let change = StreamChange { code: abc(), state: ReceivedState::Known(state), displaced: None };
+        WriterOrder::Followed(StreamBatch { partition, entries: vec![(to, Some(change))], is_newer: false, to })
+    }
+
+    #[test]
+    fn a_link_is_stored_until_redis_has_kept_it() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        assert_eq!(stored.commit(&mut outbox, 1, vec![create(5)]), [abc()]);
+        assert_eq!(stored.len(), 1, "Redis may lose it");
+        stored.commit(&mut outbox, 2, vec![followed(5, state(0))]);
+        assert_eq!((stored.len(), outbox.len()), (1, 0), "a failover may take it back");
+        stored.commit(&mut outbox, 11, vec![WriterOrder::Tick]);
+        assert_eq!(stored.len(), 1);
+        stored.commit(&mut outbox, 12, vec![WriterOrder::Tick]);
+        assert_eq!(stored.len(), 0);
+    }
+
+    #[test]
+    fn a_change_of_another_node_drops_the_link_from_memory() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        assert_eq!(stored.commit(&mut outbox, 1, vec![followed(5, state(3))]), [abc()]);
+        assert_eq!((stored.len(), outbox.len()), (0, 0));
+        // An acknowledgement that comes behind its own stream entry stores nothing.
+        stored.commit(&mut outbox, 2, vec![create(5)]);
+        assert_eq!((stored.len(), outbox.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_lost_position_asks_for_no_comparison() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![create(5)]);
+        stored.commit(&mut outbox, 2, vec![followed(5, state(0))]);
+        let Echo { partition, id, check } = echo(4);
+        let lost = WriterOrder::PositionLost { partition, at: StreamPosition { id, check } };
+        let mut plan = CommitPlanner::new(&mut outbox, 1)
+            .with_shared_home(Some(SettleTimes { now: Duration::from_secs(3), until: Duration::ZERO }));
+        plan.add(lost, |_| CodeState::Absent);
+        let (writes, _) = plan.finish();
+        assert!(writes.compare.is_empty());
+        assert!(outbox.is_undelivered(&abc()), "the state is sent again");
+        assert_eq!(stored.len(), 1);
+    }
+}
