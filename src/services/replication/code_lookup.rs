@@ -57,6 +57,7 @@ pub(super) fn start(
         fleet: fleet.clone(),
         writer,
         asked: HashMap::new(),
+        in_flight: HashMap::new(),
         doubts: VecDeque::new(),
     };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
@@ -72,6 +73,8 @@ struct CodeLookup {
     writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
     asked: HashMap<RequestId, Asked>,
+    /// The last question about each code, in a shared home of links.
+    in_flight: HashMap<Code, RequestId>,
     /// The requests in doubt, in the order of their questions.
     doubts: VecDeque<Doubt>,
 }
@@ -79,6 +82,9 @@ struct CodeLookup {
 /// The look-ups that wait for one answer of Redis.
 struct Asked {
     look_ups: Vec<LookupRequest>,
+    /// Look-ups that came after the question. They may share a link that it finds, but no absence: another node may have
+    /// created the link in between.
+    joined: Vec<LookupRequest>,
     /// The number of commits that had ended before Redis was asked.
     as_of: u64,
     /// True if all other nodes had vouched for the time of the questions before Redis was asked.
@@ -145,8 +151,24 @@ impl CodeLookup {
         self.fleet.stats.fleet.look_ups.add(1);
         let as_of = self.fleet.links.commits();
         let request_id = self.redis.put_state(&code, deadline);
-        let others = self.asked.insert(request_id, Asked { look_ups, as_of, is_vouched });
+        if self.fleet.home.is_some() {
+            self.in_flight.insert(code, request_id);
+        }
+        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), as_of, is_vouched });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
+    }
+
+    /// Lets look-ups share the question about their code that waits for Redis, if no commit has ended since: this node may
+    /// have acknowledged a change by then. Returns those that need a question of their own.
+    fn join(&mut self, code: &Code, look_ups: Vec<LookupRequest>) -> Vec<LookupRequest> {
+        let asked = self.in_flight.get(code).and_then(|request_id| self.asked.get_mut(request_id));
+        match asked {
+            Some(asked) if asked.as_of == self.fleet.links.commits() && asked.joined.len() < LOOK_UP_BATCH => {
+                asked.joined.extend(look_ups);
+                Vec::new()
+            }
+            _ => look_ups,
+        }
     }
 
     /// Returns the look-ups to answer now for a code that Redis does not have. The others wait until the other nodes vouch.
@@ -209,20 +231,26 @@ impl CodeLookup {
             }
         }
         for (code, look_ups) in by_code {
-            let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
+            let look_ups = self.join(&code, look_ups);
+            let Some(since) = look_ups.iter().map(|look_up| look_up.since).min() else { continue };
             self.ask_redis(code, look_ups, false, since + self.answer_time() - TIME_MIN);
         }
     }
 
     fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
-        let mut states = Vec::new();
+        let (mut states, mut again) = (Vec::new(), Vec::new());
         // Before any answer is judged: a new master may have lost links.
         if let Some(at) = self.redis.disturbed() {
             self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
         }
         for (request_id, answer) in answers {
-            let Some(Asked { mut look_ups, as_of, is_vouched }) = self.asked.remove(&request_id) else { continue };
+            let Some(Asked { mut look_ups, joined, as_of, is_vouched }) = self.asked.remove(&request_id) else {
+                continue;
+            };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
+            if self.in_flight.get(&code) == Some(&request_id) {
+                self.in_flight.remove(&code);
+            }
             let answered = self.with_own(&code, answer.state(code));
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
             let found = match answered {
@@ -254,6 +282,14 @@ impl CodeLookup {
                 Lookup::Unconfirmed
             });
             look_ups.iter().for_each(|look_up| self.reply(look_up, &found, is_spent));
+            if matches!(found, Lookup::Live(_)) {
+                joined.iter().for_each(|look_up| self.reply(look_up, &found, false));
+            } else {
+                again.extend(joined);
+            }
+        }
+        if !again.is_empty() {
+            self.ask(again.into_iter());
         }
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() && self.fleet.home.is_none() {

@@ -24,6 +24,7 @@ mod recycling;
 mod retention;
 mod scripts;
 mod sentinel;
+mod shared_home;
 mod sharing;
 mod slots;
 mod slugs;

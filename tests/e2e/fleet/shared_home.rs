@@ -1,0 +1,282 @@
+//! Nodes whose links are in Redis: what they serve from memory, what they fetch, what they refuse, and what they store.
+
+use std::path::Path;
+
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
+use serde_json::json;
+
+use crate::support::api_client::JSON;
+use crate::support::bulk::{code_of, many, send_all};
+use crate::support::fleet::{Fleet, KEY, open_links, redirects, settle};
+use crate::support::http::{SHORT_URLS, Wire, request};
+use crate::support::links::change;
+use crate::support::memory::{keeping, map_bytes};
+use crate::support::node::{Dice, Node, Setup, wait_until};
+use crate::support::redis::{self, Server};
+
+/// Memory for the links of a node, in bytes.
+const LIMIT: u64 = 1 << 20;
+
+const TARGET: &str = "https://example.org/target";
+
+/// A node whose links are in Redis.
+fn shared(setup: Setup) -> Setup {
+    let setup = setup.env("CAROM_LINKS_HOME", "shared").env("CAROM_LINKS_MEMORY_LIMIT", &LIMIT.to_string());
+    setup.env("CAROM_FLEET_RETENTION", "forever").env("CAROM_FLEET_ANSWER_MS", "150").expect("redis_away")
+}
+
+fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {
+    let nodes: Vec<Node> = (0..nodes).map(|number| shared(fleet.setup(number)).start()).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+/// A generated code that was never leased.
+fn guess(dice: &mut Dice) -> String {
+    let (space, length) = (CodeSpace::new(&CodeSecret::from_hex(KEY).unwrap()), CodeLength::DEFAULT);
+    let value = length.codes() / 2 + dice.below(length.codes() / 2);
+    space.code(length, CounterValue(value)).to_code().to_string()
+}
+
+/// Waits until guesses cost a node no command.
+fn knows_slugs(node: &Node, server: &Server, dice: &mut Dice) {
+    let mut wire = node.wire();
+    wait_until("guesses without commands", || {
+        let before = server.calls("get");
+        wire.get(&format!("/{}", guess(dice))).status == 404 && server.calls("get") == before
+    });
+}
+
+fn get(node: &Node, code: &str) -> u16 {
+    node.wire().get(&format!("/{code}")).status
+}
+
+fn has_stored_nothing(setup: &Setup) -> bool {
+    open_links(setup).page(&[], 1).unwrap().is_empty()
+}
+
+/// The bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let bytes = entries.map(|entry| match entry.metadata().unwrap() {
+        of if of.is_dir() => bytes_below(&entry.path()),
+        of => of.len(),
+    });
+    bytes.sum()
+}
+
+#[test]
+fn links_of_other_nodes_are_fetched() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let (mut here, mut there) = (nodes[0].wire(), nodes[1].wire());
+    let codes: Vec<String> = (0..100).map(|number| here.shorten(&format!("{TARGET}/{number}"))).collect();
+    here.shorten_as("slug", TARGET);
+    for (code, number) in codes.iter().zip(0..) {
+        assert!(redirects(&nodes[1], code, &format!("{TARGET}/{number}")), "{code} is not in memory there");
+    }
+    assert!(redirects(&nodes[1], "slug", TARGET));
+    let read = there.get(&format!("{SHORT_URLS}/slug"));
+    assert_eq!((read.status, read.json()["longUrl"].as_str()), (200, Some(TARGET)));
+    // A change and a delete take effect at once on their node, and soon on others that have the link in memory.
+    let moved = format!("{TARGET}/moved");
+    assert_eq!(change(&mut there, "slug", &json!({"longUrl": moved})).status, 200);
+    assert!(redirects(&nodes[1], "slug", &moved));
+    wait_until("the change on the other node", || redirects(&nodes[0], "slug", &moved));
+    assert_eq!(there.delete("slug").status, 204);
+    assert_eq!(get(&nodes[1], "slug"), 404);
+    wait_until("the delete on the other node", || get(&nodes[0], "slug") == 404);
+    assert_eq!(get(&nodes[0], "no-such-slug"), 404);
+}
+
+#[test]
+fn waiting_requests_share_a_question() {
+    const WAITERS: usize = 32;
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let mut wires: Vec<Wire> = (0..WAITERS).map(|_| nodes[0].wire()).collect();
+    wait_until("one question for all", || {
+        let code = nodes[1].wire().shorten(TARGET);
+        let before = server.calls("get");
+        // Redis answers once all requests wait. On a busy machine some wait for too long.
+        assert_eq!(server.command(&["CLIENT", "PAUSE", "60", "ALL"]), "OK");
+        for wire in &mut wires {
+            wire.send(&request("GET", &format!("/{code}"), "", b""));
+        }
+        let statuses: Vec<u16> = wires.iter_mut().map(|wire| wire.reply().status).collect();
+        assert!(statuses.iter().all(|status| [302, 503].contains(status)), "{statuses:?}");
+        let asked = server.calls("get") - before;
+        println!("{WAITERS} waiters: {asked} commands, {statuses:?}");
+        // A commit of the node meanwhile makes another question necessary.
+        statuses.iter().all(|status| *status == 302) && asked <= 4
+    });
+}
+
+#[test]
+fn outage_serves_memory_and_never_404() {
+    let server = redis::Setup::new().append_only(true).start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let mut wire = nodes[1].wire();
+    let (hot, cold) = (wire.shorten(&format!("{TARGET}/hot")), wire.shorten(&format!("{TARGET}/cold")));
+    wire.shorten_as("cold-slug", TARGET);
+    wait_until("a link in memory", || get(&nodes[0], &hot) == 302 && nodes[0].status()["links"] == 1);
+    server.kill();
+    for code in [&cold, "cold-slug", "no-such-slug"] {
+        let reply = nodes[0].wire().get(&format!("/{code}"));
+        assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{code}: {}", reply.text());
+        assert_eq!(nodes[0].wire().get(&format!("{SHORT_URLS}/{code}")).status, 503, "{code}");
+    }
+    assert!(redirects(&nodes[0], &hot, &format!("{TARGET}/hot")));
+    let slug = json!({"longUrl": TARGET, "customSlug": "taken-perhaps"});
+    assert_eq!(nodes[0].wire().create(&slug).status, 503);
+    assert_eq!(change(&mut nodes[0].wire(), &hot, &json!({"title": "mine"})).status, 503);
+    // The node stores what it creates alone, and serves it.
+    let alone = nodes[0].wire().shorten(&format!("{TARGET}/alone"));
+    assert!(redirects(&nodes[0], &alone, &format!("{TARGET}/alone")));
+    server.start_again();
+    wait_until("the cold link", || redirects(&nodes[0], &cold, &format!("{TARGET}/cold")));
+    wait_until("the link on the other node", || redirects(&nodes[1], &alone, &format!("{TARGET}/alone")));
+    nodes.iter().for_each(settle);
+}
+
+#[test]
+fn guesses_cost_no_command() {
+    const GUESSES: u64 = 1_000;
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let mut dice = Dice::new();
+    knows_slugs(&nodes[0], &server, &mut dice);
+    let mut wire = nodes[0].wire();
+    let before = server.calls("get");
+    // While heartbeats are late, a guess is asked for, or unsure.
+    let statuses: Vec<u16> = (0..GUESSES)
+        .map(|_| wire.get(&format!("/{}", guess(&mut dice))).status)
+        .filter(|status| *status != 404)
+        .collect();
+    assert!(statuses.iter().all(|status| *status == 503), "{statuses:?}");
+    let asked = server.calls("get") - before;
+    println!("{GUESSES} guesses: {asked} commands, {} unsure", statuses.len());
+    assert!(asked <= GUESSES / 10, "{asked}");
+    assert!(statuses.len() as u64 <= GUESSES / 10, "{}", statuses.len());
+    // A chosen slug that looks like a guess is there as soon as it is acknowledged, and after a restart.
+    let slug = guess(&mut dice);
+    nodes[1].wire().shorten_as(&slug, TARGET);
+    assert!(redirects(&nodes[0], &slug, TARGET));
+    let [node, _other] = <[Node; 2]>::try_from(nodes).ok().expect("two nodes");
+    let node = node.restart();
+    settle(&node);
+    knows_slugs(&node, &server, &mut dice);
+    assert!(redirects(&node, &slug, TARGET));
+}
+
+#[test]
+fn memory_and_disk_stay_small() {
+    const LINKS: usize = 20_000;
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let results = send_all(&nodes[0], "/rest/v3/short-urls/bulk", many(LINKS).as_bytes());
+    let codes: Vec<String> = results.iter().take(LINKS).map(|result| code_of(result).to_owned()).collect();
+    let mut wire = nodes[1].wire();
+    for _ in 0..2 {
+        for code in &codes {
+            assert_eq!(wire.get(&format!("/{code}")).status, 302, "{code} was evicted, and is in Redis");
+        }
+        let status = nodes[1].status();
+        assert!(map_bytes(&status) <= LIMIT, "{status}");
+        assert!(status["links"].as_u64() < Some(LINKS as u64 / 2), "{status}");
+    }
+    wait_until("states that have settled", || {
+        nodes.iter().all(|node| node.status()["fleet"]["outbox"] == 0 && node.status()["fleet"]["settling"] == 0)
+    });
+    for node in nodes {
+        let setup = node.terminate();
+        println!("{} bytes in the data directory", bytes_below(setup.data_dir()));
+        assert!(has_stored_nothing(&setup), "a copy of a link");
+    }
+}
+
+#[test]
+fn kill_loses_no_acknowledged_link() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    let mut wire = nodes[0].wire();
+    let codes: Vec<String> = (0..200).map(|_| wire.shorten(TARGET)).collect();
+    let [node, other] = <[Node; 2]>::try_from(nodes).ok().expect("two nodes");
+    let setup = node.kill();
+    assert!(codes.iter().all(|code| get(&other, code) == 302));
+    let node = setup.start();
+    settle(&node);
+    assert!(codes.iter().all(|code| get(&node, code) == 302));
+}
+
+#[test]
+fn redis_gets_lost_changes_again() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let expecting = |number| shared(fleet.setup(number)).expect("counter_regressed");
+    let nodes: Vec<Node> = (0..2).map(|number| expecting(number).start()).collect();
+    nodes.iter().for_each(settle);
+    let mut wire = nodes[0].wire();
+    let codes: Vec<String> = (0..50).map(|number| wire.shorten(&format!("{TARGET}/{number}"))).collect();
+    assert!(redirects(&nodes[1], &codes[0], &format!("{TARGET}/0")));
+    // As after a failover to a replica that had none of these changes.
+    server.kill();
+    server.start_again_empty();
+    for node in &nodes {
+        wait_until("the links of before", || {
+            codes.iter().zip(0..).all(|(code, number)| redirects(node, code, &format!("{TARGET}/{number}")))
+        });
+        assert!(node.status()["fleet"]["gaps"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn requests_for_all_links_are_refused() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let nodes = start(&fleet, 1);
+    let mut wire = nodes[0].wire();
+    let code = wire.shorten(TARGET);
+    for path in ["", "/export"] {
+        let problem = wire.get(&format!("{SHORT_URLS}{path}")).problem(501, "shared-home");
+        assert!(problem["detail"].as_str().unwrap().contains("links.home"), "{problem}");
+    }
+    for path in ["/rest/v3/tags", "/rest/v3/tags/stats", "/rest/v3/purges/1"] {
+        wire.get(path).problem(501, "shared-home");
+    }
+    wire.ask("DELETE", &format!("{SHORT_URLS}/{code}?purge=true"), "", b"").problem(501, "shared-home");
+    let keyed = format!("{JSON}Idempotency-Key: one\r\n");
+    let body = json!({"longUrl": TARGET}).to_string();
+    wire.ask("POST", SHORT_URLS, &keyed, body.as_bytes()).problem(501, "shared-home");
+    for (field, value) in [("maxVisits", json!(3)), ("crawlable", json!(true)), ("findIfExists", json!(true))] {
+        let refused = wire.create(&json!({"longUrl": TARGET, field: value})).problem(400, "invalid-data");
+        assert_eq!(refused["invalidElements"], json!([field]));
+        assert!(refused["detail"].as_str().unwrap().contains("links.home"), "{refused}");
+    }
+    assert_eq!(change(&mut wire, &code, &json!({"maxVisits": 3})).status, 400);
+    assert_eq!(wire.create(&json!({"longUrl": TARGET, "findIfExists": false, "maxVisits": null})).status, 200);
+    assert_eq!(wire.get("/robots.txt").text(), "User-agent: *\nDisallow: /\n");
+    assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
+}
+
+#[test]
+fn data_directory_keeps_its_home() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 1);
+    let setup = nodes.into_iter().next().expect("a node").terminate();
+    let (_, said) = keeping(fleet.setup(0), LIMIT).fail();
+    assert!(said.contains("links.home"), "{said}");
+    settle(&setup.start());
+    let whole = fleet.setup(1).env("CAROM_FLEET_RETENTION", "forever").start();
+    settle(&whole);
+    drop(whole);
+    let (_, said) = shared(fleet.setup(1)).fail();
+    assert!(said.contains("links.home"), "{said}");
+}
