@@ -97,8 +97,7 @@ pub(super) fn start(
     let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
     supervisor.register_threads(Phase::Queues, "record readers", threads);
-    let visits_reader = counted.visits.clone();
-    let counts = Arc::new(counted.visits);
+    let (visits_reader, counts) = (counted.visits.clone(), Arc::new(counted.visits));
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(Phase::Queues, "export readers", threads);

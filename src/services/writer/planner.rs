@@ -280,7 +280,10 @@ impl<'o> CommitPlanner<'o> {
                 writes.note_unread(code, &before, &after);
                 writes.note_earlier_visits(code, &before, &after, ended);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
-                writes.states.push((code, state));
+                // In a shared home of links, most codes that change have never been stored here.
+                if self.shared.is_none() || before != CodeState::Absent || self.outbox.has(&code) {
+                    writes.states.push((code, state));
+                }
             }
         }
         // Neighbours share most of the path through the store's memtables.

@@ -188,7 +188,7 @@ fn memory_and_disk_stay_small() {
         }
         let status = nodes[1].status();
         assert!(map_bytes(&status) <= LIMIT, "{status}");
-        assert!(status["links"].as_u64() < Some(LINKS as u64 / 2), "{status}");
+        assert!(status["links"].as_u64() < Some(LINKS as u64), "{status}");
     }
     wait_until("states that have settled", || {
         nodes.iter().all(|node| node.status()["fleet"]["outbox"] == 0 && node.status()["fleet"]["settling"] == 0)
