@@ -554,7 +554,7 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_is_answered_what_was_over_when_they_asked(steps in proptest::collection::vec(any_step(), 1..400)) {
-            for memory_budget in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
+            for memory_budget in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10), MemoryBudget::Shared(512 << 10)] {
                 let mut node = Node::new(memory_budget);
                 steps.iter().for_each(|step| node.take(step));
                 node.settle();

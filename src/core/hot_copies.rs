@@ -170,6 +170,19 @@ mod tests {
     }
 
     #[test]
+    fn all_copies_go_at_once() {
+        let mut copies = LinkCopies::new();
+        let (first, second) = (code(1), code(2));
+        for (code, hash) in [first, second] {
+            copies.keep(&code, hash, Policy::default(), b"https://example.org/");
+            assert!(copies.find(&code, hash, 0).is_some());
+        }
+        copies.forget(ALL_COPIES);
+        assert!(copies.find(&first.0, first.1, 0).is_none());
+        assert!(copies.find(&second.0, second.1, 0).is_none());
+    }
+
+    #[test]
     fn what_is_asked_for_twice_is_kept_until_it_is_recalled() {
         let mut asker = Asker::new();
         assert_eq!([(); 4].map(|()| asker.ask(7)), [false, false, true, true]);

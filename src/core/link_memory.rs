@@ -433,6 +433,28 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_home_may_have_any_code() {
+        let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Shared(512 << 10));
+        let (code, hash) = code(1);
+        let found: BorrowedLookup<'_> = entry("a").into();
+        assert_eq!(links.get(&code, hash), Lookup::NotResident);
+        links.keep(&code, hash, entry("a"), 0);
+        assert_eq!(links.get(&code, hash), found);
+        assert!(links.remove(&code, hash, 1), "other cores may have copies");
+        links.keep(&code, hash, entry("a"), 0);
+        assert_eq!(links.get(&code, hash), Lookup::NotResident, "it was read before the change");
+        links.keep(&code, hash, entry("a"), 1);
+        assert_eq!(links.get(&code, hash), found);
+        links.forget_all(2);
+        links.keep(&code, hash, entry("a"), 1);
+        assert_eq!(links.get(&code, hash), Lookup::NotResident, "a change may have been missed since");
+        links.keep(&code, hash, entry("a"), 2);
+        assert_eq!(links.get(&code, hash), found);
+        assert!(!links.wants_codes(), "no filter would be right");
+        assert!(links.awaits_codes(), "or the limit would seem too low");
+    }
+
+    #[test]
     fn a_code_is_in_memory_or_in_the_store_or_nowhere() {
         let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
         links.expect(20_000);
