@@ -271,7 +271,8 @@ impl BenchFleet {
     }
 }
 
-fn start_redis(folder: &Path, cpu: &str) -> Result<Server> {
+/// Starts a Redis with an append-only file in a folder, on a CPU.
+pub(crate) fn start_redis(folder: &Path, cpu: &str) -> Result<Server> {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let data = folder.join("redis");
     std::fs::create_dir_all(&data)?;
@@ -282,19 +283,21 @@ fn start_redis(folder: &Path, cpu: &str) -> Result<Server> {
     Server::start(&command, cpu, address, &folder.join("redis.log"))
 }
 
+/// Returns the status of a node, given the port of its admin listener.
+pub(crate) fn status(admin: u16) -> Result<Value> {
+    let mut stream = TcpStream::connect(("127.0.0.1", admin))?;
+    stream.write_all(
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
+    )?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    let (_, body) = reply.split_once("\r\n\r\n").context("no body")?;
+    Ok(serde_json::from_str(body)?)
+}
+
 /// True if a node serves and has compared its links with Redis.
-fn is_ready(admin: u16) -> bool {
-    let status = || -> Result<Value> {
-        let mut stream = TcpStream::connect(("127.0.0.1", admin))?;
-        stream.write_all(
-            b"GET /status HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
-        )?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        let (_, body) = reply.split_once("\r\n\r\n").context("no body")?;
-        Ok(serde_json::from_str(body)?)
-    };
-    status().is_ok_and(|status| {
+pub(crate) fn is_ready(admin: u16) -> bool {
+    status(admin).is_ok_and(|status| {
         let shares = status["redis"]["configured"] == true;
         let agrees = || status["redis"]["connected"] == true && status["fleet"]["comparing"] == 0;
         status["ready"] == true && (!shares || agrees())

@@ -522,7 +522,7 @@ pub(crate) fn idle(server: &Server, groups: usize) -> Result<f64> {
 }
 
 /// Copies a folder with all its content.
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

@@ -17,6 +17,7 @@ mod peers;
 mod process;
 mod report;
 mod results;
+mod shared_home;
 mod terminal;
 
 use std::io::Write;
@@ -52,6 +53,8 @@ enum What {
     Bypass(BypassArguments),
     /// Three nodes beside one: creates and redirects per second, and what each costs Redis. Needs redis-server.
     Fleet(FleetArguments),
+    /// A node whose links are in Redis, with a tenth of them in memory. Needs redis-server.
+    SharedHome(SharedArguments),
     /// Instructions of the small functions, counted by callgrind, compared with the saved counts.
     Instructions {
         /// File with the saved counts.
@@ -129,6 +132,15 @@ struct FleetArguments {
 }
 
 #[derive(Args, Clone, Debug)]
+struct SharedArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Number of links in Redis [default: 10 million, which take 5 GB of its memory; with --quick 200,000]
+    #[arg(long, value_name = "N")]
+    links: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
 struct CompareArguments {
     #[command(flatten)]
     common: CommonArguments,
@@ -189,6 +201,7 @@ fn carry_out(what: What) -> Result<()> {
         What::Growth(arguments) => measure_growth(arguments),
         What::Bypass(arguments) => compare_bypass(&arguments),
         What::Fleet(arguments) => measure_fleet(arguments),
+        What::SharedHome(arguments) => measure_shared_home(&arguments),
     }
 }
 
@@ -227,6 +240,24 @@ fn measure_fleet(arguments: FleetArguments) -> Result<()> {
     measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
         let new = results::FleetResults { machine, ..results::FleetResults::default() };
         fleet::run(&order, place, cpus, stop, results.fleet.insert(new))
+    })
+}
+
+/// Measures a node whose links are in Redis, if this machine has Redis.
+fn measure_shared_home(arguments: &SharedArguments) -> Result<()> {
+    if let Some(reason) = fleet::obstacle() {
+        say(&format!("the measurement of a shared home is skipped: {reason}"));
+        return Ok(());
+    }
+    let common = &arguments.common;
+    let order = shared_home::SharedOptions {
+        rounds: if common.quick { 1 } else { common.rounds },
+        seconds: if common.quick { 2 } else { common.seconds },
+        links: arguments.links.unwrap_or(if common.quick { 200_000 } else { 10_000_000 }),
+    };
+    measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
+        results.growth_machine = machine;
+        shared_home::run(&order, place, cpus, stop, results)
     })
 }
 
