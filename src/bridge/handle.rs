@@ -41,8 +41,8 @@ use crate::bridge::geo::GeoDatabase;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
-    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, Mailboxes, Page,
-    PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriterQueue,
+    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest,
+    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -293,6 +293,11 @@ impl ServiceHandle {
     }
 
     // For tasks.
+
+    /// Returns the look-up of the record of a code in Redis, for a task or a batch that waits from now on.
+    fn record_look_up(&self, code: Code, token: u64) -> LookupRequest {
+        LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, token, Instant::now()) }
+    }
 
     /// Reads the edit history of a code, newest first.
     ///

@@ -1,12 +1,10 @@
 //! Reads of links and of their visits, for tasks: from the store of this node, or from Redis.
 
-use std::time::Instant;
-
 use carom_shards::Code;
 
 use super::{LATE, ServiceHandle, refusal};
 use crate::bridge::fleet_view::FleetView;
-use crate::bridge::{LinkAnswer, LookupQueue, LookupRequest, ReadRequest, Ticket, VisitsAnswer};
+use crate::bridge::{LinkAnswer, LookupQueue, ReadRequest, Ticket, VisitsAnswer};
 use carom_limits::ANSWER_TIME_MAX;
 use carom_model::visits::tally::Subject;
 
@@ -42,16 +40,12 @@ impl ServiceHandle {
     /// The reason why it cannot be read now, in words for the client.
     pub(super) fn send_link_read(&self, code: Code, ticket: Ticket<LinkAnswer>) -> Result<(), &'static str> {
         let Some((queue, _)) = self.home() else { return self.send_read(ReadRequest::Link { code, ticket }) };
-        let question =
-            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, ticket.token, Instant::now()) };
-        queue.try_send(question).map_err(|error| refusal(&error))
+        queue.try_send(self.record_look_up(code, ticket.token)).map_err(|error| refusal(&error))
     }
 
     async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
         let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
-        let question =
-            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, waiter.token, Instant::now()) };
-        if let Err(error) = queue.try_send(question) {
+        if let Err(error) = queue.try_send(self.record_look_up(code, waiter.token)) {
             return LinkAnswer::Refused(refusal(&error));
         }
         waiter.answer().await.unwrap_or(LinkAnswer::Refused(LATE))

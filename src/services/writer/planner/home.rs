@@ -85,7 +85,8 @@ mod tests {
             let look_up = |code: &Code| self.0.borrow().get(code).cloned().map_or(CodeState::Absent, CodeState::Held);
             orders.into_iter().for_each(|order| plan.add(order, look_up));
             let (writes, effects) = plan.finish();
-            assert!(writes.urls.is_empty() && writes.relisted.is_empty());
+            assert!(writes.urls.is_empty(), "the node answers no create with another link");
+            assert!(writes.relisted.is_empty(), "the node lists no link");
             for (code, state) in writes.states {
                 match state {
                     Some(state) => _ = self.0.borrow_mut().insert(code, state),
