@@ -299,6 +299,11 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     gauge("carom_fleet_outbox", "Unsynced changes: links whose state Redis may not have yet.", |fleet| {
         fleet.outbox.get() as f64
     }),
+    gauge(
+        "carom_fleet_settling",
+        "States that Redis has, and that this node stores for some seconds longer.",
+        |fleet| fleet.settling.get() as f64,
+    ),
     counter("carom_fleet_delivered_total", "Changes synced to Redis.", |fleet| fleet.delivered.get() as f64),
     counter("carom_fleet_followed_total", "Changes received through the streams.", |fleet| fleet.followed.get() as f64),
     gauge(
