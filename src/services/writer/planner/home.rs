@@ -60,8 +60,10 @@ pub(super) fn keep_unsettled(
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::HashMap;
+    use std::collections::{HashMap, VecDeque};
     use std::sync::Arc;
+
+    use proptest::prelude::*;
 
     use super::super::{CodeState, CommitPlanner};
     use super::*;
@@ -120,9 +122,14 @@ mod tests {
     }
 
     fn create(seq: u64) -> WriterOrder {
-        let State::Link(link) = state(0) else { panic!("a link") };
+        accepted(seq, 0)
+    }
+
+    /// A change of this node that Redis has accepted with that stream entry.
+    fn accepted(seq: u64, edit: u32) -> WriterOrder {
+        let State::Link(link) = state(edit) else { panic!("a link") };
         let ticket: Ticket<CreateAnswer> = Ticket::new(CoreId(0), 1);
-        let decision = FleetDecision::Accepted { state: state(0), echo: echo(seq) };
+        let decision = FleetDecision::Accepted { state: state(edit), echo: echo(seq) };
         WriterOrder::Client(StoreRequest::Create { link, reuse: Reuse::Never, ticket }, decision)
     }
 
@@ -170,5 +177,109 @@ mod tests {
         assert!(writes.compare.is_empty());
         assert!(outbox.is_undelivered(&abc()), "the state is sent again");
         assert_eq!(stored.len(), 1);
+    }
+
+    /// An event of a node and of the Redis that has its link.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Another node changes the link in Redis.
+        Other,
+        /// Redis accepts a change of this node, whose writer hears of it later.
+        Own,
+        /// The writer commits the oldest of these changes.
+        Commit,
+        /// The node follows the stream to its end.
+        Follow,
+        /// A look-up asks Redis.
+        Ask,
+        /// The owner gets the answer to a look-up.
+        Answer(usize),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => Just(Step::Other),
+            2 => Just(Step::Own),
+            3 => Just(Step::Commit),
+            3 => Just(Step::Follow),
+            3 => Just(Step::Ask),
+            3 => (0..3usize).prop_map(Step::Answer),
+        ]
+    }
+
+    /// A link by the number of its changes: in Redis, in its stream, and in the memory of the node.
+    #[derive(Default)]
+    struct World {
+        stored: Stored,
+        outbox: Outbox,
+        redis: u32,
+        /// Number of stream entries, the n-th of which has the n-th change, and of those that were followed.
+        followed: u32,
+        unheard: VecDeque<u32>,
+        commits: u64,
+        /// The number of the last commit that made memory drop the link.
+        changed: u64,
+        memory: Option<u32>,
+        asked: Vec<(u64, u32)>,
+    }
+
+    impl World {
+        fn new() -> World {
+            World { outbox: Outbox::default().with_settling(), ..World::default() }
+        }
+
+        fn take(&mut self, step: Step) {
+            match step {
+                Step::Other => self.redis += 1,
+                Step::Own => {
+                    self.redis += 1;
+                    self.unheard.push_back(self.redis);
+                }
+                Step::Commit => {
+                    if let Some(edit) = self.unheard.pop_front() {
+                        self.commit(vec![accepted(u64::from(edit), edit)]);
+                    }
+                }
+                Step::Follow => {
+                    let entries = self.followed + 1..=self.redis;
+                    self.followed = self.redis;
+                    self.commit(entries.map(|edit| followed(u64::from(edit), state(edit))).collect());
+                }
+                Step::Ask => self.asked.push((self.commits, self.redis)),
+                Step::Answer(at) if at < self.asked.len() => {
+                    let (as_of, edit) = self.asked.remove(at);
+                    if self.changed <= as_of && self.memory.is_none() {
+                        self.memory = Some(edit);
+                    }
+                }
+                Step::Answer(_) => {}
+            }
+            let is_current = self.memory.is_none_or(|edit| edit >= self.followed);
+            assert!(is_current, "{:?} is served, and the stream has shown {}", self.memory, self.followed);
+        }
+
+        fn commit(&mut self, orders: Vec<WriterOrder>) {
+            self.commits += 1;
+            if !self.stored.commit(&mut self.outbox, 1, orders).is_empty() {
+                (self.changed, self.memory) = (self.commits, None);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn memory_never_serves_what_the_stream_has_replaced(steps in proptest::collection::vec(any_step(), 1..200)) {
+            let mut world = World::new();
+            steps.into_iter().for_each(|step| world.take(step));
+            while !world.unheard.is_empty() {
+                world.take(Step::Commit);
+            }
+            world.take(Step::Follow);
+            prop_assert_eq!(world.outbox.len(), 0, "Redis has every change");
+            for second in [2, 20] {
+                world.stored.commit(&mut world.outbox, second, vec![WriterOrder::Tick]);
+            }
+            prop_assert_eq!(world.stored.len(), 0, "the node stores what Redis has kept");
+        }
     }
 }
