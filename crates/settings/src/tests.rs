@@ -246,6 +246,7 @@ fn a_shared_home_needs_redis_that_keeps_links_forever() {
     for (text, wrong) in [
         (shared.to_owned(), "set fleet.retention = \"forever\""),
         (format!("{shared}dedupe = \"1h\"\n{forever}"), "links.dedupe"),
+        (format!("{shared}keep_expired = \"1h\"\nrecycle_after = \"1h\"\n{forever}"), "links.recycle_after"),
         (format!("{shared}{forever}[visits]\nlog = \"on\"\n"), "visits.log"),
         (format!("{shared}{forever}join_from = \"http://10.0.0.1:8081\"\n"), "fleet.join_from"),
         (format!("[links]\nhome = \"shared\"\nmemory_limit = \"1GiB\"\n{forever}"), "shared requires redis"),

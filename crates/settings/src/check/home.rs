@@ -15,7 +15,13 @@ impl Checker<'_> {
     }
 
     /// Reports the settings that a shared home of links excludes or lacks.
-    pub(super) fn home_together(&mut self, home: LinkHome, fleet: &FleetSettings, dedupe: Option<Duration>) {
+    pub(super) fn home_together(
+        &mut self,
+        home: LinkHome,
+        fleet: &FleetSettings,
+        dedupe: Option<Duration>,
+        recycles: bool,
+    ) {
         if !home.is_shared() {
             return;
         }
@@ -37,6 +43,10 @@ impl Checker<'_> {
         if dedupe.is_some() {
             let reason = "needs all links on each node, which links.home = \"shared\" does not keep";
             self.refuse(Key::LinksDedupe, InvalidValue::new(reason, "remove one of the settings"));
+        }
+        if recycles {
+            let reason = "has no effect with links.home = \"shared\", where expired links stay in Redis";
+            self.refuse(Key::LinksRecycleAfter, InvalidValue::new(reason, "remove one of the settings"));
         }
     }
 

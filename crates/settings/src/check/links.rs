@@ -52,7 +52,8 @@ impl Checker<'_> {
         });
         let expiry = self.expiry();
         if let (Some(home), Some(fleet)) = (home, fleet) {
-            self.home_together(home, fleet, dedupe.flatten());
+            let recycles = expiry.as_ref().is_some_and(|expiry| expiry.recycle_after.is_some());
+            self.home_together(home, fleet, dedupe.flatten(), recycles);
         }
         Some(LinkSettings {
             code_length: code_length?,
