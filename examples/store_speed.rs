@@ -172,6 +172,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         data_dir: dir.to_owned(),
         dedupe,
         deliveries: None,
+        home: None,
         allowances: carom::bridge::AllowanceQueue::new().0,
         ended: std::sync::mpsc::channel().0,
         expiry: std::sync::mpsc::channel().0,

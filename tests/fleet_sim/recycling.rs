@@ -116,7 +116,7 @@ struct Node {
     position: Option<StreamPosition>,
     compare: bool,
     cut: bool,
-    /// True once the others have forgotten the node, until it has read the stream again.
+    /// True once the others have forgotten the node, until it has read the stream again and has sent a heartbeat.
     is_gone: bool,
     /// True if the node has read the stream since it was cut off last and since the last loss.
     is_settled: bool,
@@ -248,6 +248,8 @@ impl World {
         }
         let sent = self.tick();
         let at = &mut self.nodes[node];
+        // A node leases nothing before its heartbeat, so until then nobody need wait for it.
+        at.is_gone &= !at.is_settled;
         let number = at.passing.begin(sent);
         at.passed.follow(at.followed);
         self.beats.insert(node, Beat { number, passed: at.passed.numbers() });
@@ -302,7 +304,7 @@ impl World {
         let at = &mut self.nodes[node];
         if !at.compare && !at.outbox.has_passed_over() {
             (at.followed, at.is_settled) = (began, true);
-            if std::mem::take(&mut at.is_gone) {
+            if at.is_gone {
                 // Others may have taken over what it had leased.
                 at.row.clear();
             }

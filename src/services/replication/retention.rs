@@ -406,13 +406,14 @@ mod tests {
         let links = Links::open(dir.path(), "key").unwrap().0;
         let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
         assert!(!retention.judge(false).is_behind);
-        retention.hear(Some(Duration::from_secs(600)), (0, None), None);
+        let other = NodeRetention { kept: Duration::from_secs(600), beat_ms: 1_000_000 };
+        retention.hear(&[other], (0, None), None);
         let standing = retention.judge(false);
         assert!(standing.is_behind, "another node lets states expire");
         assert!(retention.is_behind());
         assert!(standing.describe(false).contains("links.home"), "{}", standing.describe(false));
         let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
-        retention.hear(None, (7, None), None);
+        retention.hear(&[], (7, None), None);
         assert!(retention.judge(false).is_behind, "they have expired before");
     }
 }

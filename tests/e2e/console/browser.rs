@@ -326,7 +326,7 @@ const SHOWN_P99: &str =
 })";
 
 #[test]
-fn p99_is_that_of_the_window_or_since_the_start() {
+fn p99_is_of_the_window_or_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();

@@ -339,7 +339,7 @@ fn concurrent_tags_are_kept() {
 }
 
 #[test]
-fn lists_load_few_files_and_all_sparklines_at_once() {
+fn lists_load_few_files_and_sparklines_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let mut wire = node.wire();

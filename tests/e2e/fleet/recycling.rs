@@ -182,7 +182,7 @@ mod fault_tests {
     use super::*;
 
     #[test]
-    fn node_that_stands_still_is_left_out() {
+    fn standing_node_is_left_out() {
         let server = Server::start();
         let fleet = Fleet::new(3, &server.url());
         let start = |fleet: &Fleet, number: usize| {

@@ -147,6 +147,14 @@ fn redirect_and_page_responses_are_described() {
         client.ask("GET", path, "", "", b"", 200);
         client.ask("GET", path, "", "X-Api-Key: none\r\n", b"", 200);
     }
+    node.terminate();
+}
+
+#[test]
+fn refused_requests_are_described() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).start();
+    let document = description(&node);
     // What is refused before anybody looks at it.
     for (bytes, status) in [
         (&b"GET /over HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"[..], 400),

@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
-use crate::settings::{LinkHome, Residency};
+use crate::settings::Residency;
 
 pub(super) const LINKS: [Setting; 14] = [
     Setting {
