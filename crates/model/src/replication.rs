@@ -13,6 +13,8 @@
 //! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
 //! * refuses changes while it may lack states that Redis no longer has ([`retention`]).
 //!
+//! Two sites, each with a Redis of its own, exchange states through a relay ([`sites`]).
+//!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
 //! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
 //! stream is lost compares everything. Threads drive these rules in production (`services::replication`), a simulator in
@@ -27,6 +29,7 @@ pub mod outbox;
 pub mod passing;
 pub mod retention;
 pub mod rules;
+pub mod sites;
 pub mod state;
 pub mod vouching;
 

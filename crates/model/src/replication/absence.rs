@@ -18,6 +18,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, GeneratedCode};
 
 use super::lease::margin;
+use super::sites::{BLOCK, SITES};
 
 /// Fewest characters of codes that a node can be told to generate.
 pub const GENERATED_LEN_MIN: usize = 6;
@@ -55,6 +56,14 @@ impl CodeForm {
 pub fn bound(length: CodeLength, floor: u64) -> u64 {
     let left_out = (4 * margin(length)).max(8 << 20);
     floor.saturating_add(left_out).min(length.codes())
+}
+
+/// Returns the bound of [`bound`] for two sites, if their counters were at these values a few seconds ago. Leases skip the
+/// blocks of the other site, so twice as much is left out, and two blocks.
+pub fn bound_of_sites(length: CodeLength, ours: u64, theirs: u64) -> u64 {
+    let floor = ours.max(theirs);
+    let left_out = bound(length, floor).saturating_sub(floor);
+    floor.saturating_add(2 * left_out + SITES * BLOCK).min(length.codes())
 }
 
 /// True if a code that this node does not have is certainly on no other node. `bound` is [`bound`], if it is known. The
@@ -130,6 +139,16 @@ mod tests {
             let left_out = bound(length, 0);
             assert!(left_out >= 4 * margin(length) && left_out < length.codes() / 5_000, "{length}: {left_out}");
             assert_eq!(bound(length, length.codes() - 1), length.codes(), "all codes may be leased");
+        }
+    }
+
+    #[test]
+    fn the_bound_of_sites_leaves_out_little() {
+        for length in CodeLength::new(GENERATED_LEN_MIN).unwrap().and_longer() {
+            let left_out = bound_of_sites(length, 5, 3) - 5;
+            assert!(left_out >= 2 * BLOCK, "{length}: {left_out}");
+            assert!(left_out < length.codes() / 1_000, "{length}: {left_out}");
+            assert_eq!(bound_of_sites(length, 3, 5), bound_of_sites(length, 5, 3));
         }
     }
 }

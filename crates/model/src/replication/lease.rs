@@ -15,6 +15,8 @@
 
 use carom_shards::CodeLength;
 
+use super::sites::Share;
+
 /// The values in Redis for one length of codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeCounter {
@@ -45,14 +47,41 @@ pub fn margin(length: CodeLength) -> u64 {
 
 /// Leases `want` values for a node that has seen values up to `seen`. The script in Redis does the same.
 pub fn lease(counter: &mut CodeCounter, seen: u64, want: u64, margin: u64, server: &str) -> Granted {
+    grant(counter, (seen, 0), want, margin, server, None)
+}
+
+/// Leases values like [`lease`] at one of two sites. `start` is the counter of the other site when this one first heard
+/// of it: that site may have leased any values below before there were two. Returns `None` if nothing is known of either
+/// counter.
+pub fn lease_of_site(
+    counter: &mut CodeCounter,
+    (seen, start): (u64, Option<u64>),
+    want: u64,
+    margin: u64,
+    server: &str,
+    share: Share,
+) -> Option<Granted> {
+    let is_known = counter.floor.max(seen) > 0 || start.is_some();
+    is_known.then(|| grant(counter, (seen, start.unwrap_or(0)), want, margin, server, Some(share)))
+}
+
+fn grant(
+    counter: &mut CodeCounter,
+    (seen, start): (u64, u64),
+    want: u64,
+    margin: u64,
+    server: &str,
+    share: Option<Share>,
+) -> Granted {
     let known = counter.floor.max(seen);
     let mended = known.saturating_sub(counter.next);
-    let mut next = counter.next.max(known);
+    let mut next = counter.next.max(known).max(start);
     let moved = !counter.server.is_empty() && counter.server != server;
     // An empty server that comes back has no name, but any node that has seen a value reports it.
     if moved || (counter.server.is_empty() && known > 0) {
         next += margin;
     }
+    next = share.map_or(next, |share| share.first_run(next, want));
     assert!(next >= known, "values that a node has seen would be leased again");
     *counter = CodeCounter { next: next + want, floor: next + want, server: server.to_owned() };
     Granted { start: next, mended, moved }
@@ -66,6 +95,7 @@ pub fn is_replicated(confirmed: u64, replicas: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replication::sites::BLOCK;
 
     const MARGIN: u64 = 1_000;
 
@@ -98,6 +128,18 @@ mod tests {
         assert!(granted.moved && granted.start >= lost.start + 10, "{granted:?}");
         let mut empty = CodeCounter::default();
         assert!(lease(&mut empty, 20, 10, MARGIN, "c").start >= 20 + MARGIN);
+    }
+
+    #[test]
+    fn a_site_leases_above_what_both_had() {
+        let (mut counter, share) = (CodeCounter::default(), Share::of("b", "a"));
+        let mut lease = |about, want| lease_of_site(&mut counter, about, want, MARGIN, "a", share);
+        assert_eq!(lease((0, None), 10), None, "the other site may have leased anything");
+        let first = lease((0, Some(BLOCK + 7)), 10).unwrap();
+        assert_eq!((first.start, first.mended), (BLOCK + 7, 0), "that counter was not set back");
+        assert_eq!(lease((0, None), 10).unwrap().start, BLOCK + 17);
+        assert_eq!(lease((0, None), BLOCK).unwrap().start, 3 * BLOCK, "the block in between is the other site's");
+        assert_eq!(lease((4 * BLOCK + 2, None), 1).unwrap().start, 5 * BLOCK);
     }
 
     #[test]

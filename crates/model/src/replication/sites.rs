@@ -1,0 +1,323 @@
+//! The rules of two sites, each with nodes and a Redis of its own, that exchange states through a relay.
+//!
+//! Each Redis decides for its own site ([`super::rules`]). The relay of a site offers it each state of the other site, by
+//! the same rule. Between two states that neither Redis prefers, [`settle`] decides, and decides alike at both sites. So
+//! both sites end with one state of each code, in whatever order their states cross.
+//!
+//! The counter values of generated codes are dealt to the sites in blocks ([`Share`]), so that creates never wait for the
+//! other site.
+
+use std::cmp::Reverse;
+
+use carom_shards::Code;
+
+use super::State;
+use super::follow::StreamPosition;
+use super::rules::Verdict;
+
+/// Counter values of one block. Longer than any lease, so that each lease is within one block.
+pub const BLOCK: u64 = 8 << 20;
+
+/// Number of sites.
+pub const SITES: u64 = 2;
+
+/// The counter values of one site: every second block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Share {
+    /// The number of the site, 0 or 1: the order of the names of both sites.
+    pub site: u64,
+}
+
+impl Share {
+    /// Returns the share of the site `name`, beside the site `other`. Both sites must have the same names for each other.
+    pub fn of(name: &str, other: &str) -> Share {
+        Share { site: u64::from(name > other) }
+    }
+
+    /// True if a counter value is in a block of this site.
+    pub fn has(self, value: u64) -> bool {
+        value / BLOCK % SITES == self.site
+    }
+
+    /// Returns the first value from `next` on at which `want` values are in one block of this site. The script of leases
+    /// does the same.
+    pub fn first_run(self, next: u64, want: u64) -> u64 {
+        assert!((1..=BLOCK).contains(&want), "a lease would reach into a block of the other site");
+        if self.has(next) && next / BLOCK == (next + want - 1) / BLOCK {
+            return next;
+        }
+        let following = next / BLOCK + 1;
+        let own = if following % SITES == self.site { following } else { following + 1 };
+        own * BLOCK
+    }
+}
+
+/// The consequence of the verdict of this site's Redis on a state of the other site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Settlement {
+    /// Nothing: this site has the state, or a later one of which the other site hears by its own relay.
+    Done,
+    /// The state replaces this one, which this site has of the code. A link that loses its code is reported here.
+    Replace(State),
+    /// The other site has to hear of this deletion once more: it had another link of the code when it first did.
+    Return(State),
+    /// This version cannot decode the state that this site has. The relay waits until it can.
+    Wait,
+}
+
+/// Decides what follows from the verdict on an offered state of the other site.
+///
+/// Where Redis keeps its own state by order of arrival alone, because revisions or edits are equal, the first of these
+/// that differs decides:
+///
+/// 1. a link stays, and not the tombstone of another link;
+/// 2. the link that was created earlier stays, and of two tombstones the one that was deleted earlier;
+/// 3. the smaller claim stays;
+/// 4. of two changes of one link, the one stays whose encoded state is greater: neither is older.
+pub fn settle(code: &Code, offered: &State, verdict: &Verdict) -> Settlement {
+    let held = match verdict {
+        Verdict::Held(held) => held,
+        Verdict::HeldUnread(_) => return Settlement::Wait,
+        Verdict::Accepted(_) | Verdict::Same | Verdict::Absent => return Settlement::Done,
+    };
+    let (old, new) = (held.version(), offered.version());
+    if old.claim == new.claim && held.is_link() != offered.is_link() {
+        return Settlement::Return(held.clone());
+    }
+    let is_tie = old.rev == new.rev && (old.claim != new.claim || old.edit == new.edit);
+    if is_tie && precedence(code, offered) > precedence(code, held) {
+        Settlement::Replace(held.clone())
+    } else {
+        Settlement::Done
+    }
+}
+
+/// Returns the rank of a state among states with an equal revision.
+fn precedence(code: &Code, state: &State) -> (bool, Reverse<u64>, Reverse<u64>, Vec<u8>) {
+    let instant_ms = match state {
+        State::Link(link) => link.created_ms,
+        State::Gone(gone) => gone.deleted_ms,
+    };
+    (state.is_link(), Reverse(instant_ms), Reverse(state.version().claim), state.to_text(code))
+}
+
+/// Replaces `over` by a state of the other site, unless the code has changed since. The script in Redis does the same.
+pub fn replace(stored: Option<&State>, over: &State, state: &State) -> Verdict {
+    match stored {
+        Some(stored) if stored != over => Verdict::Held(stored.clone()),
+        _ => Verdict::Accepted(state.clone()),
+    }
+}
+
+/// True if the other site's Redis may have let states expire, or have lost them for good, before this site read them:
+/// its stream no longer has the position of the relay, which last read everything at `read_ms` by the clock of that
+/// Redis. 0 stands for never: then the nodes of this site are copies of nodes of the other one.
+pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
+    read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
+}
+
+/// Encodes a position in a stream of the other site, for the Redis of this one.
+pub fn encode_position(position: &StreamPosition) -> String {
+    format!("{} {:016x}", position.id, position.check)
+}
+
+/// Decodes a position; `None` for any other text.
+pub fn decode_position(text: &str) -> Option<StreamPosition> {
+    let (id, check) = text.split_once(' ')?;
+    Some(StreamPosition { id: id.parse().ok()?, check: u64::from_str_radix(check, 16).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::link::{Link, Origin, Version};
+    use crate::replication::EntryId;
+    use crate::replication::rules::{self, tests::link};
+    use proptest::prelude::*;
+
+    fn code() -> Code {
+        Code::parse(b"abc").unwrap()
+    }
+
+    fn created(created_ms: u64, claim: u64) -> State {
+        let State::Link(of) = link(Origin::Custom, 1, claim) else { panic!("a link") };
+        State::Link(Arc::new(Link { created_ms, ..Link::clone(&of) }))
+    }
+
+    /// Offers a state to a site as its relay does. Returns the state that the other site must hear of.
+    fn relay(stored: &mut Option<State>, offered: &State) -> (bool, Option<State>) {
+        let verdict = rules::offer(stored.as_ref(), offered);
+        if let Verdict::Accepted(state) = &verdict {
+            *stored = Some(state.clone());
+            return (true, None);
+        }
+        match settle(&code(), offered, &verdict) {
+            Settlement::Replace(over) => {
+                assert_eq!(replace(stored.as_ref(), &over, offered), Verdict::Accepted(offered.clone()));
+                assert!(rules::adopts(Some(&over), offered), "nodes would keep what Redis no longer has");
+                *stored = Some(offered.clone());
+                (true, None)
+            }
+            Settlement::Return(gone) => (false, Some(gone)),
+            Settlement::Done | Settlement::Wait => (false, None),
+        }
+    }
+
+    /// Two sites with one code: the state and the stream of each Redis, and how far each relay has read the other one.
+    #[derive(Default)]
+    struct Sites {
+        stored: [Option<State>; 2],
+        streams: [Vec<State>; 2],
+        places: [usize; 2],
+        claims: u64,
+    }
+
+    impl Sites {
+        fn accept(&mut self, site: usize, state: State) {
+            self.streams[site].push(state.clone());
+            self.stored[site] = Some(state);
+        }
+
+        /// Lets the relay of a site read one entry. Returns false at the end of the stream.
+        fn cross(&mut self, site: usize) -> bool {
+            let Some(offered) = self.streams[1 - site].get(self.places[site]).cloned() else { return false };
+            self.places[site] += 1;
+            let (is_new, returned) = relay(&mut self.stored[site], &offered);
+            if is_new {
+                self.streams[site].extend(self.stored[site].clone());
+            }
+            if let Some(gone) = returned
+                && let Verdict::Accepted(state) = rules::offer(self.stored[1 - site].as_ref(), &gone)
+            {
+                self.accept(1 - site, state);
+            }
+            true
+        }
+
+        /// Has a client of a site claim, delete or change the link.
+        fn change(&mut self, site: usize, kind: u8, instant_ms: u64) {
+            let before = self.stored[site].clone();
+            let version = before.as_ref().map(State::version).unwrap_or_default();
+            let verdict = match (kind, &before) {
+                (0 | 1, _) => {
+                    self.claims += 1;
+                    let new = created(instant_ms, self.claims);
+                    let version = Version { rev: version.rev + 1, ..new.version() };
+                    rules::claim(before.as_ref(), &new.with_version(version))
+                }
+                (2, _) => rules::remove(before.as_ref(), version.claim, instant_ms),
+                (_, Some(State::Link(of))) => {
+                    let target = format!("https://example.org/{site}/{instant_ms}");
+                    let changed = Link { version: version.edited(), target, ..Link::clone(of) };
+                    rules::offer(before.as_ref(), &State::Link(Arc::new(changed)))
+                }
+                _ => Verdict::Same,
+            };
+            if let Verdict::Accepted(state) = verdict {
+                self.accept(site, state);
+            }
+        }
+    }
+
+    #[test]
+    fn the_earlier_link_stays_at_both_sites() {
+        let (early, late) = (created(5, 9), created(6, 3));
+        let (mut here, mut there) = (Some(early.clone()), Some(late.clone()));
+        assert_eq!(relay(&mut here, &late), (false, None));
+        assert_eq!(relay(&mut there, &early), (true, None));
+        assert!(here == there && here == Some(early.clone()));
+        assert_eq!(rules::displaced(Some(&late), &early), Some(late.version()), "its loss is reported");
+        // Of two that were created in one millisecond, the claim decides.
+        let (one, other) = (created(5, 1), created(5, 2));
+        let (mut here, mut there) = (Some(one.clone()), Some(other.clone()));
+        relay(&mut here, &other);
+        relay(&mut there, &one);
+        assert!(here == there && here == Some(one));
+    }
+
+    #[test]
+    fn a_later_life_of_a_slug_stays() {
+        let again = link(Origin::Custom, 3, 9);
+        let (mut here, mut there) = (Some(created(5, 1)), Some(again.clone()));
+        relay(&mut there, &created(5, 1));
+        relay(&mut here, &again);
+        assert!(here == there && here == Some(again));
+    }
+
+    #[test]
+    fn a_state_of_a_later_version_is_waited_for() {
+        let verdict = Verdict::HeldUnread(b"Z".as_slice().into());
+        assert_eq!(settle(&code(), &created(5, 1), &verdict), Settlement::Wait);
+    }
+
+    #[test]
+    fn a_changed_code_is_not_replaced() {
+        let (over, next, since) = (created(6, 3), created(5, 9), created(6, 3).deleted(9));
+        assert_eq!(replace(Some(&since), &over, &next), Verdict::Held(since));
+        assert_eq!(replace(None, &over, &next), Verdict::Accepted(next));
+    }
+
+    #[test]
+    fn positions_round_trip() {
+        let position = StreamPosition { id: EntryId { ms: 17, seq: 3 }, check: 0xfe };
+        assert_eq!(decode_position(&encode_position(&position)), Some(position));
+        for text in ["", "17-3", "17 fe", "17-3 xyz"] {
+            assert_eq!(decode_position(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_separation_may_have_lost_states() {
+        assert!(!may_have_missed(0, 1_000, 100), "the nodes are copies");
+        assert!(!may_have_missed(950, 1_000, 100));
+        assert!(may_have_missed(949, 1_000, 100));
+        assert!(!may_have_missed(1, 1_000, 0), "Redis keeps everything");
+    }
+
+    #[test]
+    fn both_sites_know_their_shares() {
+        assert_eq!((Share::of("a", "b").site, Share::of("b", "a").site), (0, 1));
+    }
+
+    proptest! {
+        /// Leases of the sites never overlap, and none of them reaches into a block of the other.
+        #[test]
+        fn shares_do_not_overlap(wants in proptest::collection::vec((0..2u64, 1..=BLOCK), 1..40), from in 0..4 * BLOCK) {
+            let mut next = [from, from];
+            let mut leased: Vec<(u64, u64)> = Vec::new();
+            for (site, want) in wants {
+                let share = Share { site };
+                let start = share.first_run(next[site as usize], want);
+                prop_assert!(start >= next[site as usize] && start < next[site as usize] + 2 * BLOCK);
+                prop_assert!(share.has(start) && share.has(start + want - 1));
+                prop_assert!(leased.iter().all(|(from, len)| start + want <= *from || from + len <= start));
+                leased.push((start, want));
+                next[site as usize] = start + want;
+            }
+        }
+
+        /// Both sites end with one state, whatever their clients do and however late the relays are.
+        #[test]
+        fn sites_agree_in_the_end(steps in proptest::collection::vec((0..2usize, 0..8u8, 0..4u64), 1..40)) {
+            let mut sites = Sites::default();
+            for (site, kind, instant_ms) in steps {
+                match kind {
+                    5.. => _ = sites.cross(site),
+                    _ => sites.change(site, kind, instant_ms),
+                }
+            }
+            let mut left = 1_000;
+            loop {
+                let crossed = [sites.cross(0), sites.cross(1)];
+                if crossed == [false, false] {
+                    break;
+                }
+                left -= 1;
+                prop_assert!(left > 0, "states circle between the sites");
+            }
+            prop_assert_eq!(&sites.stored[0], &sites.stored[1]);
+        }
+    }
+}
