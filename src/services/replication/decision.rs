@@ -23,7 +23,7 @@ pub(super) fn decision_of(
             Some(CodeChange::Claim(state, _) | CodeChange::Offer(state)) => {
                 FleetDecision::Accepted { state: state.clone(), echo }
             }
-            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
+            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. } | CodeChange::Replace { .. }) | None => {
                 FleetDecision::NoReply { asked: true, alone }
             }
         },

@@ -6,6 +6,7 @@
 //! * `purges`: purged links, and what streams have of them;
 //! * `space`: counters, leases and heartbeats;
 //! * `allow`: visits of limited links;
+//! * `sites`: what the relay between two sites keeps;
 //! * `visits`: visit counts that nodes exchange;
 //! * `visit_log`: single visits that nodes exchange.
 
@@ -13,6 +14,7 @@ mod allow;
 mod client;
 mod codes;
 mod purges;
+mod sites;
 mod space;
 mod streams;
 mod visit_log;
@@ -24,6 +26,7 @@ pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
 pub use self::purges::VisitStreamEnd;
+pub use self::sites::{OtherSpace, SiteNotes};
 pub use self::space::{Heartbeat, HeartbeatReply};
 pub use self::streams::READ_TOGETHER_MAX;
 pub use self::visit_log::VisitLogNotes;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis};
+use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis, SiteNotes};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::sites::{self, BLOCK, Share};
 use carom_model::replication::state::{ReceivedState, State, StateHead};
 use carom_model::replication::{Echo, EntryId, Partition, retention};
 use carom_shards::{Code, CodeLength, Policy};
@@ -60,7 +61,7 @@ fn lua_and_rust_rules_agree() {
             }
             let mine = (dice.below(2) == 0).then(|| state(code, &mut dice));
             let present = |is_claim: bool| rules::present(stored.as_ref(), mine.as_ref(), is_claim).cloned();
-            let (change, before, expected) = match dice.below(4) {
+            let (change, before, expected) = match dice.below(5) {
                 0 => {
                     let (before, mine) = (present(true), mine.clone());
                     let expected = rules::claim(before.as_ref(), &new);
@@ -81,6 +82,11 @@ fn lua_and_rust_rules_agree() {
                     let before = rules::present(stored.as_ref(), or_none.then_some(&state), false).cloned();
                     let expected = rules::expire(before.as_ref(), &state, 7);
                     (CodeChange::Expire { state, now_ms: 7, or_none }, before, expected)
+                }
+                3 => {
+                    let over = stored.clone().filter(|_| dice.below(3) > 0).unwrap_or_else(|| state(code, &mut dice));
+                    let expected = sites::replace(stored.as_ref(), &over, &new);
+                    (CodeChange::Replace { over, state: new.clone() }, stored.clone(), expected)
                 }
                 _ => (CodeChange::Offer(new.clone()), stored.clone(), rules::offer(stored.as_ref(), &new)),
             };
@@ -159,6 +165,54 @@ fn lease_script_and_rule_agree() {
     let expected = lease::lease(&mut counter, 0, 5, 1_000, &name);
     assert!(expected.moved);
     assert_eq!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).unwrap().0, expected);
+}
+
+#[test]
+fn leases_of_a_site_agree_with_the_rule() {
+    let server = Server::start();
+    let share = Share::of("b", "a");
+    let mut redis = connect(&server).with_share(Some(share));
+    let mut dice = Dice::new();
+    let name = server.info("run_id").unwrap();
+    let length = CodeLength::DEFAULT;
+    assert!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).is_err(), "the other site may have leased any value");
+    let notes = SiteNotes { floors: vec![(length, BLOCK + 3)], ..SiteNotes::default() };
+    redis.put_site_notes(&notes, WITHIN).unwrap();
+    let mut counter = CodeCounter::default();
+    for _ in 0..200 {
+        let want = 1 + dice.below(BLOCK / 2);
+        let seen = counter.next.saturating_sub(25) + dice.below(50) * u64::from(counter.next > 0);
+        let about = (seen, Some(BLOCK + 3));
+        let expected = lease::lease_of_site(&mut counter, about, want, 1_000, &name, share).unwrap();
+        assert_eq!(redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap().0, expected);
+        assert!(share.has(expected.start) && share.has(expected.start + want - 1));
+    }
+    // Where the counters begin does not change with later notes.
+    redis.put_site_notes(&SiteNotes { floors: vec![(length, 9 * BLOCK)], passes: 7, ..notes }, WITHIN).unwrap();
+    assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string());
+    let read = redis.site_notes(WITHIN).unwrap();
+    assert_eq!((read.passes, read.floors), (7, vec![(length, 9 * BLOCK)]));
+}
+
+#[test]
+fn one_node_at_a_time_is_the_relay() {
+    let server = Server::start();
+    let (mut redis, lasts) = (connect(&server), Duration::from_secs(60));
+    assert!(redis.hold_relay("n0", lasts, WITHIN).unwrap());
+    assert!(!redis.hold_relay("n1", lasts, WITHIN).unwrap());
+    assert!(redis.hold_relay("n0", lasts, WITHIN).unwrap(), "it keeps its lease");
+    server.command(&["DEL", "{test}:site:relay"]);
+    assert!(redis.hold_relay("n1", lasts, WITHIN).unwrap());
+    assert_eq!(redis.name_site("berlin", WITHIN).unwrap(), "berlin");
+    assert_eq!(redis.name_site("lisbon", WITHIN).unwrap(), "berlin", "a site keeps its name");
+    let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
+    redis.put_site_positions(&[(Partition(0), position), (Partition(63), position)], WITHIN).unwrap();
+    let mut positions = redis.site_positions(WITHIN).unwrap();
+    positions.sort_by_key(|(of, _)| *of);
+    assert_eq!(positions, [(Partition(0), position), (Partition(63), position)]);
+    let space = redis.other_space(WITHIN).unwrap();
+    assert_eq!((space.site.as_deref(), space.fingerprint), (Some("berlin"), None));
+    assert!(space.now_ms.abs_diff(unix_ms()) < 60_000, "{}", space.now_ms);
 }
 
 #[test]

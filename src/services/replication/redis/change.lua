@@ -1,9 +1,9 @@
 -- Changes the state of one code, and appends the change to the stream of its partition: both or neither.
 --
--- KEYS: the state of the code, the stream. ARGV: the request (claim, remove, expire or offer), the code, a state, about
--- how many entries the stream keeps, for an expiry the beginning of the state that expires, the state of the asking node
--- or nothing, and the milliseconds for which the state is kept, or 0 for forever. A test compares the rule for conflicts
--- with crates/model/src/replication/rules.rs. A state is a letter (I and C for links, B and F for their tombstones:
+-- KEYS: the state of the code, the stream. ARGV: the request (claim, remove, expire, offer or replace), the code, a
+-- state, about how many entries the stream keeps, for an expiry or a replacement the beginning of the state that expires
+-- or is replaced, the state of the asking node or nothing, and the milliseconds for which the state is kept, or 0 for
+-- forever. A test compares the rule for conflicts with crates/model/src/replication/rules.rs and sites.rs beside it. A state is a letter (I and C for links, B and F for their tombstones:
 -- issued and chosen codes), 8 hexadecimal digits of revision, 16 of claim, 8 of the number of changes, and a record,
 -- which this script ignores.
 local state_key, stream = KEYS[1], KEYS[2]
@@ -69,6 +69,11 @@ if asked == 'remove' or asked == 'expire' then
     return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. '00000000' .. string.sub(new, 34))
 end
 if not old then return accepted(new) end
+if asked == 'replace' then
+    -- The relay between sites has decided by a state that may have changed since.
+    if string.sub(whole(old), 1, #head) ~= head then return {'held', old, '', ''} end
+    return accepted(new)
+end
 if asked == 'claim' then
     -- The request comes twice, or late: the link exists already, or was removed.
     if claim(old) == claim(new) then

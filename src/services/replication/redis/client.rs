@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use carom_redis::{Client, ClientSettings, Question, RedisError, Route, ServerAddress, Value, slot, text};
 use carom_shards::Code;
 
+use carom_model::replication::sites::Share;
 use carom_model::replication::{PARTITIONS, Partition};
 
 /// Addresses and credentials of Redis, and the names of the fleet's keys there. The `Debug` form hides the password.
@@ -38,6 +39,7 @@ pub(super) enum Script {
     Allow,
     Trim,
     Expire,
+    Relay,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -50,9 +52,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("allow.lua"),
     include_str!("trim.lua"),
     include_str!("expire.lua"),
+    include_str!("relay.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Expire as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Relay as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {
@@ -98,6 +101,8 @@ pub struct Redis {
     pub(super) together_refused: Option<Instant>,
     /// Time for which Redis keeps a state after its last change, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
+    /// The counter values of this site; `None` for all of them.
+    pub(super) share: Option<Share>,
 }
 
 impl Redis {
@@ -107,13 +112,26 @@ impl Redis {
     /// A description of an unusable file of certificates, or of an error of the operating system.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
         let client = Client::new(settings.client.clone(), scripts())?;
-        Ok(Redis { client, settings, has_replicas: false, together_refused: None, state_ms: Arc::default() })
+        Ok(Redis {
+            client,
+            settings,
+            has_replicas: false,
+            together_refused: None,
+            state_ms: Arc::default(),
+            share: None,
+        })
     }
 
     /// Lets states expire this time after their last change, in milliseconds, whenever it is not 0.
     #[must_use]
     pub fn with_retention(self, state_ms: Arc<AtomicU64>) -> Redis {
         Redis { state_ms, ..self }
+    }
+
+    /// Leases counter values of this share only; `None` stands for all of them.
+    #[must_use]
+    pub fn with_share(self, share: Option<Share>) -> Redis {
+        Redis { share, ..self }
     }
 
     /// Returns the time for which states are kept now, in milliseconds; 0 for forever.

@@ -40,6 +40,14 @@ pub enum CodeChange {
     },
     /// Delivers a state that exists already.
     Offer(State),
+    /// Replaces this state by another one of the other site, unless the code has changed since: see
+    /// [`carom_model::replication::sites`].
+    Replace {
+        /// The expected state.
+        over: State,
+        /// The state of the other site.
+        state: State,
+    },
 }
 
 /// The result of a change.
@@ -132,12 +140,13 @@ impl Redis {
                 ("expire", text, or_none.then_some(state))
             }
             CodeChange::Offer(state) => ("offer", state.to_text(code), None),
+            CodeChange::Replace { state, .. } => ("replace", state.to_text(code), None),
         };
         let mut head = Vec::new();
-        if let CodeChange::Expire { state, .. } = change {
-            head = state.to_text(code);
+        if let CodeChange::Expire { state: expected, .. } | CodeChange::Replace { over: expected, .. } = change {
+            head = expected.to_text(code);
             head.truncate(COMPARED_LEN);
-            assert_eq!(head.len(), COMPARED_LEN, "Redis would delete a link of which it compares a part");
+            assert_eq!(head.len(), COMPARED_LEN, "Redis would end a link of which it compares a part");
         }
         let mine = mine.map_or_else(Vec::new, |mine| mine.to_text(code));
         let kept_ms = self.state_ms().to_string().into_bytes();

@@ -1,21 +1,37 @@
 -- Leases values of the counter of one code length. A test compares this with crates/model/src/replication/lease.rs.
 --
--- KEYS: the counter, the hash of the code space, the hash of leases. ARGV: the length, how many values, the highest
--- value that the node has seen, the margin, the node.
-local counter, space, leases = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS: the counter, the hash of the code space, the hash of leases, the hash of the other site. ARGV: the length, how
+-- many values, the highest value that the node has seen, the margin, the node, the number of the site among two (0 or 1,
+-- or nothing for a fleet of one site), and the number of values in a block of a site.
+local counter, space, leases, other = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local length, want, seen, margin, node = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local site, block = tonumber(ARGV[6]), tonumber(ARGV[7])
 
 local function whole(number) return string.format('%.0f', number) end
 
 local info = redis.pcall('INFO', 'server')
 local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or 'unknown'
 local known = math.max(seen, tonumber(redis.call('HGET', space, 'floor:' .. length) or '0'))
+local start = site and redis.call('HGET', other, 'start:' .. length)
+if site and known == 0 and not start then
+    -- The other site may have leased values of these blocks before there were two sites.
+    return redis.error_reply('ERR the code counter of the other site is not known yet')
+end
 local before = redis.call('HGET', space, 'server:' .. length) or ''
 local value = tonumber(redis.call('GET', counter) or '0') or 0
 local mended = math.max(known - value, 0)
-local next_value = math.max(value, known)
+local next_value = math.max(value, known, tonumber(start or '0') or 0)
 local moved = before ~= '' and before ~= server
 if moved or (before == '' and known > 0) then next_value = next_value + margin end
+if site then
+    -- All values of a lease are in one block of this site.
+    local current = math.floor(next_value / block)
+    if current % 2 ~= site or math.floor((next_value + tonumber(want) - 1) / block) ~= current then
+        local following = current + 1
+        if following % 2 ~= site then following = following + 1 end
+        next_value = following * block
+    end
+end
 if next_value ~= value then redis.call('SET', counter, whole(next_value)) end
 redis.call('INCRBY', counter, want)
 local behind = next_value + tonumber(want)

@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
 use carom_model::replication::lease::Granted;
 use carom_model::replication::members::NodeId;
+use carom_model::replication::sites;
 
 /// Longest time for which a node holds the lock to take over leases.
 const LOCK_TIME: Duration = Duration::from_secs(10);
@@ -79,10 +80,14 @@ impl Redis {
         node: &str,
         within: Duration,
     ) -> Result<(Granted, u64, u64), RedisError> {
-        let keys = vec![self.space(&format!("counter:{length}")), self.space("space"), self.space("leases")];
+        let counter = format!("counter:{length}");
+        let names = [counter.as_str(), "space", "leases", "site"];
+        let keys = names.map(|name| self.space(name)).to_vec();
         let numbers =
             [u64::from(length.get() as u32), want, seen, margin].map(|number| number.to_string().into_bytes());
-        let arguments = numbers.into_iter().chain([node.as_bytes().to_vec()]).collect();
+        let site = self.share.map_or_else(String::new, |share| share.site.to_string());
+        let texts = [node.to_owned(), site, sites::BLOCK.to_string()].map(String::into_bytes);
+        let arguments = numbers.into_iter().chain(texts).collect();
         let waits = self.has_replicas;
         let mut questions =
             vec![Script::Lease.call(keys, arguments), Question::Plain(cmd("INFO").arg("replication").to_owned())];
