@@ -60,8 +60,12 @@ pub struct FleetView {
     doubts: AtomicUsize,
     /// The heartbeat thread, which beats faster while questions wait.
     heart: OnceLock<Thread>,
-    /// The chosen slugs that look like generated codes; `None` on a node that stores all links.
-    slugs: Option<SlugFilter>,
+    /// True if the fleet has another site, which creates links without asking this one.
+    has_other_site: bool,
+    /// The highest counter value of each length that nodes of the other site were known to have leased.
+    other_marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
+    /// The instant before which every change of the other site's streams is in the Redis of this site.
+    other_ms: AtomicU64,
 }
 
 impl FleetView {
@@ -82,19 +86,34 @@ impl FleetView {
             recycles: AtomicBool::new(false),
             doubts: AtomicUsize::new(0),
             heart: OnceLock::new(),
-            slugs: None,
+            has_other_site: false,
+            other_marks: Default::default(),
+            other_ms: AtomicU64::new(0),
         }
     }
 
-    /// Returns the view of a node whose links have a shared home.
+    /// Sets whether the fleet has another site. Then no code counts as missing unless that site was heard of lately.
     #[must_use]
-    pub fn with_shared_home(self) -> FleetView {
-        FleetView { slugs: Some(SlugFilter::default()), ..self }
+    pub fn beside_a_site(self, has_other_site: bool) -> FleetView {
+        FleetView { has_other_site, ..self }
     }
 
-    /// Returns the filter of chosen slugs, on a node whose links have a shared home.
-    pub fn slugs(&self) -> Option<&SlugFilter> {
-        self.slugs.as_ref()
+    /// Records that every change that was in the streams of the other site at that instant is in the Redis of this site, and
+    /// which counter values that site had leased.
+    pub fn hear_other_site(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, at: Duration) {
+        for (length, mark) in marks {
+            self.other_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
+        }
+        self.other_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// True if the other site was heard of lately, or there is none.
+    pub fn hears_other_site(&self) -> bool {
+        self.is_beside(since_boot())
+    }
+
+    fn is_beside(&self, now: Duration) -> bool {
+        !self.has_other_site || is_fresh(self.other_ms.load(Ordering::Acquire), now, MARK_KEPT)
     }
 
     /// Records the answer to a heartbeat that was sent at `sent`.
@@ -240,7 +259,14 @@ impl FleetView {
         let CodeForm::Counted(length, _) = form else { return None };
         let heard_ms = self.heard_ms.load(Ordering::Acquire);
         let mark = self.marks[length.get()].load(Ordering::Relaxed);
-        is_fresh(heard_ms, now, MARK_KEPT).then(|| absence::bound(length, mark))
+        if !is_fresh(heard_ms, now, MARK_KEPT) || !self.is_beside(now) {
+            return None;
+        }
+        if !self.has_other_site {
+            return Some(absence::bound(length, mark));
+        }
+        let other_mark = self.other_marks[length.get()].load(Ordering::Relaxed);
+        Some(absence::bound_of_sites(length, mark, other_mark))
     }
 
     /// True if a code that is not in memory is certainly on no node. `mark` was read before the look-up.
@@ -250,7 +276,7 @@ impl FleetView {
             return false;
         }
         let now = since_boot();
-        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) {
+        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || !self.is_beside(now) {
             return false;
         }
         let form = self.form(code);
@@ -262,7 +288,9 @@ impl FleetView {
     /// vouched for the time of the question before Redis was asked ([`FleetView::is_vouched`]).
     pub fn is_denied(&self, code: &Code, vouched: bool) -> bool {
         let (now, form) = (since_boot(), self.form(code));
-        absence::is_denied(form, self.bound(form, now), self.is_settled(now), vouched)
+        // Nodes of the other site do not vouch here.
+        let (is_settled, vouched) = (self.is_settled(now) && self.is_beside(now), vouched && !self.has_other_site);
+        absence::is_denied(form, self.bound(form, now), is_settled, vouched)
     }
 
     /// True if Redis has lost nothing lately that another node may be about to bring back.
@@ -456,6 +484,24 @@ mod tests {
         assert!(view.is_denied(&issued, true) && !view.is_denied(&issued, false));
         view.disturb(since_boot());
         assert!(!view.is_denied(&issued, true), "a new master may have lost it");
+    }
+
+    #[test]
+    fn nothing_is_missing_while_the_other_site_is_silent() {
+        let view = view().beside_a_site(true);
+        let (slug, guess) = (Code::parse(b"my-slug").unwrap(), generated(&view, LENGTH.codes() - 1));
+        let (early, late) = (generated(&view, 500), generated(&view, 600 << 20));
+        view.hear([(LENGTH, 1_000)], false, since_boot());
+        view.follow(since_boot());
+        assert!(!view.is_denied(&slug, true) && !view.is_absent(&guess, view.followed()), "nothing was heard of it");
+        view.hear_other_site([(LENGTH, 1_000)], since_boot().saturating_sub(MARK_KEPT));
+        assert!(!view.hears_other_site() && !view.is_denied(&slug, true), "that is too long ago");
+        view.hear_other_site([(LENGTH, 1_000)], since_boot());
+        assert!(view.hears_other_site() && view.is_denied(&slug, false));
+        assert!(view.is_absent(&guess, view.followed()) && view.is_absent(&late, view.followed()));
+        view.hear_other_site([(LENGTH, 300 << 20)], since_boot());
+        assert!(!view.is_absent(&late, view.followed()), "a node of that site may have it");
+        assert!(!view.is_denied(&early, true), "nodes of that site do not vouch here");
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
-use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, agreement};
-use crate::services::visits::{FleetVisits, VisitReader};
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, SiteSetup, agreement};
+use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use crate::startup::redis::client_settings;
@@ -30,7 +30,7 @@ use carom_model::replication::absence::GENERATED_LEN_MIN;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{KeySource, Settings, is_name};
+use carom_settings::{KeySource, RedisUrl, Settings, SiteSettings, is_name};
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -90,10 +90,20 @@ fn other_code_secret(theirs: &str, ours: &str) -> Exit {
 
 /// Returns the connection settings of Redis, if there is one.
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
-    let url = settings.fleet.redis.as_ref()?;
+    settings.fleet.redis.as_ref().map(|url| redis_at(url, settings))
+}
+
+/// Returns the connection settings of the Redis servers of a URL.
+fn redis_at(url: &RedisUrl, settings: &Settings) -> Arc<RedisSettings> {
     let client = client_settings(url, settings.fleet.password.as_ref(), settings.fleet.ca_file.clone());
     let (prefix, stream_len) = (settings.fleet.prefix.clone(), settings.fleet.stream_entries);
-    Some(Arc::new(RedisSettings { client, prefix, stream_len }))
+    Arc::new(RedisSettings { client, prefix, stream_len })
+}
+
+/// Returns the sites of the fleet, if there are two.
+fn site(settings: &Settings) -> Option<SiteSetup> {
+    let SiteSettings { name, other, other_redis } = settings.fleet.site.as_ref()?;
+    Some(SiteSetup { name: name.clone(), other: other.clone(), redis: redis_at(other_redis, settings) })
 }
 
 /// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.
@@ -178,14 +188,14 @@ pub(super) fn join(
             retention: settings.fleet.retention,
             fingerprint: base.code_secret.fingerprint(),
             agreed: agreement::fingerprints(settings, &base.code_secret.fingerprint()),
+            site: site(settings),
         }),
         links: base.links.clone(),
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
-        view: Arc::clone(&base.fleet_view),
-        home: base.home().map(|_| SharedHome { hasher: base.hasher, cores: base.cores, visits: visits.clone() }),
-        retention: Arc::new(retention.with_shared_home(settings.home.is_shared())),
+        view: Arc::new(FleetView::new(CodeSpace::new(&base.code_secret)).beside_a_site(settings.fleet.site.is_some())),
+        retention: Arc::new(retention),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };

@@ -9,7 +9,8 @@
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values;
-//! * `retention` measures whether this node has all that Redis no longer has.
+//! * `retention` measures whether this node has all that Redis no longer has;
+//! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites.
 //!
 //! All of them share a [`FleetContext`].
 //!
@@ -27,6 +28,7 @@ pub mod gateway;
 pub mod heartbeat;
 mod held_creates;
 pub mod redis;
+mod relay;
 mod retention;
 mod reuse;
 
@@ -38,7 +40,7 @@ use std::thread::JoinHandle;
 
 use carom_shards::{CodeLength, Run};
 
-pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SharedHome};
+pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SiteSetup};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::retention::Retention;
@@ -102,7 +104,9 @@ pub fn start(
     let (look_ups, looking) = code_lookup::start(fleet, writer.clone())?;
     let follower = Some(follower::prepare(fleet, writer, deliveries)?);
     let beating = heartbeat::start(fleet, lengths, sender)?;
-    let threads = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&fleet.stop) };
+    let mut threads = vec![asking, looking, beating];
+    threads.extend(relay::start(fleet)?);
+    let threads = FleetThreads { threads, follower, stop: Arc::clone(&fleet.stop) };
     let expiry = FleetExpiry::new(fleet)?;
     Ok(StartedFleet { fleet: threads, gateway, look_ups, expiry, reclaimed })
 }

@@ -28,7 +28,7 @@ use super::keys::Key;
 use super::problem::{InvalidValue, Problem};
 use super::redis_url;
 use super::secret::Secret;
-use super::settings::{FleetSettings, LinkHome, Settings};
+use super::settings::{FleetSettings, Settings, SiteSettings};
 use super::value::hosts::host_name;
 use super::value::{self, domains, logs, quantities, urls};
 use super::visits::VisitSettings;
@@ -169,6 +169,7 @@ impl Checker<'_> {
         let join_key_file = self.one(Key::FleetJoinKeyFile, value::path);
         let join_rate = self.one(Key::FleetJoinRate, |written| quantities::size(written, SNAPSHOT_RATE_MIN));
         let retention = self.one(Key::FleetRetention, quantities::retention);
+        let site = self.site(redis.is_some());
         Some(FleetSettings {
             redis,
             password: password.map(Secret),
@@ -183,6 +184,29 @@ impl Checker<'_> {
             join_key_file,
             join_rate: join_rate?,
             retention: retention?,
+            site,
         })
+    }
+
+    /// Returns the two sites of the fleet; `None` for one site, or after a mistake.
+    fn site(&mut self, has_redis: bool) -> Option<SiteSettings> {
+        const KEYS: [Key; 3] = [Key::FleetSite, Key::FleetOtherSite, Key::FleetOtherRedis];
+        let name = self.one(KEYS[0], redis_url::name);
+        let other = self.one(KEYS[1], redis_url::name);
+        let other_redis = self.one(KEYS[2], redis_url::url);
+        let first = KEYS.into_iter().find(|key| self.is_set(*key))?;
+        let wrong = if KEYS.into_iter().any(|key| !self.is_set(key)) {
+            let remedy = "set fleet.site, fleet.other_site and fleet.other_redis, or none of them";
+            InvalidValue::new("is set without the settings that belong to it", remedy)
+        } else if !has_redis {
+            InvalidValue::new("is set, but redis is not", "set redis to the Redis of this site")
+        } else if name.is_some() && name == other {
+            InvalidValue::new("is the name of both sites", "give the sites two names")
+        } else {
+            return Some(SiteSettings { name: name?, other: other?, other_redis: other_redis? });
+        };
+        let source = self.source_of(first);
+        self.problems.push(Problem::of(source, first, wrong));
+        None
     }
 }

@@ -266,6 +266,19 @@ pub struct FleetSettings {
     pub join_rate: u64,
     /// Time for which Redis keeps a state after its last change; `None` for forever.
     pub retention: Option<Duration>,
+    /// The site of this node and the other one; `None` for a fleet of one site.
+    pub site: Option<SiteSettings>,
+}
+
+/// The two sites of a fleet, from the view of one of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SiteSettings {
+    /// The name of this site.
+    pub name: String,
+    /// The name of the other site.
+    pub other: String,
+    /// The Redis servers of the other site.
+    pub other_redis: RedisUrl,
 }
 
 /// The limits that an operator may set. All others are fixed, in [`carom_limits`].

@@ -425,6 +425,29 @@ fn peers_to_join_from_are_urls_without_credentials() {
 }
 
 #[test]
+fn sites_come_in_pairs() {
+    let fleet = |text: &str| from_file(&format!("redis = \"redis://h:1\"\n[fleet]\n{text}"));
+    assert_eq!(fleet("").unwrap().0.fleet.site, None);
+    let site = "site = \"a\"\nother_site = \"b\"\nother_redis = \"redis://:geheim@h:2\"";
+    let settings = fleet(site).unwrap().0;
+    let described = settings.describe();
+    let site_of = settings.fleet.site.unwrap();
+    assert_eq!((site_of.name.as_str(), site_of.other.as_str()), ("a", "b"));
+    assert_eq!(site_of.other_redis.servers, [("h".to_owned(), 2)]);
+    assert!(described.contains("other_site = \"b\"") && !described.contains("geheim"), "{described}");
+    for (text, wrong) in [
+        ("site = \"a\"", "set fleet.site, fleet.other_site and fleet.other_redis"),
+        ("other_redis = \"redis://h:2\"", "or none of them"),
+        ("site = \"a\"\nother_site = \"a\"\nother_redis = \"redis://h:2\"", "two names"),
+    ] {
+        let wrongs = problems(fleet(text));
+        assert!(wrongs.len() == 1 && wrongs[0].contains(wrong), "{text}: {wrongs:?}");
+    }
+    let wrongs = problems(from_file(&format!("[fleet]\n{site}")));
+    assert!(wrongs.len() == 1 && wrongs[0].contains("Redis of this site"), "{wrongs:?}");
+}
+
+#[test]
 fn origins_of_pages_are_all_none_or_listed() {
     let origins =
         |value: &str| from_file(&format!("[api]\ncors_origins = {value}")).map(|(settings, _)| settings.api.cors);

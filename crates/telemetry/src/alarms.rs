@@ -48,6 +48,8 @@ pub enum Alarm {
     RedisAway,
     RedisRefuses,
     SettingsDiffer,
+    SiteAway,
+    SiteLacks,
     StoreDamaged,
     StoreFailed,
     StreamDamaged,
@@ -61,7 +63,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 44] = [
+    pub const ALL: [Alarm; 46] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -97,6 +99,8 @@ impl Alarm {
         Alarm::RedisAway,
         Alarm::RedisRefuses,
         Alarm::SettingsDiffer,
+        Alarm::SiteAway,
+        Alarm::SiteLacks,
         Alarm::StoreDamaged,
         Alarm::StoreFailed,
         Alarm::StreamDamaged,
@@ -146,6 +150,8 @@ impl Alarm {
             Alarm::RedisAway => "redis_away",
             Alarm::RedisRefuses => "redis_refuses",
             Alarm::SettingsDiffer => "settings_differ",
+            Alarm::SiteAway => "site_away",
+            Alarm::SiteLacks => "site_lacks",
             Alarm::StoreDamaged => "store_damaged",
             Alarm::StoreFailed => "store_failed",
             Alarm::StreamDamaged => "stream_damaged",
@@ -250,6 +256,10 @@ impl Alarm {
             Alarm::RedisAway => "Redis does not answer; redirects continue.",
             Alarm::RedisRefuses => "Redis answers but rejects commands; changes are not synced.",
             Alarm::SettingsDiffer => "Nodes of the fleet have different settings where all must have the same.",
+            Alarm::SiteAway => "Nothing is heard of the other site; unknown codes return 503 at this site.",
+            Alarm::SiteLacks => {
+                "This site may lack links of the other site whose Redis no longer has them; unknown codes return 503."
+            }
             Alarm::StoreDamaged => "A record or block of the store cannot be read.",
             Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
             Alarm::StreamDamaged => {

@@ -439,6 +439,27 @@ pub struct HostListStats {
     pub read_ms: Counter,
 }
 
+/// The counters of a node in a fleet of two sites.
+#[derive(Debug, Default)]
+pub struct SiteStats {
+    /// The names of the site of this node and of the other one; unset for a fleet of one site.
+    pub names: OnceLock<(String, String)>,
+    /// True if this site has heard of the other one within three seconds.
+    pub is_current: AtomicBool,
+    /// True if this site may lack states that the other Redis no longer has.
+    pub may_lack: AtomicBool,
+    /// True if this node is the relay of its site.
+    pub is_relay: AtomicBool,
+    /// States of the other site that this node has offered to the Redis of its site.
+    pub relayed: Counter,
+    /// States of this site that gave way to one of the other site with an equal revision.
+    pub replaced: Counter,
+    /// Positions in the streams of the other site that were lost.
+    pub gaps: Counter,
+    /// Entries with batches of visits that this node has copied from the other site.
+    pub visits: Counter,
+}
+
 /// The counters of a node that shares its code space with others.
 #[derive(Debug, Default)]
 pub struct FleetStats {
@@ -506,6 +527,8 @@ pub struct FleetStats {
     pub visits_missing: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
+    /// The sites of the fleet. Written by the relay thread.
+    pub site: SiteStats,
     /// The nodes of the fleet, for the status.
     pub members: Mutex<Vec<MemberStats>>,
     /// The name of this node, and the addresses of its Redis servers.

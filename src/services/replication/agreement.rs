@@ -20,13 +20,14 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
 /// The groups of settings that must be the same, with their keys for people.
-const GROUPS: [(&str, &str); 7] = [
+const GROUPS: [(&str, &str); 8] = [
     ("domains", "base_url, domains.serve and domains.fallback"),
     ("dedupe", "links.dedupe"),
     ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
     ("slugs", "links.multi_segment_slugs and links.slug_case"),
     ("visitLog", "visits.log, visits.share_log and visits.keep"),
     ("retention", "fleet.retention"),
+    ("site", "fleet.site and fleet.other_site"),
     ("codeSecret", "the code secret"),
 ];
 
@@ -51,6 +52,7 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
         ("visitLog", visit_log),
         ("retention", millis(settings.fleet.retention)),
+        ("site", settings.fleet.site.as_ref().map_or_else(String::new, |site| format!("{} {}", site.name, site.other))),
     ];
     let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
     hashed.chain([("codeSecret", secret.to_owned())]).collect()

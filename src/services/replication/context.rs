@@ -14,6 +14,7 @@ use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use crate::services::visits::VisitReader;
 use carom_model::replication::members::Lease;
+use carom_model::replication::sites::Share;
 use carom_model::replication::state::{NoState, ReceivedState, StateHead};
 use carom_model::replication::{State, rules};
 use carom_store::links::{Links, StoreError};
@@ -45,6 +46,19 @@ pub struct FleetSetup {
     pub fingerprint: String,
     /// The settings that must be the same on all nodes.
     pub agreed: SettingFingerprints,
+    /// The sites of the fleet; `None` for one site.
+    pub site: Option<SiteSetup>,
+}
+
+/// The two sites of a fleet, from the view of a node of one of them.
+#[derive(Clone, Debug)]
+pub struct SiteSetup {
+    /// The name of the site of this node.
+    pub name: String,
+    /// The name of the other site.
+    pub other: String,
+    /// The addresses and credentials of the other site's Redis.
+    pub redis: Arc<RedisSettings>,
 }
 
 /// The parts of a node that answer for links in a shared home.
@@ -135,6 +149,16 @@ impl FleetContext {
     /// If the certificates for Redis cannot be used, or the operating system refuses something.
     pub(super) fn redis(&self) -> io::Result<Redis> {
         let redis = Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)?;
+        let share = self.settings.site.as_ref().map(|site| Share::of(&site.name, &site.other));
+        Ok(redis.with_retention(self.retention.state_ms()).with_share(share))
+    }
+
+    /// Returns a connection to the Redis of the other site for one thread, which is opened on first use.
+    ///
+    /// # Errors
+    /// As of [`FleetContext::redis`].
+    pub(super) fn other_redis(&self, site: &SiteSetup) -> io::Result<Redis> {
+        let redis = Redis::new(Arc::clone(&site.redis)).map_err(io::Error::other)?;
         Ok(redis.with_retention(self.retention.state_ms()))
     }
 

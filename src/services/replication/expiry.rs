@@ -102,7 +102,8 @@ impl FleetExpiry {
         due_of: fn(&Link) -> Option<DueEvent>,
         cause: EventCause,
     ) -> Removed {
-        if self.fleet.may_change().is_err() {
+        // A node of the other site may have moved the expiry of a link.
+        if self.fleet.may_change().is_err() || !self.fleet.view.hears_other_site() {
             return Removed::NotNow;
         }
         let now_ms = unix_ms();

@@ -8,6 +8,8 @@
 //! other site.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use carom_shards::Code;
 
@@ -17,6 +19,9 @@ use super::rules::Verdict;
 
 /// Counter values of one block. Longer than any lease, so that each lease is within one block.
 pub const BLOCK: u64 = 8 << 20;
+
+/// Number of looks that a node remembers.
+const LOOKS_MAX: usize = 64;
 
 /// Number of sites.
 pub const SITES: u64 = 2;
@@ -114,6 +119,29 @@ pub fn replace(stored: Option<&State>, over: &State, state: &State) -> Verdict {
 /// Redis. 0 stands for never: then the nodes of this site are copies of nodes of the other one.
 pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
+}
+
+/// The looks of a node at the passes of the relay, by which it knows up to when its site has heard of the other one. No
+/// clock is compared with another.
+#[derive(Clone, Debug, Default)]
+pub struct Hearing {
+    /// Looks: the instant at which each began, the relay, and the number of passes that the relay had ended.
+    looks: VecDeque<(Duration, u64, u64)>,
+}
+
+impl Hearing {
+    /// Notes a look that began at `at` and found that a relay has ended that many passes. Returns the last instant of which
+    /// it proves that every state of the other site's streams is here. A pass that was under way at an instant may have read
+    /// some streams before it. The next pass of this relay began later.
+    pub fn look(&mut self, at: Duration, relay: u64, passes: u64) -> Option<Duration> {
+        let is_earlier = |(_, of, before): &&(Duration, u64, u64)| *of == relay && before.saturating_add(2) <= passes;
+        let heard = self.looks.iter().rev().find(is_earlier).map(|(at, _, _)| *at);
+        self.looks.push_back((at, relay, passes));
+        if self.looks.len() > LOOKS_MAX {
+            self.looks.pop_front();
+        }
+        heard
+    }
 }
 
 /// Encodes a position in a stream of the other site, for the Redis of this one.
@@ -274,6 +302,17 @@ mod tests {
         assert!(!may_have_missed(950, 1_000, 100));
         assert!(may_have_missed(949, 1_000, 100));
         assert!(!may_have_missed(1, 1_000, 0), "Redis keeps everything");
+    }
+
+    #[test]
+    fn a_pass_that_was_under_way_proves_nothing() {
+        let (mut hearing, second) = (Hearing::default(), Duration::from_secs);
+        assert_eq!(hearing.look(second(1), 7, 5), None);
+        assert_eq!(hearing.look(second(2), 7, 6), None, "that pass may have begun before the first look");
+        assert_eq!(hearing.look(second(3), 7, 7), Some(second(1)));
+        assert_eq!(hearing.look(second(4), 7, 8), Some(second(2)));
+        assert_eq!(hearing.look(second(5), 8, 90), None, "another relay counts by itself");
+        assert_eq!(hearing.look(second(6), 8, 93), Some(second(5)));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::key::Key;
 use super::setting::Setting;
-use super::shown::Shown;
+use super::shown::{Shown, other_redis};
 
-pub(super) const FLEET: [Setting; 12] = [
+pub(super) const FLEET: [Setting; 15] = [
     Setting {
         key: Key::FleetNode,
         name: "fleet.node",
@@ -136,5 +136,38 @@ pub(super) const FLEET: [Setting; 12] = [
         secret: false,
         doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",
         show: |settings| Shown::time_or("forever", settings.fleet.retention),
+    },
+    Setting {
+        key: Key::FleetSite,
+        name: "fleet.site",
+        env: "CAROM_FLEET_SITE",
+        flag: None,
+        kind: "a name",
+        default: None,
+        secret: false,
+        doc: "Name of the site of this node, in a fleet of two sites that each have a Redis of their own. Use the same value on all nodes of a site, and never change it. If not set, the fleet has one site.",
+        show: |settings| Shown::optional(settings.fleet.site.as_ref().map(|site| &site.name)),
+    },
+    Setting {
+        key: Key::FleetOtherSite,
+        name: "fleet.other_site",
+        env: "CAROM_FLEET_OTHER_SITE",
+        flag: None,
+        kind: "a name",
+        default: None,
+        secret: false,
+        doc: "Name of the other site: the fleet.site of its nodes.",
+        show: |settings| Shown::optional(settings.fleet.site.as_ref().map(|site| &site.other)),
+    },
+    Setting {
+        key: Key::FleetOtherRedis,
+        name: "fleet.other_redis",
+        env: "CAROM_FLEET_OTHER_REDIS",
+        flag: None,
+        kind: "a URL like that of redis",
+        default: None,
+        secret: false,
+        doc: "Redis of the other site, from which one node of this site at a time reads the changes of that site. fleet.password and fleet.ca_file hold for it, too.",
+        show: other_redis,
     },
 ];

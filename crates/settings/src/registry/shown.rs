@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cpus::{self, CpuChoice};
+use crate::redis_url::RedisUrl;
 use crate::settings::{HostListSettings, ListSource, Settings};
 use crate::value::quantities;
 
@@ -95,9 +96,18 @@ pub(crate) fn cores(settings: &Settings) -> Shown {
 
 /// Shows the Redis servers without their password.
 pub(crate) fn redis(settings: &Settings) -> Shown {
-    match &settings.fleet.redis {
+    without_password(settings.fleet.redis.as_ref())
+}
+
+/// Shows the Redis servers of the other site without their password.
+pub(crate) fn other_redis(settings: &Settings) -> Shown {
+    without_password(settings.fleet.site.as_ref().map(|site| &site.other_redis))
+}
+
+fn without_password(url: Option<&RedisUrl>) -> Shown {
+    match url {
         Some(url) if url.has_password() => Shown::Note(quote(&url.to_string()), "password hidden".to_owned()),
-        url => Shown::optional(url.as_ref()),
+        url => Shown::optional(url),
     }
 }
 

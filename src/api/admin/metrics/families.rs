@@ -330,6 +330,18 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         "Origins whose visit counts have been missing here for a minute or longer; totals are too low.",
         |fleet| fleet.visits_missing.get() as f64,
     ),
+    gauge("carom_site_current", "1 if this site has heard of the other one within 3 seconds, else 0.", |fleet| {
+        flag(&fleet.site.is_current)
+    }),
+    gauge("carom_site_relay", "1 if this node is the relay of its site, else 0.", |fleet| flag(&fleet.site.is_relay)),
+    counter("carom_site_relayed_total", "Changes of the other site that this node brought to its own.", |fleet| {
+        fleet.site.relayed.get() as f64
+    }),
+    counter(
+        "carom_site_replaced_total",
+        "Links of this site that gave way to one of the other site with the same code and revision.",
+        |fleet| fleet.site.replaced.get() as f64,
+    ),
     counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
     counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
     counter(

@@ -71,6 +71,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
         "gaps": fleet.gaps.get(),
         "comparing": fleet.comparing.get(),
         "retention": retention(fleet),
+        "site": site(fleet),
         "lookUps": fleet.look_ups.get(),
         "lookUpHits": fleet.look_up_hits.get(),
         "lookUpsLeftOut": fleet.look_ups_left_out.get(),
@@ -90,6 +91,23 @@ fn retention(fleet: &FleetStats) -> Value {
         (true, true) => "needsCopy",
     };
     json!({"millis": retention_ms, "lagMillis": fleet.unfollowed_ms.get(), "standing": standing})
+}
+
+/// Describes what this site hears of the other one; `null` for a fleet of one site.
+fn site(fleet: &FleetStats) -> Value {
+    let site = &fleet.site;
+    let Some((name, other)) = site.names.get() else { return Value::Null };
+    json!({
+        "name": name,
+        "other": other,
+        "current": site.is_current.load(Ordering::Acquire),
+        "mayLack": site.may_lack.load(Ordering::Acquire),
+        "relay": site.is_relay.load(Ordering::Acquire),
+        "relayed": site.relayed.get(),
+        "replaced": site.replaced.get(),
+        "gaps": site.gaps.get(),
+        "visitEntries": site.visits.get(),
+    })
 }
 
 /// Describes how far the visit log has the visits of each node; `null` if the logs are not shared.

@@ -9,7 +9,7 @@ import { pages } from "./strings-shell.js";
 
 // Nodes tell of themselves every second.
 const SILENT_MS = 5_000;
-const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behind", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared"];
+const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behind", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared", "site_"];
 
 const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 

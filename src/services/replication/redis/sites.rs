@@ -20,7 +20,9 @@ const PLACES: &str = "site:places";
 /// The notes of the relay in the Redis of its site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SiteNotes {
-    /// Number of passes over all streams of the other site, each from its beginning to its end.
+    /// The identity of the process that ended the last pass; 0 before the first.
+    pub relay: u64,
+    /// Number of passes over all streams of the other site, to their ends, that this process has ended.
     pub passes: u64,
     /// The highest counter value of each length that any node of the other site was known to have leased.
     pub floors: Vec<(CodeLength, u64)>,
@@ -105,6 +107,7 @@ impl Redis {
         let mut notes = SiteNotes::default();
         for (field, value) in pairs(&answer) {
             match field.as_str() {
+                "relay" => notes.relay = value.parse().unwrap_or(0),
                 "passes" => notes.passes = value.parse().unwrap_or(0),
                 "read" => notes.read_ms = value.parse().unwrap_or(0),
                 "lacks" => notes.may_lack = value == "1",
@@ -127,8 +130,11 @@ impl Redis {
         };
         let mut commands: Vec<_> = CodeLength::MIN.and_longer().map(start).collect();
         let mut put = cmd("HSET").arg(&key).to_owned();
-        put.arg("passes").arg(notes.passes).arg("read").arg(notes.read_ms);
-        put.arg("lacks").arg(if notes.may_lack { "1" } else { "0" });
+        put.arg("relay").arg(notes.relay).arg("passes").arg(notes.passes).arg("read").arg(notes.read_ms);
+        if notes.may_lack {
+            // Only an operator takes it back.
+            put.arg("lacks").arg("1");
+        }
         for (length, at) in &notes.floors {
             put.arg(format!("floor:{length}")).arg(*at);
         }

@@ -87,6 +87,28 @@ impl Redis {
         Ok(visit_entries(&answer))
     }
 
+    /// Returns the number of the first entry of the stream of an origin, and entries from the one with the batch `from` on
+    /// like [`Redis::visits_from`]. For a relay, which keeps as much as that stream does.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn visits_behind(
+        &mut self,
+        origin: OriginId,
+        from: u64,
+        count: usize,
+        within: Duration,
+    ) -> Result<(u64, Vec<(u64, Vec<u8>)>), RedisError> {
+        let (place, stream) = (Redis::visit_place(origin), self.visit_stream(origin));
+        let range = |from: String, count: usize| {
+            Question::Plain(cmd("XRANGE").arg(&stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
+        };
+        let together = vec![range("-".to_owned(), 1), range(format!("{from}-0"), count)];
+        let answers = self.client.ask_together(vec![(self.route(place), together)], within).remove(0)?;
+        let [first, found] = &answers[..] else { return Err(nonsense("a stream of visits")) };
+        Ok((visit_entries(first).first().map_or(0, |(last, _)| *last), visit_entries(found)))
+    }
+
     /// Sets the descriptions of origins.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ fn context(dir: &Path) -> FleetContext {
         retention: None,
         fingerprint: String::new(),
         agreed: BTreeMap::new(),
+        site: None,
     };
     FleetContext {
         retention: Arc::new(Retention::new(settings.retention, &node.links).unwrap()),

@@ -1,0 +1,423 @@
+//! The relay between two sites: it reads the streams of the other site's Redis and offers each state to the Redis of its
+//! own site, whose streams bring it to the nodes.
+//!
+//! Every node runs this thread, and one of them at a time holds the lease of the relay. It stores its position in a stream
+//! once its own Redis has decided on every state before it. So a relay that takes over reads some states twice, and leaves
+//! out none. Where a position was lost, it offers every state that the other Redis has, and stores a position after that.
+//!
+//! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
+//! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers;
+//! * `visits` copies batches of visit counts.
+
+mod ear;
+mod hearing;
+mod offers;
+mod visits;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use self::ear::Ear;
+use super::context::{FleetContext, SiteSetup, note_error};
+use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
+use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
+use carom_model::replication::sites::may_have_missed;
+use carom_model::replication::state::NoState;
+use carom_model::replication::{Partition, State};
+
+/// Time after which another node takes over the relay of a node that is gone.
+const LEASE_TIME: Duration = Duration::from_secs(3);
+
+/// Interval between two renewals of the lease, and between two looks at the code space of the other site.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval between two reads of the other site's streams while they are quiet.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Interval between two turns of a node that is not the relay, or that gets no answer.
+const POLL_WHILE_IDLE: Duration = Duration::from_millis(250);
+
+/// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`].
+const READ_COUNT: usize = 64;
+
+/// Number of codes in one piece of a comparison.
+const PIECE: usize = 1_024;
+
+/// Time after which a comparison that has met a state of a later version begins again.
+const REST_TIME: Duration = Duration::from_secs(30);
+
+/// Timeout of the Redis of this site. No client waits for it.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Timeout of the Redis of the other site.
+const OTHER_TIME: Duration = Duration::from_secs(2);
+
+/// Starts the thread; `None` if the fleet has one site.
+pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> {
+    let Some(site) = fleet.settings.site.clone() else { return Ok(None) };
+    let relay = Relay {
+        own: fleet.redis()?,
+        other: fleet.other_redis(&site)?,
+        // 0 stands for no relay.
+        id: getrandom::u64().map_err(io::Error::other)?.max(1),
+        fleet: fleet.clone(),
+        site,
+        renewed: None,
+        is_relay: false,
+        space: None,
+        notes: SiteNotes::default(),
+        positions: HashMap::new(),
+        lost: BTreeMap::new(),
+        scan: None,
+        rests: None,
+        has_more: false,
+        ear: Ear::default(),
+        visits_copied: None,
+    };
+    let names = (relay.site.name.clone(), relay.site.other.clone());
+    // Only the first start of the thread counts, and there is no other.
+    let _ = fleet.stats.fleet.site.names.set(names);
+    std::thread::Builder::new().name("redis-relay".to_owned()).spawn(move || relay.run()).map(Some)
+}
+
+struct Relay {
+    fleet: FleetContext,
+    site: SiteSetup,
+    /// The Redis of this site.
+    own: Redis,
+    /// The Redis of the other site.
+    other: Redis,
+    /// The identity of this process as a relay.
+    id: u64,
+    /// The time of the last renewal of the lease.
+    renewed: Option<Instant>,
+    is_relay: bool,
+    /// The code space of the other site, and the time at which it was read.
+    space: Option<(Instant, OtherSpace)>,
+    notes: SiteNotes,
+    /// The position in each stream of the other site. A stream whose position was lost has no entry.
+    positions: HashMap<Partition, StreamPosition>,
+    /// The streams whose positions were lost, with their ends before the comparison.
+    lost: BTreeMap<Partition, StreamPosition>,
+    /// The comparison in progress; `None` before it begins.
+    scan: Option<Comparison>,
+    /// The time at which a comparison has met a state of a later version.
+    rests: Option<Instant>,
+    /// True if a stream had more entries than were read last.
+    has_more: bool,
+    ear: Ear,
+    /// The time of the last look at the visits of the other site.
+    visits_copied: Option<Instant>,
+}
+
+/// A comparison with the states of the other Redis.
+struct Comparison {
+    scan: Scan,
+    /// True if every state so far could be decoded, here and there.
+    is_whole: bool,
+}
+
+/// A reason why a turn was not finished.
+enum Failure {
+    /// The Redis of this site did not answer, or refused.
+    Own(RedisError),
+    /// The Redis of the other site did not answer, or refused.
+    Other(RedisError),
+    /// The sites do not fit together, or one of them has states of a later version.
+    Unfit(String),
+}
+
+impl Relay {
+    fn run(mut self) {
+        while !self.fleet.is_stopping() {
+            let wait = self.turn();
+            std::thread::park_timeout(wait);
+        }
+    }
+
+    /// Does one turn. Returns the time to wait for the next one.
+    fn turn(&mut self) -> Duration {
+        if !self.fleet.has_same_code_secret() {
+            return POLL_WHILE_IDLE;
+        }
+        let done = self.work();
+        if let Err(failure) = &done {
+            self.note(failure);
+        }
+        self.judge();
+        done.unwrap_or(POLL_WHILE_IDLE)
+    }
+
+    fn work(&mut self) -> Result<Duration, Failure> {
+        self.listen()?;
+        self.renew()?;
+        if !self.is_relay {
+            return Ok(POLL_WHILE_IDLE);
+        }
+        self.read_space()?;
+        self.read_streams()?;
+        if self.has_more {
+            return Ok(Duration::ZERO);
+        }
+        if !self.lost.is_empty() {
+            return self.compare();
+        }
+        self.end_pass()?;
+        self.copy_visits()?;
+        Ok(POLL)
+    }
+
+    /// Takes or renews the lease of the relay. A node that takes it continues where the last one has stored its position.
+    fn renew(&mut self) -> Result<(), Failure> {
+        if self.renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
+            return Ok(());
+        }
+        let was_relay = std::mem::replace(&mut self.is_relay, false);
+        self.fleet.stats.fleet.site.is_relay.store(false, Ordering::Release);
+        let name = self.own.name_site(&self.site.name, ANSWER_TIME).map_err(Failure::Own)?;
+        if name != self.site.name {
+            let text =
+                format!("the Redis of this node belongs to the site {name}, but fleet.site is {}", self.site.name);
+            return Err(Failure::Unfit(text));
+        }
+        let now = Instant::now();
+        let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, ANSWER_TIME).map_err(Failure::Own)?;
+        if holds && !was_relay {
+            self.take_over()?;
+        }
+        self.renewed = Some(now);
+        self.is_relay = holds;
+        self.fleet.stats.fleet.site.is_relay.store(holds, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads the positions and the notes of the last relay.
+    fn take_over(&mut self) -> Result<(), Failure> {
+        let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        self.positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?.into_iter().collect();
+        self.notes = SiteNotes { relay: self.id, passes: 0, may_lack: false, ..stored };
+        self.space = None;
+        self.lost.clear();
+        self.scan = None;
+        self.visits_copied = None;
+        tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
+        Ok(())
+    }
+
+    /// Reads the code space of the other site, and checks that it belongs to this fleet.
+    fn read_space(&mut self) -> Result<(), Failure> {
+        if self.space.as_ref().is_some_and(|(at, _)| at.elapsed() < RENEW_EVERY) {
+            return Ok(());
+        }
+        let is_first = self.space.is_none();
+        let at = Instant::now();
+        let space = self.other.other_space(OTHER_TIME).map_err(Failure::Other)?;
+        let (ours, other) = (&self.fleet.settings.fingerprint, &self.site.other);
+        match &space.fingerprint {
+            Some(theirs) if theirs == ours => {}
+            Some(_) => return Err(Failure::Unfit(format!("the site {other} has another code secret"))),
+            None => return Err(Failure::Unfit(format!("no node of the site {other} has started yet"))),
+        }
+        match &space.site {
+            Some(site) if site == other => {}
+            Some(site) => {
+                let text = format!("fleet.other_redis belongs to the site {site}, but fleet.other_site is {other}");
+                return Err(Failure::Unfit(text));
+            }
+            None => return Err(Failure::Unfit(format!("no node of the site {other} has fleet.site set"))),
+        }
+        for (length, floor) in &space.floors {
+            match self.notes.floors.iter_mut().find(|(of, _)| of == length) {
+                Some((_, known)) => *known = (*known).max(*floor),
+                None => self.notes.floors.push((*length, *floor)),
+            }
+        }
+        self.space = Some((at, space));
+        if is_first {
+            // From now on, this site knows where its counters begin.
+            self.store_notes()?;
+        }
+        Ok(())
+    }
+
+    fn store_notes(&mut self) -> Result<(), Failure> {
+        self.own.put_site_notes(&self.notes, ANSWER_TIME).map_err(Failure::Own)
+    }
+
+    /// Reads all streams of the other site once, and offers their states to the Redis of this one.
+    fn read_streams(&mut self) -> Result<(), Failure> {
+        let new: Vec<Partition> =
+            Partition::all().filter(|of| !self.positions.contains_key(of) && !self.lost.contains_key(of)).collect();
+        self.lose(&new)?;
+        let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
+        places.sort_by_key(|(partition, _)| *partition);
+        let count = if self.has_more { READ_COUNT } else { READ_TOGETHER_MAX };
+        self.has_more = false;
+        let (mut states, mut moved, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut is_newer, mut failure) = (false, None);
+        let answers = if places.is_empty() { Vec::new() } else { self.other.read(&places, count, OTHER_TIME) };
+        for ((partition, position), answer) in places.into_iter().zip(answers) {
+            match answer.map(|entries| (entries.len(), follow::judge(Some(position), entries))) {
+                Err(error) => failure = Some(error),
+                Ok((_, Read::Quiet)) => {}
+                Ok((_, Read::Gap)) => gaps.push(partition),
+                Ok((len, Read::Next(entries, _))) => {
+                    self.has_more |= len >= count;
+                    match self.decode(&entries, &mut states) {
+                        Ok(Some(to)) => moved.push((partition, to)),
+                        Ok(None) => {}
+                        Err(Undecoded::Damaged) => gaps.push(partition),
+                        Err(Undecoded::Newer(to)) => {
+                            is_newer = true;
+                            moved.extend(to.map(|to| (partition, to)));
+                        }
+                    }
+                }
+            }
+        }
+        let is_settled = self.offer(states)?;
+        if is_settled && !moved.is_empty() {
+            // Only now: a relay that takes over reads from there on.
+            self.own.put_site_positions(&moved, ANSWER_TIME).map_err(Failure::Own)?;
+            self.positions.extend(moved);
+        }
+        gaps.iter().for_each(|of| _ = self.positions.remove(of));
+        self.lose(&gaps)?;
+        match failure {
+            Some(error) => Err(Failure::Other(error)),
+            None if is_newer || !is_settled => Err(self.newer()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
+    fn newer(&mut self) -> Failure {
+        self.has_more = false;
+        Failure::Unfit("one of the sites has links of a later version; upgrade the nodes of the other one".to_owned())
+    }
+
+    /// Decodes entries into `states`, in their order. Returns the position behind the last one.
+    fn decode(
+        &self,
+        entries: &[StreamEntry],
+        states: &mut Vec<(Code, State)>,
+    ) -> Result<Option<StreamPosition>, Undecoded> {
+        let mut to = None;
+        for entry in entries {
+            match entry.code.map(|code| (code, State::from_text(code, &entry.text))) {
+                Some((code, Ok(state))) if !entry.is_newer => states.push((code, state)),
+                Some((code, Err(NoState::Damaged))) => {
+                    tracing::error!(%code, "a stream entry of the other site is damaged; its states are compared");
+                    return Err(Undecoded::Damaged);
+                }
+                None if !entry.is_newer => {}
+                Some((_, Ok(_) | Err(NoState::Newer))) | None => return Err(Undecoded::Newer(to)),
+            }
+            to = Some(StreamPosition::of(entry));
+        }
+        Ok(to)
+    }
+
+    /// Notes the ends of streams whose positions were lost. All states of the other Redis have to be offered then.
+    fn lose(&mut self, partitions: &[Partition]) -> Result<(), Failure> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        self.judge_gap()?;
+        for (&partition, end) in partitions.iter().zip(self.other.ends(partitions, OTHER_TIME)) {
+            let end = end.map_err(Failure::Other)?;
+            self.fleet.stats.fleet.site.gaps.add(1);
+            self.lost.insert(partition, end);
+            // A comparison in progress may have passed codes that changed since.
+            self.scan = None;
+        }
+        Ok(())
+    }
+
+    /// Notes that this site may lack states, if the gap is so long that some may have expired.
+    fn judge_gap(&mut self) -> Result<(), Failure> {
+        let retention_ms = self.fleet.settings.retention.map_or(0, |retention| retention.as_millis() as u64);
+        let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
+        if !may_have_missed(self.notes.read_ms, now_ms, retention_ms) {
+            return Ok(());
+        }
+        self.notes.may_lack = true;
+        self.store_notes()?;
+        self.notes.may_lack = false;
+        Ok(())
+    }
+
+    /// Offers some of the states that the other Redis has, in the partitions whose positions were lost.
+    fn compare(&mut self) -> Result<Duration, Failure> {
+        if self.rests.is_some_and(|at| at.elapsed() < REST_TIME) {
+            return Err(self.newer());
+        }
+        self.rests = None;
+        let mut comparison = match self.scan.take() {
+            Some(comparison) => comparison,
+            None => {
+                tracing::info!(
+                    site = self.site.other,
+                    streams = self.lost.len(),
+                    "comparing links with the other site"
+                );
+                let scan = self.other.scan(OTHER_TIME).map_err(Failure::Other)?;
+                Comparison { scan, is_whole: true }
+            }
+        };
+        // After an error the comparison starts over: a cluster may have moved codes that it had not seen.
+        let codes = self.other.scan_on(&mut comparison.scan, PIECE, OTHER_TIME).map_err(Failure::Other)?;
+        let Some(mut codes) = codes else { return self.end_comparison(comparison.is_whole) };
+        codes.retain(|code| self.lost.contains_key(&Partition::of(code)));
+        comparison.is_whole &= self.offer_states_of(&codes)?;
+        self.scan = Some(comparison);
+        Ok(Duration::ZERO)
+    }
+
+    /// Moves to the ends of the compared streams, if every state was offered.
+    fn end_comparison(&mut self, is_whole: bool) -> Result<Duration, Failure> {
+        if !is_whole {
+            self.rests = Some(Instant::now());
+            return Err(self.newer());
+        }
+        let ends: Vec<(Partition, StreamPosition)> = std::mem::take(&mut self.lost).into_iter().collect();
+        self.own.put_site_positions(&ends, ANSWER_TIME).map_err(Failure::Own)?;
+        tracing::info!(site = self.site.other, "all links have been compared with the other site");
+        self.positions.extend(ends);
+        Ok(Duration::ZERO)
+    }
+
+    /// Notes that all streams were read to their ends.
+    fn end_pass(&mut self) -> Result<(), Failure> {
+        let Some((_, space)) = &self.space else { return Ok(()) };
+        self.notes.read_ms = space.now_ms;
+        self.notes.passes += 1;
+        self.store_notes()
+    }
+
+    /// Remembers why a turn was not finished, for the alarm.
+    fn note(&mut self, failure: &Failure) {
+        let trouble = match failure {
+            Failure::Own(error) => {
+                note_error(&self.fleet.stats, error);
+                format!("the Redis of this site: {error}")
+            }
+            Failure::Other(error) => format!("the Redis of the site {}: {error}", self.site.other),
+            Failure::Unfit(text) => text.clone(),
+        };
+        self.ear.trouble = Some(trouble);
+    }
+}
+
+/// A stream entry that could not be decoded.
+enum Undecoded {
+    /// Another program wrote it, or it was damaged.
+    Damaged,
+    /// A later version wrote it. The position is that of the entry before, if one was read.
+    Newer(Option<StreamPosition>),
+}

@@ -1,0 +1,67 @@
+//! Tells this node up to when its site has heard of the other one, by the notes of the relay, and raises the alarms of
+//! sites.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{ANSWER_TIME, Failure, Relay};
+use crate::bridge::fleet_view::since_boot;
+use carom_telemetry::alarms::Alarm;
+
+/// Interval between two looks at the notes.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Time without news of the other site before the alarm. A start and a take-over of the relay take less.
+const SILENT_TIME: Duration = Duration::from_secs(10);
+
+impl Relay {
+    /// Looks at the notes of the relay.
+    pub(super) fn listen(&mut self) -> Result<(), Failure> {
+        if self.ear.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(());
+        }
+        self.ear.looked = Some(Instant::now());
+        let begun = since_boot();
+        let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        if self.is_relay && self.notes.passes > 0 && notes.relay != self.id {
+            // Redis has lost the notes, and with them the positions and perhaps states; or another relay took over.
+            self.is_relay = false;
+            self.renewed = None;
+        }
+        self.ear.may_lack = notes.may_lack;
+        let heard = self.ear.hearing.look(begun, notes.relay, notes.passes);
+        if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
+            self.fleet.view.hear_other_site(notes.floors, at);
+        }
+        Ok(())
+    }
+
+    /// Tells the operator whether this site hears of the other one.
+    pub(super) fn judge(&mut self) {
+        let stats = &self.fleet.stats;
+        let is_current = self.fleet.view.hears_other_site();
+        stats.fleet.site.is_current.store(is_current, Ordering::Release);
+        stats.fleet.site.may_lack.store(self.ear.may_lack, Ordering::Release);
+        let other = &self.site.other;
+        if self.ear.may_lack {
+            let text = format!(
+                "the site {other} was away for so long that its Redis no longer has all changes; copy its links to this site, as the runbook describes"
+            );
+            stats.alarms.raise(Alarm::SiteLacks, text);
+        } else {
+            stats.alarms.clear(Alarm::SiteLacks);
+        }
+        if is_current || self.ear.may_lack {
+            (self.ear.silent, self.ear.trouble) = (None, None);
+            stats.alarms.clear(Alarm::SiteAway);
+            return;
+        }
+        let silent = self.ear.silent.get_or_insert_with(Instant::now);
+        if silent.elapsed() >= SILENT_TIME {
+            let reason =
+                self.ear.trouble.as_deref().unwrap_or("the relay of this site, another node, reports nothing new");
+            let text = format!("nothing is heard of the site {other}: {reason}; unknown codes return 503 meanwhile");
+            stats.alarms.raise(Alarm::SiteAway, text);
+        }
+    }
+}
