@@ -26,6 +26,7 @@ mod scripts;
 mod sentinel;
 mod shared_home;
 mod sharing;
+mod sites;
 mod slots;
 mod slugs;
 mod sources;

@@ -1,0 +1,285 @@
+//! Two sites with a Redis each, 150 ms of round trip apart: links, changes and visits cross, each site goes on alone while
+//! they are apart, and both agree afterwards.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::alarms::{alarms, is_seen};
+use crate::support::fleet::{redirects, settle, setup};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
+use crate::support::node::{Node, Setup, wait_until};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis::Server;
+
+/// Delay of each direction between the sites.
+const DELAY: Mode = Mode::Delay(Duration::from_millis(75));
+
+/// Longest time for a create, and a margin for a busy machine. One that waited for the other site would never end.
+const CREATE_MAX: Duration = Duration::from_millis(250);
+
+/// Two sites of two nodes each: nodes 0 and 1 are those of the first one.
+struct Sites {
+    folder: TempDir,
+    servers: [Server; 2],
+    /// The way of the other site to the server with the same number.
+    proxies: [Proxy; 2],
+}
+
+impl Sites {
+    fn new() -> Sites {
+        let servers = [Server::start(), Server::start()];
+        let proxies = [Proxy::start(servers[0].address()), Proxy::start(servers[1].address())];
+        let sites = Sites { folder: tempfile::tempdir().unwrap(), servers, proxies };
+        sites.join();
+        sites
+    }
+
+    fn setup(&self, number: usize) -> Setup {
+        let (site, name) = (number / 2, ["berlin", "lisbon"]);
+        let other = format!("redis://{}", self.proxies[1 - site].address());
+        setup(&self.folder.path().join(format!("{number}")), number, &self.servers[site].url())
+            .env("CAROM_FLEET_SITE", name[site])
+            .env("CAROM_FLEET_OTHER_SITE", name[1 - site])
+            .env("CAROM_FLEET_OTHER_REDIS", &other)
+            // The first codes wait until the sites have heard of each other.
+            .expect("codes_failed")
+            .expect("site_away")
+    }
+
+    /// Starts all nodes, and waits until both sites have heard of each other.
+    fn start(&self, of: impl Fn(Setup) -> Setup) -> Vec<Node> {
+        let nodes: Vec<Node> = (0..4).map(|number| of(self.setup(number)).start()).collect();
+        nodes.iter().for_each(settle);
+        are_current(&nodes);
+        // Every core has codes.
+        for node in &nodes {
+            wait_until("codes", || node.wire().create(&json!({"longUrl": "https://example.org/warm"})).status == 200);
+        }
+        nodes
+    }
+
+    fn part(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.set(Mode::Cut));
+    }
+
+    fn join(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.set(DELAY));
+    }
+}
+
+/// Waits until nodes have heard of the other site.
+fn are_current(nodes: &[Node]) {
+    wait_until("both sites hear of each other", || {
+        nodes.iter().all(|node| node.status()["fleet"]["site"]["current"] == true)
+    });
+}
+
+/// Waits until nodes have not heard of the other site for some seconds.
+fn are_apart(nodes: &[Node]) {
+    wait_until("the sites are apart", || nodes.iter().all(|node| node.status()["fleet"]["site"]["current"] == false));
+}
+
+/// Waits until a link is on all nodes.
+fn all_have(nodes: &[Node], slug: &str, target: &str) {
+    wait_until(&format!("{slug} on all nodes"), || nodes.iter().all(|node| redirects(node, slug, target)));
+}
+
+#[test]
+fn links_and_changes_cross_both_ways() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup);
+    let code = nodes[0].wire().shorten("https://example.org/generated");
+    nodes[3].wire().shorten_as("slug", "https://example.org/slug");
+    all_have(&nodes, &code, "https://example.org/generated");
+    all_have(&nodes, "slug", "https://example.org/slug");
+    let changed = json!({"longUrl": "https://example.org/changed"});
+    assert_eq!(change(&mut nodes[2].wire(), &code, &changed).status, 200);
+    all_have(&nodes, &code, "https://example.org/changed");
+    assert_eq!(nodes[1].wire().delete("slug").status, 204);
+    wait_until("the delete", || nodes.iter().all(|node| node.wire().get("/slug").status == 404));
+    nodes[0].wire().shorten_as("slug", "https://example.org/again");
+    all_have(&nodes, "slug", "https://example.org/again");
+    for node in &nodes {
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    let relays = |nodes: &[Node]| nodes.iter().filter(|node| node.status()["fleet"]["site"]["relay"] == true).count();
+    assert_eq!((relays(&nodes[..2]), relays(&nodes[2..])), (1, 1));
+}
+
+#[test]
+fn each_site_goes_on_alone() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup);
+    nodes[0].wire().shorten_as("before", "https://example.org/before");
+    all_have(&nodes, "before", "https://example.org/before");
+    // What is sent vanishes, so that whoever waits for an answer waits for a timeout.
+    sites.proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
+    are_apart(&nodes);
+    let mut made = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        let mut wire = node.wire();
+        for round in 0..5 {
+            let begun = Instant::now();
+            let target = format!("https://example.org/{number}/{round}");
+            made.push((wire.shorten(&target), target.clone()));
+            let slug = format!("slug-{number}-{round}");
+            wire.shorten_as(&slug, &target);
+            made.push((slug, target));
+            assert!(begun.elapsed() < 2 * CREATE_MAX, "{:?}", begun.elapsed());
+        }
+    }
+    // A link of the other site is not missing, and neither is any other code.
+    for (code, _) in [&made[0], &made[1]] {
+        let reply = nodes[2].wire().get(&format!("/{code}"));
+        assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{code}");
+    }
+    assert_eq!(nodes[1].wire().get("/nobody").status, 503);
+    let changed = json!({"longUrl": "https://example.org/changed"});
+    assert_eq!(change(&mut nodes[3].wire(), "before", &changed).status, 200);
+    nodes.iter().for_each(|node| is_seen(node, "site_away"));
+    sites.join();
+    are_current(&nodes);
+    for (code, target) in &made {
+        all_have(&nodes, code, target);
+    }
+    all_have(&nodes, "before", "https://example.org/changed");
+    wait_until("404 for an unknown slug", || nodes[1].wire().get("/nobody").status == 404);
+    wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"site_away"));
+}
+
+#[test]
+fn earlier_link_of_a_slug_stays() {
+    let sites = Sites::new();
+    let conflicting = |setup: Setup| {
+        let setup = setup.expect("alarm=\"conflict\"").expect("two nodes created different links with this code");
+        setup.expect("gave way to one of the other site")
+    };
+    let nodes = sites.start(conflicting);
+    sites.part();
+    are_apart(&nodes);
+    nodes[0].wire().shorten_as("both", "https://example.org/early");
+    std::thread::sleep(Duration::from_millis(20));
+    nodes[2].wire().shorten_as("both", "https://example.org/late");
+    sites.join();
+    all_have(&nodes, "both", "https://example.org/early");
+    for node in &nodes[2..] {
+        is_seen(node, "conflict");
+        let status = node.status();
+        assert!(status["alarms"].to_string().contains("both"), "{status}");
+        assert!(status["fleet"]["conflicts"].as_u64() > Some(0), "{status}");
+    }
+    for node in &nodes[..2] {
+        assert_eq!(node.status()["fleet"]["conflicts"], 0, "its link stayed");
+    }
+    let replaced = |node: &Node| node.status()["fleet"]["site"]["replaced"].as_u64().unwrap();
+    assert_eq!(nodes[2..].iter().map(replaced).sum::<u64>(), 1);
+}
+
+#[test]
+fn either_redis_may_come_back_empty() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup.expect("redis_away").expect("counter_regressed"));
+    nodes[0].wire().shorten_as("first", "https://example.org/first");
+    nodes[2].wire().shorten_as("second", "https://example.org/second");
+    all_have(&nodes, "first", "https://example.org/first");
+    all_have(&nodes, "second", "https://example.org/second");
+    for (round, server) in sites.servers.iter().enumerate() {
+        server.kill();
+        // The other site goes on meanwhile.
+        let other = &nodes[2 - 2 * round];
+        other.wire().shorten_as(&format!("meanwhile-{round}"), "https://example.org/meanwhile");
+        server.start_again_empty();
+        nodes.iter().for_each(settle);
+        are_current(&nodes);
+        all_have(&nodes, &format!("meanwhile-{round}"), "https://example.org/meanwhile");
+        for (number, node) in nodes.iter().enumerate() {
+            let slug = format!("after-{round}-{number}");
+            node.wire().shorten_as(&slug, "https://example.org/after");
+            all_have(&nodes, &slug, "https://example.org/after");
+        }
+        all_have(&nodes, "first", "https://example.org/first");
+        all_have(&nodes, "second", "https://example.org/second");
+    }
+}
+
+#[test]
+fn visits_of_both_sites_add_up() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup);
+    nodes[0].wire().shorten_as("counted", "https://example.org/counted");
+    all_have(&nodes, "counted", "https://example.org/counted");
+    let total = |node: &Node| {
+        let told = node.wire().get(&format!("{SHORT_URLS}/counted/visits")).json();
+        told["visits"]["summary"]["total"].as_u64().unwrap()
+    };
+    let visit = |times: u64| {
+        for node in &nodes {
+            let mut wire = node.wire();
+            (0..times).for_each(|_| assert_eq!(wire.get("/counted").status, 302));
+        }
+    };
+    let before = total(&nodes[0]);
+    visit(3);
+    let begun = |expected: u64| {
+        wait_until("the visits of both sites", || nodes.iter().all(|node| total(node) >= expected));
+        nodes.iter().map(total).collect::<Vec<_>>()
+    };
+    // Those that waited for the link have visited it, too.
+    let counted = begun(before + 12);
+    sites.part();
+    are_apart(&nodes);
+    visit(2);
+    sites.join();
+    let least = counted.iter().max().unwrap() + 8;
+    begun(least);
+    wait_until("one total on all nodes", || {
+        let totals: Vec<u64> = nodes.iter().map(total).collect();
+        totals.iter().all(|of| *of == totals[0])
+    });
+}
+
+#[test]
+fn another_node_takes_the_relay_over() {
+    let sites = Sites::new();
+    let mut nodes = sites.start(|setup| setup);
+    let relay = nodes[..2].iter().position(|node| node.status()["fleet"]["site"]["relay"] == true).unwrap();
+    let killed = nodes.remove(relay);
+    for number in 0..20 {
+        nodes[1].wire().shorten_as(&format!("slug-{number}"), "https://example.org/");
+    }
+    killed.kill();
+    for number in 20..40 {
+        nodes[1].wire().shorten_as(&format!("slug-{number}"), "https://example.org/");
+    }
+    wait_until("another relay", || nodes[0].status()["fleet"]["site"]["relay"] == true);
+    for number in 0..40 {
+        all_have(&nodes, &format!("slug-{number}"), "https://example.org/");
+    }
+    are_current(&nodes);
+}
+
+#[test]
+fn long_separation_that_lost_states_is_told() {
+    let sites = Sites::new();
+    let brief = |setup: Setup| {
+        let setup = setup.env("CAROM_FLEET_RETENTION", "20s").expect("site_lacks").expect("fleet_behind");
+        setup.expect("redis_away").expect("counter_regressed")
+    };
+    let nodes = sites.start(brief);
+    sites.part();
+    let parted = Instant::now();
+    wait_until("half the retention", || parted.elapsed() > Duration::from_secs(12));
+    sites.servers[1].kill();
+    sites.servers[1].start_again_empty();
+    sites.join();
+    is_seen(&nodes[0], "site_lacks");
+    assert_eq!(nodes[0].status()["fleet"]["site"]["mayLack"], true);
+    are_apart(&nodes[..2]);
+    // An operator has copied the links.
+    sites.servers[0].command(&["HSET", "{carom}:site", "lacks", "0"]);
+    wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"site_lacks"));
+    are_current(&nodes);
+}
