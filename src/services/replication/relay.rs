@@ -198,9 +198,13 @@ impl Relay {
 
     /// Reads the positions and the notes of the last relay.
     fn take_over(&mut self) -> Result<(), Failure> {
+        // Before anything is read: if Redis loses the rest afterwards, it has lost this, too.
+        self.own.take_relay(self.id, ANSWER_TIME).map_err(Failure::Own)?;
         let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         self.positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?.into_iter().collect();
-        self.notes = SiteNotes { relay: self.id, passes: 0, may_lack: false, ..stored };
+        // This process may remember what Redis has lost.
+        let read_ms = stored.read_ms.max(self.notes.read_ms);
+        self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
         self.space = None;
         self.lost.clear();
         self.scan = None;
@@ -239,14 +243,20 @@ impl Relay {
         }
         self.space = Some((at, space));
         if is_first {
-            // From now on, this site knows where its counters begin.
-            self.store_notes()?;
+            self.own.begin_counters(&self.notes.floors, ANSWER_TIME).map_err(Failure::Own)?;
         }
         Ok(())
     }
 
-    fn store_notes(&mut self) -> Result<(), Failure> {
-        self.own.put_site_notes(&self.notes, ANSWER_TIME).map_err(Failure::Own)
+    /// Stores the notes, and positions that have moved. If Redis has lost the earlier ones, it may have lost states as well:
+    /// then the relay begins again from what Redis has.
+    fn store(&mut self, moved: &[(Partition, StreamPosition)]) -> Result<(), Failure> {
+        if self.own.put_site_notes(&self.notes, moved, ANSWER_TIME).map_err(Failure::Own)? {
+            return Ok(());
+        }
+        self.is_relay = false;
+        self.renewed = None;
+        Err(Failure::Unfit("the Redis of this site has lost the notes of the relay, which begins again".to_owned()))
     }
 
     /// Reads all streams of the other site once, and offers their states to the Redis of this one.
@@ -283,7 +293,7 @@ impl Relay {
         let is_settled = self.offer(states)?;
         if is_settled && !moved.is_empty() {
             // Only now: a relay that takes over reads from there on.
-            self.own.put_site_positions(&moved, ANSWER_TIME).map_err(Failure::Own)?;
+            self.store(&moved)?;
             self.positions.extend(moved);
         }
         gaps.iter().for_each(|of| _ = self.positions.remove(of));
@@ -347,9 +357,9 @@ impl Relay {
             return Ok(());
         }
         self.notes.may_lack = true;
-        self.store_notes()?;
+        let stored = self.store(&[]);
         self.notes.may_lack = false;
-        Ok(())
+        stored
     }
 
     /// Offers some of the states that the other Redis has, in the partitions whose positions were lost.
@@ -386,7 +396,7 @@ impl Relay {
             return Err(self.newer());
         }
         let ends: Vec<(Partition, StreamPosition)> = std::mem::take(&mut self.lost).into_iter().collect();
-        self.own.put_site_positions(&ends, ANSWER_TIME).map_err(Failure::Own)?;
+        self.store(&ends)?;
         tracing::info!(site = self.site.other, "all links have been compared with the other site");
         self.positions.extend(ends);
         Ok(Duration::ZERO)
@@ -397,7 +407,7 @@ impl Relay {
         let Some((_, space)) = &self.space else { return Ok(()) };
         self.notes.read_ms = space.now_ms;
         self.notes.passes += 1;
-        self.store_notes()
+        self.store(&[])
     }
 
     /// Remembers why a turn was not finished, for the alarm.

@@ -176,8 +176,7 @@ fn leases_of_a_site_agree_with_the_rule() {
     let name = server.info("run_id").unwrap();
     let length = CodeLength::DEFAULT;
     assert!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).is_err(), "the other site may have leased any value");
-    let notes = SiteNotes { floors: vec![(length, BLOCK + 3)], ..SiteNotes::default() };
-    redis.put_site_notes(&notes, WITHIN).unwrap();
+    redis.begin_counters(&[(length, BLOCK + 3)], WITHIN).unwrap();
     let mut counter = CodeCounter::default();
     for _ in 0..200 {
         let want = 1 + dice.below(BLOCK / 2);
@@ -187,11 +186,8 @@ fn leases_of_a_site_agree_with_the_rule() {
         assert_eq!(redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap().0, expected);
         assert!(share.has(expected.start) && share.has(expected.start + want - 1));
     }
-    // Where the counters begin does not change with later notes.
-    redis.put_site_notes(&SiteNotes { floors: vec![(length, 9 * BLOCK)], passes: 7, ..notes }, WITHIN).unwrap();
-    assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string());
-    let read = redis.site_notes(WITHIN).unwrap();
-    assert_eq!((read.passes, read.floors), (7, vec![(length, 9 * BLOCK)]));
+    redis.begin_counters(&[(length, 9 * BLOCK)], WITHIN).unwrap();
+    assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string(), "they begin once");
 }
 
 #[test]
@@ -205,14 +201,33 @@ fn one_node_at_a_time_is_the_relay() {
     assert!(redis.hold_relay("n1", lasts, WITHIN).unwrap());
     assert_eq!(redis.name_site("berlin", WITHIN).unwrap(), "berlin");
     assert_eq!(redis.name_site("lisbon", WITHIN).unwrap(), "berlin", "a site keeps its name");
-    let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
-    redis.put_site_positions(&[(Partition(0), position), (Partition(63), position)], WITHIN).unwrap();
-    let mut positions = redis.site_positions(WITHIN).unwrap();
-    positions.sort_by_key(|(of, _)| *of);
-    assert_eq!(positions, [(Partition(0), position), (Partition(63), position)]);
     let space = redis.other_space(WITHIN).unwrap();
     assert_eq!((space.site.as_deref(), space.fingerprint), (Some("berlin"), None));
     assert!(space.now_ms.abs_diff(unix_ms()) < 60_000, "{}", space.now_ms);
+}
+
+#[test]
+fn notes_count_for_the_present_relay() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let floors = vec![(CodeLength::DEFAULT, 70)];
+    let notes = SiteNotes { relay: 9, passes: 7, read_ms: 6, floors, may_lack: false };
+    let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
+    let places = [(Partition(0), position), (Partition(63), position)];
+    assert!(!redis.put_site_notes(&notes, &places, WITHIN).unwrap(), "nobody is the relay");
+    assert!(redis.site_positions(WITHIN).unwrap().is_empty());
+    redis.take_relay(9, WITHIN).unwrap();
+    assert!(redis.put_site_notes(&notes, &places, WITHIN).unwrap());
+    assert_eq!(redis.site_notes(WITHIN).unwrap(), notes);
+    let mut positions = redis.site_positions(WITHIN).unwrap();
+    positions.sort_by_key(|(of, _)| *of);
+    assert_eq!(positions, places);
+    redis.take_relay(8, WITHIN).unwrap();
+    assert!(!redis.put_site_notes(&notes, &[], WITHIN).unwrap(), "another one has taken over");
+    let lacking = SiteNotes { relay: 8, may_lack: true, ..notes };
+    assert!(redis.put_site_notes(&lacking, &[], WITHIN).unwrap());
+    assert!(redis.put_site_notes(&SiteNotes { may_lack: false, ..lacking.clone() }, &[], WITHIN).unwrap());
+    assert_eq!(redis.site_notes(WITHIN).unwrap(), lacking, "only an operator takes that back");
 }
 
 #[test]

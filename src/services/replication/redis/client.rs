@@ -40,6 +40,7 @@ pub(super) enum Script {
     Trim,
     Expire,
     Relay,
+    Notes,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -53,9 +54,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("trim.lua"),
     include_str!("expire.lua"),
     include_str!("relay.lua"),
+    include_str!("notes.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Relay as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Notes as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

@@ -1,5 +1,5 @@
-//! Requests of the relay between two sites: its lease, its positions in the streams of the other site, and what the
-//! nodes of this site hear of the other one.
+//! Requests of the relay between two sites: its lease, its positions in the streams of the other site, and its notes, from
+//! which the nodes of this site hear of the other one.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct SiteNotes {
     pub may_lack: bool,
 }
 
-/// What the Redis of the other site says of its code space.
+/// The code space of a site, as its Redis describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OtherSpace {
     /// The fingerprint of its code secret; `None` before its first node.
@@ -83,20 +83,6 @@ impl Redis {
         Ok(pairs(&answer).into_iter().filter_map(position).collect())
     }
 
-    /// Stores positions of the relay.
-    ///
-    /// # Errors
-    /// [`RedisError`]; the relay then reads some entries twice, which changes nothing.
-    pub fn put_site_positions(
-        &mut self,
-        positions: &[(Partition, StreamPosition)],
-        within: Duration,
-    ) -> Result<(), RedisError> {
-        let fields = positions.iter().map(|(of, position)| (of.0.to_string(), encode_position(position)));
-        let fields: Vec<(String, String)> = fields.collect();
-        self.put_fields(PLACES, &fields, within)
-    }
-
     /// Returns the notes of the relay.
     ///
     /// # Errors
@@ -117,32 +103,58 @@ impl Redis {
         Ok(notes)
     }
 
-    /// Stores the notes of the relay. The first one also stores where the counters of this site begin: above all that the
-    /// other site had leased by then.
+    /// Makes a process the relay whose notes count.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn put_site_notes(&mut self, notes: &SiteNotes, within: Duration) -> Result<(), RedisError> {
-        let key = self.space(NOTES);
-        let floor_of = |length: CodeLength| notes.floors.iter().find(|(of, _)| *of == length).map_or(0, |(_, at)| *at);
-        let start = |length: CodeLength| {
-            cmd("HSETNX").arg(&key).arg(format!("start:{length}")).arg(floor_of(length)).to_owned()
-        };
-        let mut commands: Vec<_> = CodeLength::MIN.and_longer().map(start).collect();
-        let mut put = cmd("HSET").arg(&key).to_owned();
-        put.arg("relay").arg(notes.relay).arg("passes").arg(notes.passes).arg("read").arg(notes.read_ms);
-        if notes.may_lack {
-            // Only an operator takes it back.
-            put.arg("lacks").arg("1");
-        }
-        for (length, at) in &notes.floors {
-            put.arg(format!("floor:{length}")).arg(*at);
-        }
-        commands.push(put);
-        self.ask_space(commands, within).map(drop)
+    pub fn take_relay(&mut self, relay: u64, within: Duration) -> Result<(), RedisError> {
+        let mut put = cmd("HSET").arg(self.space(NOTES)).to_owned();
+        put.arg("relay").arg(relay).arg("passes").arg(0);
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(drop)
     }
 
-    /// Reads what the Redis of a site says of its code space.
+    /// Stores where the counters of this site begin, unless that is known: above all that the other site had leased by now.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn begin_counters(&mut self, floors: &[(CodeLength, u64)], within: Duration) -> Result<(), RedisError> {
+        let key = self.space(NOTES);
+        let begin = |length: CodeLength| {
+            let floor = floors.iter().find(|(of, _)| *of == length).map_or(0, |(_, floor)| *floor);
+            Question::Plain(cmd("HSETNX").arg(&key).arg(format!("start:{length}")).arg(floor).to_owned())
+        };
+        let together: Vec<Question> = CodeLength::MIN.and_longer().map(begin).collect();
+        self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(drop)
+    }
+
+    /// Stores notes and positions of a relay. Returns false if Redis has lost its earlier ones, or another relay has taken
+    /// over: then nothing was stored, and the relay must read them again.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused. The relay may then read some entries twice.
+    pub fn put_site_notes(
+        &mut self,
+        notes: &SiteNotes,
+        positions: &[(Partition, StreamPosition)],
+        within: Duration,
+    ) -> Result<bool, RedisError> {
+        let mut fields =
+            vec![("passes".to_owned(), notes.passes.to_string()), ("read".to_owned(), notes.read_ms.to_string())];
+        fields.extend(notes.floors.iter().map(|(length, floor)| (format!("floor:{length}"), floor.to_string())));
+        if notes.may_lack {
+            // Only an operator takes it back.
+            fields.push(("lacks".to_owned(), "1".to_owned()));
+        }
+        let count = fields.len();
+        fields.extend(positions.iter().map(|(of, position)| (of.0.to_string(), encode_position(position))));
+        let pairs = fields.into_iter().flat_map(|(field, value)| [field, value]);
+        let arguments = [notes.relay.to_string(), count.to_string()].into_iter().chain(pairs);
+        let keys = vec![self.space(NOTES), self.space(PLACES)];
+        let script = Script::Notes.call(keys, arguments.map(String::into_bytes).collect());
+        self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
+    }
+
+    /// Reads the description of the code space of this Redis.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
@@ -161,17 +173,6 @@ impl Redis {
             }
         }
         Ok(other)
-    }
-
-    fn put_fields(&mut self, name: &str, fields: &[(String, String)], within: Duration) -> Result<(), RedisError> {
-        if fields.is_empty() {
-            return Ok(());
-        }
-        let mut put = cmd("HSET").arg(self.space(name)).to_owned();
-        for (field, value) in fields {
-            put.arg(field).arg(value);
-        }
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(drop)
     }
 
     /// Sends commands about the space together.

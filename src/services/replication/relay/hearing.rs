@@ -23,11 +23,6 @@ impl Relay {
         self.ear.looked = Some(Instant::now());
         let begun = since_boot();
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
-        if self.is_relay && self.notes.passes > 0 && notes.relay != self.id {
-            // Redis has lost the notes, and with them the positions and perhaps states; or another relay took over.
-            self.is_relay = false;
-            self.renewed = None;
-        }
         self.ear.may_lack = notes.may_lack;
         let heard = self.ear.hearing.look(begun, notes.relay, notes.passes);
         if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
