@@ -29,9 +29,8 @@
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
-//! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
-//! nodes lag behind, and join by a copy. And so have recycled codes (`recycling.rs`): links expire, and their codes wait
-//! for all members.
+//! `visits::batches` and `visits::exchange` decide. And so has the retention (`retention.rs`): states expire in Redis,
+//! nodes lag behind, and join by a copy. Two sites have the last one (`sites.rs`): their relays bring states across.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
@@ -72,6 +71,7 @@ mod requests;
 mod rest;
 mod retention;
 mod rng;
+mod sites;
 mod store;
 mod trace;
 mod versions;
@@ -160,8 +160,8 @@ fn retention_guarantees_hold_in_every_schedule() {
 }
 
 #[test]
-fn recycled_codes_have_one_link_in_every_schedule() {
-    must_hold(recycling::World::run, RECYCLING_SCHEDULES);
+fn two_sites_agree_in_every_schedule() {
+    must_hold(sites::World::run, SITES_SCHEDULES);
 }
 
 /// Without this, some schedule breaks a promise.
@@ -183,8 +183,8 @@ const COUNTS_SCHEDULES: u64 = 15_000;
 /// Schedules of the world of the retention.
 const RETENTION_SCHEDULES: u64 = 30_000;
 
-/// Schedules of the world of recycled codes.
-const RECYCLING_SCHEDULES: u64 = 20_000;
+/// Schedules of the world of two sites.
+const SITES_SCHEDULES: u64 = 20_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
@@ -257,10 +257,13 @@ guards! {
 }
 
 guards! {
-    recycling::World::run,
-    codes_wait_until_every_member_has_passed_them: recycling::Guard::Passed,
-    node_uses_its_own_releases_alone: recycling::Guard::Own,
-    tombstone_counts_while_the_stream_is_followed: recycling::Guard::Followed,
+    sites::World::run,
+    sites_decide_alike_between_equal_revisions: sites::Guard::Tie,
+    state_that_has_changed_is_not_replaced: sites::Guard::Unchanged,
+    position_is_stored_after_its_states: sites::Guard::Stored,
+    all_states_are_offered_after_a_gap: sites::Guard::Gap,
+    relay_notices_that_its_notes_are_lost: sites::Guard::Owner,
+    pass_under_way_does_not_count: sites::Guard::Pass,
 }
 
 guards! {

@@ -1,0 +1,493 @@
+//! A world of its own for two sites, each with a Redis, a node and a relay that reads the streams of the other one.
+//!
+//! `replication::sites`, `replication::rules` and `replication::follow` are driven as the relay and the nodes drive them,
+//! one entry of a stream at a time. The sites are cut off from each other, relays are killed between any two steps,
+//! streams are trimmed, and each Redis may lose everything: its node then brings back what it has, which may lack what the
+//! relay had brought. A node has what its own clients were told; the main world has the rest of a site.
+//!
+//! The promises:
+//!
+//! 1. No acknowledged link is lost without a delete or a reported conflict.
+//! 2. What was deleted stays deleted.
+//! 3. No state replaces one that nodes would keep.
+//! 4. Once a site has heard of the other one up to an instant, its Redis has a state for every code whose link that site
+//!    had acknowledged before it.
+//! 5. In the end, both sites have the same states, and their nodes no other ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom_model::link::labels::LinkLabels;
+use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::sites::{Hearing, Settlement, replace, settle};
+use carom_model::replication::{EntryId, State};
+use carom_shards::Policy;
+
+use crate::codes::{Index, SLUGS, code_at, index_of};
+use crate::rng::Rng;
+use crate::trace::brief;
+use crate::world::note;
+
+/// Streams of a site.
+const PARTS: usize = 2;
+
+/// Something without which a promise breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guard {
+    /// Both sites decide alike between states of one revision.
+    Tie,
+    /// A state is replaced only if it is the one that the decision was about.
+    Unchanged,
+    /// A position is stored once all states before it are decided on.
+    Stored,
+    /// After a lost position, all states are offered.
+    Gap,
+    /// Notes of a relay are stored only while Redis has its earlier ones.
+    Owner,
+    /// A pass that was under way at an instant does not count for it.
+    Pass,
+}
+
+/// The Redis of a site.
+#[derive(Default)]
+struct Redis {
+    states: BTreeMap<Index, State>,
+    streams: [Vec<StreamEntry>; PARTS],
+    last: EntryId,
+    /// The relay whose notes count, the number of its passes, and its positions in the streams of the other site.
+    relay: u64,
+    passes: u64,
+    places: [Option<StreamPosition>; PARTS],
+}
+
+fn part_of(index: Index) -> usize {
+    usize::from(index) % PARTS
+}
+
+impl Redis {
+    fn append(&mut self, part: usize, change: Option<(Index, &State)>, now: u64) -> StreamPosition {
+        let last = self.last;
+        let id = if now > last.ms { EntryId { ms: now, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
+        self.last = id;
+        let code = change.map(|(index, _)| code_at(index));
+        let text = change.map_or(Vec::new(), |(index, state)| state.to_text(&code_at(index)));
+        let entry = StreamEntry { id, code, text, displaced: None, is_newer: false };
+        let at = StreamPosition::of(&entry);
+        self.streams[part].push(entry);
+        at
+    }
+
+    fn end(&mut self, part: usize, now: u64) -> StreamPosition {
+        match self.streams[part].last() {
+            Some(last) => StreamPosition::of(last),
+            None => self.append(part, None, now),
+        }
+    }
+
+    /// Reads some entries from a position on.
+    fn read(&self, part: usize, position: StreamPosition, count: usize) -> Read {
+        let entries = self.streams[part].iter().filter(|entry| entry.id >= position.id).take(count);
+        judge(Some(position), entries.cloned().collect())
+    }
+}
+
+/// The process that is the relay of its site.
+#[derive(Default)]
+struct Relay {
+    /// The identity of the process; 0 before it has taken over.
+    id: u64,
+    passes: u64,
+    positions: [Option<StreamPosition>; PARTS],
+    /// The end of a stream whose position was lost, and the codes that are still to be compared.
+    lost: [Option<(StreamPosition, Vec<Index>)>; PARTS],
+    /// The stream that the present pass reads.
+    part: usize,
+    /// A state that is to be offered next.
+    todo: Option<(Index, State)>,
+    /// A state that is to replace another one.
+    pending: Option<(Index, State, State)>,
+    /// A position that is to be stored once there is neither.
+    to_store: Option<(usize, StreamPosition)>,
+}
+
+#[derive(Default)]
+struct Site {
+    redis: Redis,
+    relay: Relay,
+    /// The states of the node, and its positions in the streams of its site.
+    states: BTreeMap<Index, State>,
+    positions: [Option<StreamPosition>; PARTS],
+    hearing: Hearing,
+    /// The last look of the node at the notes of the relay.
+    looked: Option<(Duration, u64, u64)>,
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    guard: Option<Guard>,
+    trace: bool,
+    step: usize,
+    now: u64,
+    sites: [Site; 2],
+    /// True if the sites do not reach each other.
+    cut: bool,
+    claims: u64,
+    relays: u64,
+    /// The acknowledged links that nobody has deleted: their codes, their sites and the instants of their creation.
+    live: BTreeMap<u64, (Index, usize, Duration)>,
+    /// The claims of links whose delete was acknowledged, and of those whose loss was reported.
+    ended: BTreeSet<u64>,
+    reported: BTreeSet<u64>,
+    broken: Option<String>,
+}
+
+impl World {
+    /// Runs the schedule of a seed.
+    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
+        let mut world = World {
+            rng: Rng::new(seed),
+            guard,
+            trace,
+            step: 0,
+            now: 1_000,
+            sites: Default::default(),
+            cut: false,
+            claims: 0,
+            relays: 0,
+            live: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            broken: None,
+        };
+        let steps = steps.unwrap_or(60 + world.rng.below(120));
+        for step in 1..=steps {
+            (world.step, world.now) = (step, world.now + world.rng.below(3) as u64);
+            world.act()?;
+            world.broken.take().map_or(Ok(()), Err)?;
+        }
+        world.rest()
+    }
+
+    fn act(&mut self) -> Result<(), String> {
+        let (site, index) = (self.rng.below(2), self.rng.below(SLUGS) as Index);
+        match self.rng.below(100) {
+            0..12 => self.create(site, index),
+            12..18 => self.change(site, index),
+            18..26 => self.delete(site, index),
+            26..36 => self.follow(site),
+            36..80 => self.relay(site),
+            80..88 => return self.look(site),
+            88..92 => {
+                self.cut = self.rng.permille(500);
+                note!(self, "the sites are cut off: {}", self.cut);
+            }
+            92..95 => self.trim(site),
+            95..98 => {
+                self.sites[site].relay = Relay::default();
+                note!(self, "the relay of site {site} is killed");
+            }
+            _ => self.lose_everything(site),
+        }
+        Ok(())
+    }
+
+    /// Lets a Redis take a state. A link of another claim that loses its code is reported.
+    fn accept(&mut self, site: usize, index: Index, state: &State) {
+        let redis = &mut self.sites[site].redis;
+        let before = redis.states.insert(index, state.clone());
+        redis.append(part_of(index), Some((index, state)), self.now);
+        self.reported.extend(rules::displaced(before.as_ref(), state).map(|lost| lost.claim));
+        note!(self, "site {site} has {} of {index} over {}", brief(state), brief(&before));
+        if before.as_ref().is_some_and(|before| !rules::adopts(Some(before), state)) {
+            self.broken = Some(format!("nodes of site {site} keep {before:?}, and Redis has {state:?}"));
+        }
+    }
+
+    /// Lets a Redis take what a client of its node was told.
+    fn answer(&mut self, site: usize, index: Index, verdict: Verdict) -> Option<State> {
+        let Verdict::Accepted(state) = verdict else { return None };
+        self.accept(site, index, &state);
+        self.sites[site].states.insert(index, state.clone());
+        Some(state)
+    }
+
+    fn both(&self, site: usize, index: Index) -> (Option<State>, Option<State>) {
+        let Site { redis, states, .. } = &self.sites[site];
+        (redis.states.get(&index).cloned(), states.get(&index).cloned())
+    }
+
+    fn create(&mut self, site: usize, index: Index) {
+        self.claims += 1;
+        let claim = self.claims;
+        let link = State::Link(Arc::new(Link {
+            code: code_at(index),
+            policy: Policy::default(),
+            target: format!("https://e.org/{claim}"),
+            created_ms: self.now,
+            origin: Origin::Custom,
+            version: Version { rev: 1, claim, edit: 0 },
+            labels: LinkLabels::default(),
+        }));
+        let (stored, mine) = self.both(site, index);
+        let verdict = rules::claim(rules::present(stored.as_ref(), mine.as_ref(), true), &link);
+        if self.answer(site, index, verdict).is_some() {
+            self.live.insert(claim, (index, site, self.instant()));
+        }
+    }
+
+    fn change(&mut self, site: usize, index: Index) {
+        let (stored, mine) = self.both(site, index);
+        let Some(State::Link(link)) = rules::newest(mine, stored.clone()) else { return };
+        let target = format!("https://e.org/{site}/{}", self.step);
+        let changed = State::Link(Arc::new(Link { version: link.version.edited(), target, ..Link::clone(&link) }));
+        self.answer(site, index, rules::offer(stored.as_ref(), &changed));
+    }
+
+    fn delete(&mut self, site: usize, index: Index) {
+        let (stored, mine) = self.both(site, index);
+        let before = rules::present(stored.as_ref(), mine.as_ref(), false);
+        let claim = before.map_or(0, |before| before.version().claim);
+        let verdict = rules::remove(before, claim, self.now);
+        if self.answer(site, index, verdict).is_some() {
+            self.live.remove(&claim);
+            self.ended.insert(claim);
+        }
+    }
+
+    /// A node reads the streams of its site. After a lost position it compares in both directions.
+    fn follow(&mut self, site: usize) {
+        for part in 0..PARTS {
+            let Some(position) = self.sites[site].positions[part] else {
+                let end = self.sites[site].redis.end(part, self.now);
+                self.sites[site].positions[part] = Some(end);
+                (0..SLUGS as Index).filter(|of| part_of(*of) == part).for_each(|index| self.compare(site, index));
+                continue;
+            };
+            match self.sites[site].redis.read(part, position, usize::MAX) {
+                Read::Quiet => {}
+                Read::Gap => self.sites[site].positions[part] = None,
+                Read::Next(entries, to) => {
+                    self.sites[site].positions[part] = Some(to);
+                    for entry in entries {
+                        let Some(code) = entry.code else { continue };
+                        self.adopt(site, index_of(&code), &State::from_text(code, &entry.text).unwrap());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A node adopts a state, or offers its own if that is newer.
+    fn adopt(&mut self, site: usize, index: Index, theirs: &State) {
+        let mine = self.sites[site].states.get(&index).cloned();
+        if rules::adopts(mine.as_ref(), theirs) {
+            self.sites[site].states.insert(index, theirs.clone());
+        } else if mine.as_ref() != Some(theirs) {
+            self.offer_mine(site, index);
+        }
+    }
+
+    fn compare(&mut self, site: usize, index: Index) {
+        let (stored, mine) = self.both(site, index);
+        if let Some(theirs) = &stored {
+            self.adopt(site, index, theirs);
+        } else if mine.is_some() {
+            self.offer_mine(site, index);
+        }
+    }
+
+    fn offer_mine(&mut self, site: usize, index: Index) {
+        let (stored, Some(mine)) = self.both(site, index) else { return };
+        if let Verdict::Accepted(state) = rules::offer(stored.as_ref(), &mine) {
+            self.accept(site, index, &state);
+        }
+    }
+
+    fn trim(&mut self, site: usize) {
+        let kept = 1 + self.rng.below(3);
+        for stream in &mut self.sites[site].redis.streams {
+            stream.drain(..stream.len().saturating_sub(kept));
+        }
+    }
+
+    /// A Redis comes back empty, and its node brings back what it has.
+    fn lose_everything(&mut self, site: usize) {
+        note!(self, "the Redis of site {site} loses everything");
+        self.now += 1;
+        self.sites[site].redis = Redis::default();
+        self.sites[site].positions = Default::default();
+        self.follow(site);
+    }
+
+    /// The relay of a site does one step.
+    fn relay(&mut self, site: usize) {
+        if self.cut {
+            return;
+        }
+        let Site { redis, relay, .. } = &mut self.sites[site];
+        if relay.id == 0 {
+            self.relays += 1;
+            (redis.relay, redis.passes) = (self.relays, 0);
+            *relay = Relay { id: self.relays, positions: redis.places, ..Relay::default() };
+        } else if let Some((index, state)) = relay.todo.take() {
+            self.offer(site, index, &state);
+        } else if let Some((index, state, over)) = relay.pending.take() {
+            let verdict = match self.guard {
+                Some(Guard::Unchanged) => Verdict::Accepted(state.clone()),
+                _ => replace(redis.states.get(&index), &over, &state),
+            };
+            match verdict {
+                Verdict::Accepted(state) => self.accept(site, index, &state),
+                _ => relay.todo = Some((index, state)),
+            }
+        } else if let Some((part, position)) = relay.to_store.take() {
+            self.store(site, Some((part, position)));
+        } else {
+            self.read(site);
+        }
+    }
+
+    /// Offers a state of the other site.
+    fn offer(&mut self, site: usize, index: Index, offered: &State) {
+        let verdict = rules::offer(self.sites[site].redis.states.get(&index), offered);
+        if let Verdict::Accepted(state) = &verdict {
+            return self.accept(site, index, state);
+        }
+        match settle(&code_at(index), offered, &verdict) {
+            Settlement::Replace(over) if self.guard != Some(Guard::Tie) => {
+                self.sites[site].relay.pending = Some((index, offered.clone(), over));
+            }
+            Settlement::Return(gone) => {
+                let stored = self.sites[1 - site].redis.states.get(&index);
+                if let Verdict::Accepted(state) = rules::offer(stored, &gone) {
+                    self.accept(1 - site, index, &state);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The relay reads an entry, or compares a code.
+    fn read(&mut self, site: usize) {
+        let now = self.now;
+        let [first, second] = &mut self.sites;
+        let (own, other) = if site == 0 { (first, second) } else { (second, first) };
+        let relay = &mut own.relay;
+        let part = relay.part;
+        if let Some((end, codes)) = &mut relay.lost[part] {
+            match codes.pop() {
+                Some(index) => relay.todo = other.redis.states.get(&index).map(|state| (index, state.clone())),
+                None => relay.to_store = Some((part, *end)),
+            }
+            return;
+        }
+        let Some(position) = relay.positions[part] else {
+            let codes = (0..SLUGS as Index).filter(|of| part_of(*of) == part).collect();
+            relay.lost[part] = Some((other.redis.end(part, now), codes));
+            return;
+        };
+        match other.redis.read(part, position, 2) {
+            Read::Gap if self.guard == Some(Guard::Gap) => relay.to_store = Some((part, other.redis.end(part, now))),
+            Read::Gap => relay.positions[part] = None,
+            Read::Next(entries, to) => {
+                let entry = &entries[0];
+                relay.todo = entry.code.map(|code| (index_of(&code), State::from_text(code, &entry.text).unwrap()));
+                if self.guard == Some(Guard::Stored) {
+                    self.store(site, Some((part, to)));
+                } else {
+                    relay.to_store = Some((part, to));
+                }
+            }
+            Read::Quiet => {
+                relay.part = (part + 1) % PARTS;
+                if relay.part == 0 {
+                    relay.passes += 1;
+                    self.store(site, None);
+                }
+            }
+        }
+    }
+
+    /// The relay stores its notes, and a position. If Redis has lost the earlier ones, it begins again.
+    fn store(&mut self, site: usize, moved: Option<(usize, StreamPosition)>) {
+        let Site { redis, relay, .. } = &mut self.sites[site];
+        if redis.relay != relay.id && self.guard != Some(Guard::Owner) {
+            *relay = Relay::default();
+            return;
+        }
+        (redis.relay, redis.passes) = (relay.id, relay.passes);
+        if let Some((part, position)) = moved {
+            redis.places[part] = Some(position);
+            relay.positions[part] = Some(position);
+            relay.lost[part] = None;
+        }
+    }
+
+    fn instant(&self) -> Duration {
+        Duration::from_secs(self.step as u64)
+    }
+
+    /// A node looks up to when its site has heard of the other one.
+    fn look(&mut self, site: usize) -> Result<(), String> {
+        let at = self.instant();
+        let Site { redis, hearing, looked, .. } = &mut self.sites[site];
+        let mut heard = hearing.look(at, redis.relay, redis.passes);
+        if self.guard == Some(Guard::Pass) {
+            let is_later = |(_, relay, passes): &(Duration, u64, u64)| *relay == redis.relay && *passes < redis.passes;
+            heard = looked.filter(is_later).map(|(at, _, _)| at);
+        }
+        *looked = Some((at, redis.relay, redis.passes));
+        let Some(heard) = heard.filter(|_| redis.relay > 0) else { return Ok(()) };
+        let is_missing = |(_, (index, of, made)): &(&u64, &(Index, usize, Duration))| {
+            *of != site && *made < heard && !redis.states.contains_key(index)
+        };
+        match self.live.iter().find(is_missing) {
+            Some((claim, (index, ..))) => Err(format!("site {site} takes slug {index}, claim {claim}, for missing")),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything is well again. Both sites must come to agree.
+    fn rest(&mut self) -> Result<(), String> {
+        self.cut = false;
+        for round in 0..40 {
+            self.now += 1;
+            for site in 0..2 {
+                self.follow(site);
+                (0..30).for_each(|_| self.relay(site));
+                self.step += 1;
+                if round > 20 {
+                    self.look(site)?;
+                }
+            }
+            self.broken.take().map_or(Ok(()), Err)?;
+        }
+        (0..2).for_each(|site| self.follow(site));
+        self.check()
+    }
+
+    /// The promises about what there is in the end.
+    fn check(&self) -> Result<(), String> {
+        let [one, other] = &self.sites;
+        for (index, state) in one.redis.states.iter().chain(&other.redis.states) {
+            let all = [&one.redis.states, &other.redis.states, &one.states, &other.states].map(|all| all.get(index));
+            if all != [Some(state); 4] {
+                return Err(format!("the sites and their nodes have {all:?} for slug {index}"));
+            }
+            if state.is_link() && self.ended.contains(&state.version().claim) {
+                return Err(format!("slug {index} has a deleted link again: {state:?}"));
+            }
+        }
+        for (claim, (index, ..)) in &self.live {
+            let state = one.redis.states.get(index).filter(|state| state.is_link());
+            let is_there = state.is_some_and(|state| state.version().claim == *claim);
+            if !is_there && !self.reported.contains(claim) {
+                return Err(format!("claim {claim} of slug {index} is lost: {state:?}"));
+            }
+        }
+        Ok(())
+    }
+}
