@@ -182,6 +182,7 @@ pub(super) fn join(
             redis,
             node: name(settings)?,
             answer_time: settings.fleet.answer_time,
+            look_up_time: settings.fleet.look_up_time,
             accept_without_redis: settings.fleet.accept_without_redis,
             reclaim_after,
             dedupe: settings.dedupe,

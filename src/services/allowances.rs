@@ -27,6 +27,7 @@ use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::{Link, Origin};
 use carom_model::redirect::Lookup;
+use carom_model::replication::round_trips::RedisTimeout;
 use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
@@ -52,7 +53,7 @@ pub struct SharedVisits {
     /// The connection, used by this thread alone.
     pub redis: Redis,
     /// Timeout of one request.
-    pub answer_time: Duration,
+    pub answer_time: RedisTimeout,
 }
 
 /// Inputs of the thread.
@@ -327,7 +328,8 @@ impl Allowances {
                 }
             })
             .collect();
-        for (at, answer) in open.into_iter().zip(redis.allow(&asked, *answer_time)) {
+        let within = answer_time.at(Duration::from_micros(self.setup.stats.fleet.round_trip_us.get()));
+        for (at, answer) in open.into_iter().zip(redis.allow(&asked, within)) {
             given[at] = answer.inspect_err(|_| self.setup.stats.fleet.errors.add_shared(1)).ok();
         }
         given

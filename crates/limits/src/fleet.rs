@@ -11,16 +11,16 @@ pub const GATEWAY_BATCH: usize = 512;
 /// not have yet: as long as the client waits for the response.
 pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 
-/// Time for which a request for an unknown code waits for Redis to report whether another node has created it.
+/// Shortest time for which a request for an unknown code waits for Redis to report whether another node has created it,
+/// unless `fleet.look_up_ms` sets another one. With a distant Redis, it waits for four round trips.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 
-/// Time for which a node with a shared home of links goes on storing a state that Redis has, and reads the streams without
-/// a gap. A failover that takes back less than this loses nothing: the node sends the state again.
-pub const HOME_SETTLE_TIME: Duration = Duration::from_secs(10);
+/// Shortest timeout of a create, change or delete in Redis, unless `fleet.answer_ms` sets another one. With a distant
+/// Redis, it is four round trips.
+pub const REDIS_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// Bits of the filter of chosen slugs that look like generated codes, on a node with a shared home of links: 4 MiB. With
-/// two million such slugs, one guess in 2,000 is asked for; with four million, one in 50.
-pub const HOME_SLUG_BITS: usize = 1 << 25;
+/// Longest timeout of a request to Redis that a client waits for. Shorter than [`crate::FETCH_TIME_MAX`].
+pub const REDIS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Time for which a request for a code in doubt waits until the other nodes have vouched that Redis has all their
 /// links. A node may have generated such a code, but Redis does not have it. Longer than the second until their next

@@ -10,8 +10,8 @@
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
 //! * writes the newest format that all live nodes read ([`formats`]),
 //! * answers 404 for a code only if no other node can have it ([`absence`], [`vouching`]),
-//! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
-//! * refuses changes while it may lack states that Redis no longer has ([`retention`]).
+//! * refuses changes while it may lack states that Redis no longer has ([`retention`]),
+//! * waits for Redis for as long as its round trips suggest ([`round_trips`]).
 //!
 //! Two sites, each with a Redis of its own, exchange states through a relay ([`sites`]).
 //!
@@ -28,6 +28,7 @@ pub mod members;
 pub mod outbox;
 pub mod passing;
 pub mod retention;
+pub mod round_trips;
 pub mod rules;
 pub mod sites;
 pub mod state;

@@ -32,7 +32,7 @@ use super::settings::{FleetSettings, Settings, SiteSettings};
 use super::value::hosts::host_name;
 use super::value::{self, domains, logs, quantities, urls};
 use super::visits::VisitSettings;
-use carom_limits::SNAPSHOT_RATE_MIN;
+use carom_limits::{LOOK_UP_TIME, REDIS_TIME_MIN, SNAPSHOT_RATE_MIN};
 
 impl Checker<'_> {
     /// Returns the checked settings; `None` if there are mistakes.
@@ -161,7 +161,8 @@ impl Checker<'_> {
         let node = self.one(Key::FleetNode, redis_url::name);
         let ca_file = self.one(Key::FleetCaFile, value::path);
         let prefix = self.one(Key::FleetPrefix, redis_url::name);
-        let answer_ms = self.one(Key::FleetAnswerMillis, |written| value::integer(written, 10, 150));
+        let answer_time = self.one(Key::FleetAnswerMillis, |written| value::redis_timeout(written, 10, REDIS_TIME_MIN));
+        let look_up_time = self.one(Key::FleetLookUpMillis, |written| value::redis_timeout(written, 5, LOOK_UP_TIME));
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
@@ -176,7 +177,8 @@ impl Checker<'_> {
             node,
             ca_file,
             prefix: prefix?,
-            answer_time: Duration::from_millis(answer_ms?),
+            answer_time: answer_time?,
+            look_up_time: look_up_time?,
             accept_without_redis: accept_without_redis?,
             reclaim_after: Duration::from_secs(reclaim?),
             stream_entries: entries?,

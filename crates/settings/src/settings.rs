@@ -25,6 +25,7 @@ use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::hosts::HostPattern;
 use carom_model::domains::{Domain, UnknownHost};
 use carom_model::link::slugs::SlugRules;
+use carom_model::replication::round_trips::RedisTimeout;
 
 /// The treatment of requests with more than a code in their path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -249,8 +250,10 @@ pub struct FleetSettings {
     pub ca_file: Option<PathBuf>,
     /// The prefix of all keys in Redis.
     pub prefix: String,
-    /// Timeout of Redis requests.
-    pub answer_time: Duration,
+    /// Timeout of creates, changes and deletes in Redis.
+    pub answer_time: RedisTimeout,
+    /// Time for which a request for an unknown code waits for Redis.
+    pub look_up_time: RedisTimeout,
     /// True to create links with generated codes and to delete links while Redis is unavailable. Custom slugs and
     /// changes of links always need Redis.
     pub accept_without_redis: bool,

@@ -8,6 +8,7 @@ use carom_model::access::origins::CorsOrigins;
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::domains::redirects::TargetKind;
 use carom_model::link::slugs::SlugRules;
+use carom_model::replication::round_trips::RedisTimeout;
 use proptest::prelude::*;
 
 use super::*;
@@ -422,6 +423,19 @@ fn peers_to_join_from_are_urls_without_credentials() {
     assert_eq!(wrong.len(), 2, "{wrong:?}");
     let secret = problems(from_file("[fleet]\njoin_from = \"http://me:geheim@10.0.0.1\""));
     assert!(secret.len() == 1 && !secret[0].contains("geheim"), "{secret:?}");
+}
+
+#[test]
+fn timeouts_of_redis_follow_from_round_trips_unless_set() {
+    let fleet = |text: &str| from_file(&format!("[fleet]\n{text}")).map(|(settings, _)| settings.fleet);
+    let millis = Duration::from_millis;
+    let default = fleet("").unwrap();
+    assert_eq!(default.answer_time, RedisTimeout::Derived(millis(100)));
+    assert_eq!(default.look_up_time, RedisTimeout::Derived(millis(20)));
+    let set = fleet("answer_ms = 400\nlook_up_ms = \"auto\"").unwrap();
+    assert_eq!((set.answer_time, set.look_up_time), (RedisTimeout::Fixed(millis(400)), default.look_up_time));
+    let wrong = problems(from_file("[fleet]\nanswer_ms = 5\nlook_up_ms = 1001"));
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
 }
 
 #[test]

@@ -11,10 +11,13 @@ pub(crate) mod quantities;
 pub(crate) mod urls;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carom_shards::{CodeLength, CodeSecret};
 
 use super::problem::{InvalidValue, ValueSource, quoted};
+use carom_limits::REDIS_TIME_MAX;
+use carom_model::replication::round_trips::RedisTimeout;
 
 /// A value as a source wrote it, not yet parsed.
 #[derive(Clone, PartialEq, Debug)]
@@ -107,6 +110,15 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, I
         }
         Err(_) => Err(InvalidValue::new(format!("{} is not a whole number", quoted(digits)), right())),
     }
+}
+
+/// Reads a timeout of Redis in milliseconds, or `auto` for one that follows from round trips and is at least `least`.
+pub(super) fn redis_timeout(written: &Written, from: u64, least: Duration) -> Result<RedisTimeout, InvalidValue> {
+    if matches!(written, Written::Word(word) | Written::Text(word) if word.trim() == "auto") {
+        return Ok(RedisTimeout::Derived(least));
+    }
+    let millis = integer(written, from, REDIS_TIME_MAX.as_millis() as u64)?;
+    Ok(RedisTimeout::Fixed(Duration::from_millis(millis)))
 }
 
 /// Reads the length of new codes. Shorter codes exist, but could be guessed.

@@ -486,6 +486,8 @@ pub struct FleetStats {
     /// Replication lag, from the acceptance of the last change to its arrival here, in milliseconds, by the clocks of
     /// Redis and this machine.
     pub lag_ms: Counter,
+    /// Median round trip of the last heartbeats in microseconds; 0 before the first.
+    pub round_trip_us: Counter,
     /// Positions in streams that were lost.
     pub gaps: Counter,
     /// Partitions that remain to be compared with Redis.

@@ -1,5 +1,5 @@
-//! The look-up thread: it asks Redis for codes that a core does not know, while a client waits for at most 20
-//! milliseconds.
+//! The look-up thread: it asks Redis for codes that a core does not know, while a client waits for some round trips to
+//! Redis, or for `fleet.look_up_ms`.
 //!
 //! Questions that arrive meanwhile are sent together, and each is answered by itself: in a cluster, a slow server
 //! delays only its own questions. A link that is found goes to the client's core and to the writer, so that the next
@@ -23,8 +23,8 @@ use carom_shards::Code;
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{Absence, LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
-use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
-use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME, VOUCHED_KEPT};
+use crate::services::replication::redis::{Redis, RedisReply, RequestId};
+use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, VOUCHED_KEPT};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
 use carom_model::replication::state::ReceivedState;
@@ -143,7 +143,7 @@ impl CodeLookup {
             }
             self.doubts.pop_front();
         }
-        let deadline = Instant::now() + self.answer_time();
+        let deadline = Instant::now() + self.fleet.look_up_time();
         by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
     }
 
@@ -216,6 +216,7 @@ impl CodeLookup {
 
     /// Sends look-ups to Redis.
     fn ask(&mut self, look_ups: impl Iterator<Item = LookupRequest>) {
+        let within = self.fleet.look_up_time();
         let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         for look_up in look_ups {
             if self.is_used_up(&look_up.code) {
@@ -223,7 +224,7 @@ impl CodeLookup {
                 continue;
             }
             // The ways to this thread and back take some of the time, too.
-            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > self.answer_time();
+            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > within;
             if is_late || !self.fleet.has_same_code_secret() {
                 self.reply(&look_up, &self.without_redis(&look_up.code), false);
             } else {
@@ -231,9 +232,8 @@ impl CodeLookup {
             }
         }
         for (code, look_ups) in by_code {
-            let look_ups = self.join(&code, look_ups);
-            let Some(since) = look_ups.iter().map(|look_up| look_up.since).min() else { continue };
-            self.ask_redis(code, look_ups, false, since + self.answer_time() - TIME_MIN);
+            let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
+            self.ask_redis(code, look_ups, false, since + within - TIME_MIN);
         }
     }
 

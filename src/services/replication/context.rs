@@ -14,7 +14,8 @@ use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use crate::services::visits::VisitReader;
 use carom_model::replication::members::Lease;
-use carom_model::replication::sites::Share;
+use carom_model::replication::round_trips::RedisTimeout;
+use carom_model::replication::sites::SiteShare;
 use carom_model::replication::state::{NoState, ReceivedState, StateHead};
 use carom_model::replication::{State, rules};
 use carom_store::links::{Links, StoreError};
@@ -32,7 +33,9 @@ pub struct FleetSetup {
     /// The name of this node.
     pub node: String,
     /// Timeout of Redis, after which it counts as away.
-    pub answer_time: Duration,
+    pub answer_time: RedisTimeout,
+    /// Time for which a request for an unknown code waits for Redis.
+    pub look_up_time: RedisTimeout,
     /// True if the node creates links with generated codes and deletes links while Redis does not answer. Custom slugs
     /// and changes of links always need Redis.
     pub accept_without_redis: bool,
@@ -110,6 +113,20 @@ impl FleetContext {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Returns the timeout of a create, change or delete in Redis, by the round trips of the last heartbeats.
+    pub(super) fn answer_time(&self) -> Duration {
+        self.settings.answer_time.at(self.round_trip())
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.stats.fleet.round_trip_us.get())
+    }
+
+    /// Returns the time for which a request for an unknown code waits for Redis.
+    pub(super) fn look_up_time(&self) -> Duration {
+        self.settings.look_up_time.at(self.round_trip())
+    }
+
     /// True if leased counter values may be used without asking Redis.
     pub fn lease_holds(&self) -> bool {
         self.lease().holds(since_boot())
@@ -149,7 +166,7 @@ impl FleetContext {
     /// If the certificates for Redis cannot be used, or the operating system refuses something.
     pub(super) fn redis(&self) -> io::Result<Redis> {
         let redis = Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)?;
-        let share = self.settings.site.as_ref().map(|site| Share::of(&site.name, &site.other));
+        let share = self.settings.site.as_ref().map(|site| SiteShare::of(&site.name, &site.other));
         Ok(redis.with_retention(self.retention.state_ms()).with_share(share))
     }
 

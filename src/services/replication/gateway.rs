@@ -186,7 +186,7 @@ impl Gateway {
 
     /// Sends the first question about a request to Redis.
     fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
-        let deadline = Instant::now() + self.fleet.settings.answer_time;
+        let deadline = Instant::now() + self.fleet.answer_time();
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
             return self.send_to_writer(request, FleetDecision::Held(theirs));
@@ -261,7 +261,7 @@ impl Gateway {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 // The timeout of the offer starts here, however long the store takes.
-                Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, known(state)),
+                Ok(state) => self.change(request, Instant::now() + self.fleet.answer_time(), known(state)),
                 Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
                 Err(_) => self.give_up_on_redis(request, "the link to change could not be looked up in Redis"),
             },

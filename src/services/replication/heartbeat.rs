@@ -17,8 +17,8 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
 use carom_model::replication::Partition;
 use carom_model::replication::members::{Members, NodeId};
-use carom_model::replication::passing::PassedBeats;
-use carom_model::replication::vouching::{Statement, Vouching};
+use carom_model::replication::round_trips::RoundTrips;
+use carom_model::replication::vouching::Vouching;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -60,6 +60,7 @@ pub(super) fn start(
         written_down: None,
         has_joined: false,
         is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
+        round_trips: RoundTrips::default(),
     };
     let thread = std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())?;
     fleet.view.set_heart(thread.thread().clone());
@@ -91,6 +92,8 @@ struct HeartbeatThread {
     has_joined: bool,
     /// True if the node started without links and has not compared them yet: it has nothing that Redis may lack.
     is_new: bool,
+    /// The round trips of the last heartbeats.
+    round_trips: RoundTrips,
 }
 
 impl HeartbeatThread {
@@ -157,12 +160,16 @@ impl HeartbeatThread {
         let (passed, is_asking) = (self.passed_beats(), self.fleet.view.has_doubts());
         let voucher = Voucher { number, heard: &self.heard, passed, is_asking };
         let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);
-        match self.send(about, &seen) {
+        let begun = Instant::now();
+        let answer = self.send(about, &seen);
+        match answer {
             Ok(heard) if heard.fingerprint != self.fleet.settings.fingerprint => {
                 self.keep_apart(&heard.fingerprint);
                 false
             }
             Ok(heard) => {
+                let median = self.round_trips.add(begun.elapsed());
+                self.fleet.stats.fleet.round_trip_us.set(median.as_micros() as u64);
                 self.hear(&heard, (number, sent), &seen);
                 true
             }

@@ -336,7 +336,7 @@ impl Turn<'_> {
     /// True if Redis may still be asked. All questions of a turn share one timeout. The last one still gets its full
     /// time, because a server that is given too little time would count as away.
     fn has_time(&self) -> bool {
-        self.begin.elapsed() < self.fleet.settings.answer_time
+        self.begin.elapsed() < self.fleet.answer_time()
     }
 
     /// Has Redis name a code for each search that needs one.
@@ -352,7 +352,7 @@ impl Turn<'_> {
             wrong: search.wrong.clone(),
         };
         let questions: Vec<Recent> = asking.iter().map(question).collect();
-        let answers = self.redis.recent(&questions, window, self.fleet.settings.answer_time);
+        let answers = self.redis.recent(&questions, window, self.fleet.answer_time());
         for ((search, question), answer) in asking.iter_mut().zip(questions).zip(answers) {
             search.offered |= question.code == search.link.code;
             match answer {
@@ -386,7 +386,7 @@ impl Turn<'_> {
             return;
         }
         let answers = match self.fleet.may_change() {
-            Ok(()) => self.redis.change(&claims, self.fleet.settings.answer_time),
+            Ok(()) => self.redis.change(&claims, self.fleet.answer_time()),
             Err(why) => claims.iter().map(|_| Err(RedisError::Away { what: why.to_owned(), asked: false })).collect(),
         };
         for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
@@ -397,7 +397,7 @@ impl Turn<'_> {
     /// Looks up the codes that may be the answer.
     fn look(&mut self, searches: &mut [Search<'_>], making: &RecentCreates) {
         // Half of the timeout, so that the other half is left to replace entries without a link.
-        let wait_max = self.fleet.settings.answer_time / 2;
+        let wait_max = self.fleet.answer_time() / 2;
         let mut wait = FIRST_WAIT;
         loop {
             for search in searches.iter_mut() {
@@ -414,7 +414,7 @@ impl Turn<'_> {
             if codes.is_empty() || !self.has_time() {
                 return;
             }
-            let answers = self.redis.states(&codes, self.fleet.settings.answer_time);
+            let answers = self.redis.states(&codes, self.fleet.answer_time());
             let again = self.begin.elapsed() + wait < wait_max;
             let has_window = self.window().is_some();
             let looked = searches.iter_mut().filter(|search| matches!(search.step, Step::Look(_)));

@@ -11,7 +11,7 @@ use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::sites::{self, BLOCK, Share};
+use carom_model::replication::sites::{self, BLOCK, SiteShare};
 use carom_model::replication::state::{ReceivedState, State, StateHead};
 use carom_model::replication::{Echo, EntryId, Partition, retention};
 use carom_shards::{Code, CodeLength, Policy};
@@ -170,7 +170,7 @@ fn lease_script_and_rule_agree() {
 #[test]
 fn leases_of_a_site_agree_with_the_rule() {
     let server = Server::start();
-    let share = Share::of("b", "a");
+    let share = SiteShare::of("b", "a");
     let mut redis = connect(&server).with_share(Some(share));
     let mut dice = Dice::new();
     let name = server.info("run_id").unwrap();

@@ -15,7 +15,7 @@
 
 use carom_shards::CodeLength;
 
-use super::sites::Share;
+use super::sites::SiteShare;
 
 /// The values in Redis for one length of codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -59,7 +59,7 @@ pub fn lease_of_site(
     want: u64,
     margin: u64,
     server: &str,
-    share: Share,
+    share: SiteShare,
 ) -> Option<Granted> {
     let is_known = counter.floor.max(seen) > 0 || start.is_some();
     is_known.then(|| grant(counter, (seen, start.unwrap_or(0)), want, margin, server, Some(share)))
@@ -71,7 +71,7 @@ fn grant(
     want: u64,
     margin: u64,
     server: &str,
-    share: Option<Share>,
+    share: Option<SiteShare>,
 ) -> Granted {
     let known = counter.floor.max(seen);
     let mended = known.saturating_sub(counter.next);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_site_leases_above_what_both_had() {
-        let (mut counter, share) = (CodeCounter::default(), Share::of("b", "a"));
+        let (mut counter, share) = (CodeCounter::default(), SiteShare::of("b", "a"));
         let mut lease = |about, want| lease_of_site(&mut counter, about, want, MARGIN, "a", share);
         assert_eq!(lease((0, None), 10), None, "the other site may have leased anything");
         let first = lease((0, Some(BLOCK + 7)), 10).unwrap();

@@ -4,7 +4,7 @@
 //! the same rule. Between two states that neither Redis prefers, [`settle`] decides, and decides alike at both sites. So
 //! both sites end with one state of each code, in whatever order their states cross.
 //!
-//! The counter values of generated codes are dealt to the sites in blocks ([`Share`]), so that creates never wait for the
+//! The counter values of generated codes are dealt to the sites in blocks ([`SiteShare`]), so that creates never wait for the
 //! other site.
 
 use std::cmp::Reverse;
@@ -28,15 +28,15 @@ pub const SITES: u64 = 2;
 
 /// The counter values of one site: every second block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Share {
+pub struct SiteShare {
     /// The number of the site, 0 or 1: the order of the names of both sites.
     pub site: u64,
 }
 
-impl Share {
+impl SiteShare {
     /// Returns the share of the site `name`, beside the site `other`. Both sites must have the same names for each other.
-    pub fn of(name: &str, other: &str) -> Share {
-        Share { site: u64::from(name > other) }
+    pub fn of(name: &str, other: &str) -> SiteShare {
+        SiteShare { site: u64::from(name > other) }
     }
 
     /// True if a counter value is in a block of this site.
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn both_sites_know_their_shares() {
-        assert_eq!((Share::of("a", "b").site, Share::of("b", "a").site), (0, 1));
+        assert_eq!((SiteShare::of("a", "b").site, SiteShare::of("b", "a").site), (0, 1));
     }
 
     proptest! {
@@ -327,7 +327,7 @@ mod tests {
             let mut next = [from, from];
             let mut leased: Vec<(u64, u64)> = Vec::new();
             for (site, want) in wants {
-                let share = Share { site };
+                let share = SiteShare { site };
                 let start = share.first_run(next[site as usize], want);
                 prop_assert!(start >= next[site as usize] && start < next[site as usize] + 2 * BLOCK);
                 prop_assert!(share.has(start) && share.has(start + want - 1));

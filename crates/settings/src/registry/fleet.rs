@@ -4,7 +4,7 @@ use super::key::Key;
 use super::setting::Setting;
 use super::shown::{Shown, other_redis};
 
-pub(super) const FLEET: [Setting; 15] = [
+pub(super) const FLEET: [Setting; 16] = [
     Setting {
         key: Key::FleetNode,
         name: "fleet.node",
@@ -54,11 +54,11 @@ pub(super) const FLEET: [Setting; 15] = [
         name: "fleet.answer_ms",
         env: "CAROM_FLEET_ANSWER_MS",
         flag: None,
-        kind: "10 to 150",
-        default: Some("100"),
+        kind: "auto, or 10 to 1000",
+        default: Some("auto"),
         secret: false,
-        doc: "Timeout for requests to Redis, in milliseconds. After a timeout, Redis counts as unavailable.",
-        show: |settings| Shown::plain(settings.fleet.answer_time.as_millis()),
+        doc: "Timeout for creates, changes and deletes in Redis, in milliseconds. After a timeout, Redis counts as unavailable. auto is four times the median round trip to Redis, at least 100 ms and at most 1 s.",
+        show: |settings| Shown::timeout(settings.fleet.answer_time),
     },
     Setting {
         key: Key::FleetAcceptWithoutRedis,
@@ -169,5 +169,16 @@ pub(super) const FLEET: [Setting; 15] = [
         secret: false,
         doc: "Redis of the other site, from which one node of this site at a time reads the changes of that site. fleet.password and fleet.ca_file hold for it, too.",
         show: other_redis,
+    },
+    Setting {
+        key: Key::FleetLookUpMillis,
+        name: "fleet.look_up_ms",
+        env: "CAROM_FLEET_LOOK_UP_MS",
+        flag: None,
+        kind: "auto, or 5 to 1000",
+        default: Some("auto"),
+        secret: false,
+        doc: "Time for which a request for an unknown code waits for Redis to report whether another node has created it, in milliseconds. Then it gets 503. auto is four times the median round trip to Redis, at least 20 ms and at most 1 s.",
+        show: |settings| Shown::timeout(settings.fleet.look_up_time),
     },
 ];

@@ -54,6 +54,7 @@ pub enum Key {
     FleetSite,
     FleetOtherSite,
     FleetOtherRedis,
+    FleetLookUpMillis,
     TlsCert,
     TlsKey,
     TlsListen,

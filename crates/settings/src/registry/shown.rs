@@ -7,6 +7,7 @@ use crate::cpus::{self, CpuChoice};
 use crate::redis_url::RedisUrl;
 use crate::settings::{HostListSettings, ListSource, Settings};
 use crate::value::quantities;
+use carom_model::replication::round_trips::RedisTimeout;
 
 /// The value of a setting, as TOML.
 pub(crate) enum Shown {
@@ -52,6 +53,14 @@ impl Shown {
     /// Shows a size in bytes.
     pub(crate) fn size(bytes: u64) -> Shown {
         Shown::text(quantities::show_size(bytes))
+    }
+
+    /// Shows a timeout of Redis in milliseconds, or that it follows from round trips.
+    pub(crate) fn timeout(timeout: RedisTimeout) -> Shown {
+        match timeout {
+            RedisTimeout::Fixed(time) => Shown::plain(time.as_millis()),
+            RedisTimeout::Derived(_) => Shown::text("auto"),
+        }
     }
 
     /// Shows a time, or a word for none.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carom_redis::{Client, ClientSettings, Question, RedisError, Route, ServerAddress, Value, slot, text};
 use carom_shards::Code;
 
-use carom_model::replication::sites::Share;
+use carom_model::replication::sites::SiteShare;
 use carom_model::replication::{PARTITIONS, Partition};
 
 /// Addresses and credentials of Redis, and the names of the fleet's keys there. The `Debug` form hides the password.
@@ -104,7 +104,7 @@ pub struct Redis {
     /// Time for which Redis keeps a state after its last change, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
     /// The counter values of this site; `None` for all of them.
-    pub(super) share: Option<Share>,
+    pub(super) share: Option<SiteShare>,
 }
 
 impl Redis {
@@ -132,7 +132,7 @@ impl Redis {
 
     /// Leases counter values of this share only; `None` stands for all of them.
     #[must_use]
-    pub fn with_share(self, share: Option<Share>) -> Redis {
+    pub fn with_share(self, share: Option<SiteShare>) -> Redis {
         Redis { share, ..self }
     }
 

@@ -13,6 +13,7 @@ use crate::services::replication::redis::RedisSettings;
 use crate::services::testing::TestNode;
 use carom_model::link::Version;
 use carom_model::replication::members::Lease;
+use carom_model::replication::round_trips::RedisTimeout;
 use carom_model::testing::link;
 use carom_redis::{ClientSettings, ServerAddress};
 use carom_shards::{CodeSecret, CodeSpace, CoreId};
@@ -29,7 +30,8 @@ fn context(dir: &Path) -> FleetContext {
     let settings = FleetSetup {
         redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
         node: "n0".to_owned(),
-        answer_time: Duration::from_millis(50),
+        answer_time: RedisTimeout::Fixed(Duration::from_millis(50)),
+        look_up_time: RedisTimeout::Fixed(Duration::from_millis(20)),
         accept_without_redis: true,
         reclaim_after: Duration::from_secs(600),
         dedupe: Some(Duration::from_secs(3_600)),
