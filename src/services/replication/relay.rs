@@ -241,10 +241,10 @@ impl Relay {
                 None => self.notes.floors.push((*length, *floor)),
             }
         }
-        self.space = Some((at, space));
         if is_first {
             self.own.begin_counters(&self.notes.floors, ANSWER_TIME).map_err(Failure::Own)?;
         }
+        self.space = Some((at, space));
         Ok(())
     }
 
