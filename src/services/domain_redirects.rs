@@ -165,7 +165,10 @@ impl RedirectsWorker {
 }
 
 /// Gives Redis the changes that it lacks, and returns those that it has.
-fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<RedirectChanges, RedisError> {
+///
+/// # Errors
+/// If Redis cannot be reached or refuses a request.
+pub(in crate::services) fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<RedirectChanges, RedisError> {
     let mut theirs = RedirectChanges::default();
     for (domain, text) in redis.domain_redirects(SHARE_TIME_MAX)? {
         let entry = serde_json::from_str(&text).unwrap_or_default();

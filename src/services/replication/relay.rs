@@ -7,11 +7,15 @@
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
 //! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers;
-//! * `visits` copies batches of visit counts.
+//! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
+//! * `shared` merges API keys and redirects of domains.
 
 mod ear;
+mod forwards;
 mod hearing;
 mod offers;
+mod shared;
+mod snapshots;
 mod visits;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +27,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::ear::Ear;
+use self::forwards::Forwards;
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
@@ -78,6 +83,8 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         has_more: false,
         ear: Ear::default(),
         visits_copied: None,
+        forwards: Forwards::default(),
+        shared: None,
     };
     let names = (relay.site.name.clone(), relay.site.other.clone());
     // Only the first start of the thread counts, and there is no other.
@@ -113,6 +120,10 @@ struct Relay {
     ear: Ear,
     /// The time of the last look at the visits of the other site.
     visits_copied: Option<Instant>,
+    /// The requests for snapshots that were forwarded.
+    forwards: Forwards,
+    /// The time of the last merge of keys and redirects of domains.
+    shared: Option<Instant>,
 }
 
 /// A comparison with the states of the other Redis.
@@ -169,6 +180,8 @@ impl Relay {
         }
         self.end_pass()?;
         self.copy_visits()?;
+        self.bring_chunks()?;
+        self.share()?;
         Ok(POLL)
     }
 
@@ -209,6 +222,7 @@ impl Relay {
         self.lost.clear();
         self.scan = None;
         self.visits_copied = None;
+        self.forwards = Forwards::default();
         tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
         Ok(())
     }

@@ -7,12 +7,14 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::alarms::{alarms, is_seen};
+use crate::support::api_client::new_key;
 use crate::support::fleet::{redirects, settle, setup};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
+use crate::support::sessions::sign_in;
 
 /// Delay of each direction between the sites.
 const DELAY: Mode = Mode::Delay(Duration::from_millis(75));
@@ -239,6 +241,41 @@ fn visits_of_both_sites_add_up() {
         let totals: Vec<u64> = nodes.iter().map(total).collect();
         totals.iter().all(|of| *of == totals[0])
     });
+}
+
+#[test]
+fn lost_batches_come_as_a_snapshot() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup);
+    nodes[0].wire().shorten_as("counted", "https://example.org/counted");
+    all_have(&nodes, "counted", "https://example.org/counted");
+    sites.part();
+    are_apart(&nodes);
+    let total = |node: &Node| {
+        let told = node.wire().get(&format!("{SHORT_URLS}/counted/visits")).json();
+        told["visits"]["summary"]["total"].as_u64().unwrap()
+    };
+    let before = total(&nodes[0]);
+    let mut wire = nodes[0].wire();
+    (0..7).for_each(|_| assert_eq!(wire.get("/counted").status, 302));
+    wait_until("the visits at their own site", || nodes[..2].iter().all(|node| total(node) >= before + 7));
+    // As if more had been published meanwhile than a stream keeps.
+    let script = "for _, key in ipairs(redis.call('KEYS', '*:v:*')) do redis.call('DEL', key) end return 1";
+    sites.servers[0].command(&["EVAL", script, "0"]);
+    sites.join();
+    wait_until("the same total at the other site", || {
+        let expected = total(&nodes[0]);
+        nodes[2..].iter().all(|node| total(node) >= expected)
+    });
+}
+
+#[test]
+fn keys_of_one_site_are_valid_at_the_other() {
+    let sites = Sites::new();
+    let key = new_key(&sites.setup(0), "ops", "admin");
+    let nodes: Vec<Node> = (0..4).map(|number| sites.setup(number).start()).collect();
+    are_current(&nodes);
+    wait_until("the key on every node", || nodes.iter().all(|node| sign_in(node, &key, "").status == 303));
 }
 
 #[test]

@@ -22,11 +22,12 @@ impl Relay {
             return Ok(());
         }
         self.visits_copied = Some(Instant::now());
-        let theirs = self.other.visit_notes(OTHER_TIME).map_err(Failure::Other)?.origins;
-        let ours = self.own.visit_notes(ANSWER_TIME).map_err(Failure::Own)?.origins;
-        for (origin, about) in theirs {
+        let theirs = self.other.visit_notes(OTHER_TIME).map_err(Failure::Other)?;
+        let ours = self.own.visit_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        self.forward_wanted(&ours, &theirs)?;
+        for (origin, about) in theirs.origins {
             let (number, node) = parts(&about);
-            let noted = ours.iter().find(|(of, _)| *of == origin).map_or(0, |(_, about)| parts(about).0);
+            let noted = ours.origins.iter().find(|(of, _)| *of == origin).map_or(0, |(_, about)| parts(about).0);
             // An origin of this site is ahead here, unless this Redis has lost its data.
             if number > noted {
                 let copied = self.copy_origin(origin, number)?;
