@@ -10,7 +10,8 @@
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values;
 //! * `retention` measures whether this node has all that Redis no longer has;
-//! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites.
+//! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
+//!   `courier` brings visits, API keys and redirects of domains.
 //!
 //! All of them share a [`FleetContext`].
 //!
@@ -21,6 +22,7 @@ pub mod agreement;
 pub mod code_lookup;
 mod context;
 pub mod counter;
+mod courier;
 mod decision;
 pub mod expiry;
 pub mod follower;
@@ -106,6 +108,7 @@ pub fn start(
     let beating = heartbeat::start(fleet, lengths, sender)?;
     let mut threads = vec![asking, looking, beating];
     threads.extend(relay::start(fleet)?);
+    threads.extend(courier::start(fleet)?);
     let threads = FleetThreads { threads, follower, stop: Arc::clone(&fleet.stop) };
     let expiry = FleetExpiry::new(fleet)?;
     Ok(StartedFleet { fleet: threads, gateway, look_ups, expiry, reclaimed })

@@ -6,17 +6,11 @@
 //! out none. Where a position was lost, it offers every state that the other Redis has, and stores a position after that.
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
-//! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers;
-//! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
-//! * `shared` merges API keys and redirects of domains.
+//! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers.
 
 mod ear;
-mod forwards;
 mod hearing;
 mod offers;
-mod shared;
-mod snapshots;
-mod visits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,7 +21,6 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::ear::Ear;
-use self::forwards::Forwards;
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
@@ -82,9 +75,6 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         rests: None,
         has_more: false,
         ear: Ear::default(),
-        visits_copied: None,
-        forwards: Forwards::default(),
-        shared: None,
     };
     let names = (relay.site.name.clone(), relay.site.other.clone());
     // Only the first start of the thread counts, and there is no other.
@@ -118,12 +108,6 @@ struct Relay {
     /// True if a stream had more entries than were read last.
     has_more: bool,
     ear: Ear,
-    /// The time of the last look at the visits of the other site.
-    visits_copied: Option<Instant>,
-    /// The requests for snapshots that were forwarded.
-    forwards: Forwards,
-    /// The time of the last merge of keys and redirects of domains.
-    shared: Option<Instant>,
 }
 
 /// A comparison with the states of the other Redis.
@@ -179,9 +163,6 @@ impl Relay {
             return self.compare();
         }
         self.end_pass()?;
-        self.copy_visits()?;
-        self.bring_chunks()?;
-        self.share()?;
         Ok(POLL)
     }
 
@@ -190,23 +171,35 @@ impl Relay {
         if self.renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
             return Ok(());
         }
-        let was_relay = std::mem::replace(&mut self.is_relay, false);
-        self.fleet.stats.fleet.site.is_relay.store(false, Ordering::Release);
+        let now = Instant::now();
+        let held = self.hold();
+        self.is_relay = matches!(held, Ok(true));
+        if held.is_ok() {
+            self.renewed = Some(now);
+        }
+        self.show();
+        held.map(|_| ())
+    }
+
+    fn hold(&mut self) -> Result<bool, Failure> {
         let name = self.own.name_site(&self.site.name, ANSWER_TIME).map_err(Failure::Own)?;
         if name != self.site.name {
             let text =
                 format!("the Redis of this node belongs to the site {name}, but fleet.site is {}", self.site.name);
             return Err(Failure::Unfit(text));
         }
-        let now = Instant::now();
         let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, ANSWER_TIME).map_err(Failure::Own)?;
-        if holds && !was_relay {
+        if holds && !self.is_relay {
             self.take_over()?;
         }
-        self.renewed = Some(now);
-        self.is_relay = holds;
-        self.fleet.stats.fleet.site.is_relay.store(holds, Ordering::Release);
-        Ok(())
+        Ok(holds)
+    }
+
+    /// Shows whether this node is the relay, and whether it has found the other Redis to be the right one.
+    fn show(&self) {
+        let stats = &self.fleet.stats.fleet.site;
+        stats.is_relay.store(self.is_relay, Ordering::Release);
+        stats.is_linked.store(self.is_relay && self.space.is_some(), Ordering::Release);
     }
 
     /// Reads the positions and the notes of the last relay.
@@ -221,13 +214,11 @@ impl Relay {
         self.space = None;
         self.lost.clear();
         self.scan = None;
-        self.visits_copied = None;
-        self.forwards = Forwards::default();
         tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
         Ok(())
     }
 
-    /// Reads the code space of the other site, and checks that it belongs to this fleet.
+    /// Reads the code space of the other site from time to time, and checks that it belongs to this fleet.
     fn read_space(&mut self) -> Result<(), Failure> {
         if self.space.as_ref().is_some_and(|(at, _)| at.elapsed() < RENEW_EVERY) {
             return Ok(());
@@ -235,19 +226,10 @@ impl Relay {
         let is_first = self.space.is_none();
         let at = Instant::now();
         let space = self.other.other_space(OTHER_TIME).map_err(Failure::Other)?;
-        let (ours, other) = (&self.fleet.settings.fingerprint, &self.site.other);
-        match &space.fingerprint {
-            Some(theirs) if theirs == ours => {}
-            Some(_) => return Err(Failure::Unfit(format!("the site {other} has another code secret"))),
-            None => return Err(Failure::Unfit(format!("no node of the site {other} has started yet"))),
-        }
-        match &space.site {
-            Some(site) if site == other => {}
-            Some(site) => {
-                let text = format!("fleet.other_redis belongs to the site {site}, but fleet.other_site is {other}");
-                return Err(Failure::Unfit(text));
-            }
-            None => return Err(Failure::Unfit(format!("no node of the site {other} has fleet.site set"))),
+        if let Err(unfit) = self.check(&space) {
+            self.space = None;
+            self.show();
+            return Err(unfit);
         }
         for (length, floor) in &space.floors {
             match self.notes.floors.iter_mut().find(|(of, _)| of == length) {
@@ -259,7 +241,23 @@ impl Relay {
             self.own.begin_counters(&self.notes.floors, ANSWER_TIME).map_err(Failure::Own)?;
         }
         self.space = Some((at, space));
+        self.show();
         Ok(())
+    }
+
+    /// Checks that a Redis is the one of the other site.
+    fn check(&self, space: &OtherSpace) -> Result<(), Failure> {
+        let (ours, other) = (&self.fleet.settings.fingerprint, &self.site.other);
+        let text = match (&space.fingerprint, &space.site) {
+            (Some(theirs), Some(site)) if theirs == ours && site == other => return Ok(()),
+            (None, _) => format!("no node of the site {other} has started yet"),
+            (Some(theirs), _) if theirs != ours => format!("the site {other} has another code secret"),
+            (_, None) => format!("no node of the site {other} has fleet.site set"),
+            (_, Some(site)) => {
+                format!("fleet.other_redis belongs to the site {site}, but fleet.other_site is {other}")
+            }
+        };
+        Err(Failure::Unfit(text))
     }
 
     /// Stores the notes, and positions that have moved. If Redis has lost the earlier ones, it may have lost states as well:

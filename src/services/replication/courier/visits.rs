@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ANSWER_TIME, Failure, OTHER_TIME, Relay};
+use super::{ANSWER_TIME, Courier, OTHER_TIME};
+use crate::services::replication::redis::RedisError;
 use carom_model::visits::origins::OriginId;
 
 /// Interval between two looks at the origins of the other site.
@@ -15,15 +16,15 @@ const COPY_COUNT: usize = 8;
 /// Number of times that entries of one origin are copied in one turn. The rest waits for the next turn.
 const COPIES_MAX: usize = 16;
 
-impl Relay {
+impl Courier {
     /// Copies what the other site has published since the last look.
-    pub(super) fn copy_visits(&mut self) -> Result<(), Failure> {
+    pub(super) fn copy_visits(&mut self) -> Result<(), RedisError> {
         if self.visits_copied.is_some_and(|at| at.elapsed() < COPY_EVERY) {
             return Ok(());
         }
         self.visits_copied = Some(Instant::now());
-        let theirs = self.other.visit_notes(OTHER_TIME).map_err(Failure::Other)?;
-        let ours = self.own.visit_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        let theirs = self.other.visit_notes(OTHER_TIME)?;
+        let ours = self.own.visit_notes(ANSWER_TIME)?;
         self.forward_wanted(&ours, &theirs)?;
         for (origin, about) in theirs.origins {
             let (number, node) = parts(&about);
@@ -33,7 +34,7 @@ impl Relay {
                 let copied = self.copy_origin(origin, number)?;
                 // After the batches: a node that reads a number looks for them.
                 let note = (origin, format!("{copied} {node}"));
-                self.own.note_visits(&[note], ANSWER_TIME).map_err(Failure::Own)?;
+                self.own.note_visits(&[note], ANSWER_TIME)?;
             }
         }
         Ok(())
@@ -41,14 +42,14 @@ impl Relay {
 
     /// Copies entries of one origin up to the batch `number`. Returns the number up to which this site has all that the
     /// other stream has. A node that misses a batch below it says so.
-    fn copy_origin(&mut self, origin: OriginId, number: u64) -> Result<u64, Failure> {
-        let mut last = self.own.last_visits(origin, ANSWER_TIME).map_err(Failure::Own)?;
+    fn copy_origin(&mut self, origin: OriginId, number: u64) -> Result<u64, RedisError> {
+        let mut last = self.own.last_visits(origin, ANSWER_TIME)?;
         for _ in 0..COPIES_MAX {
             if last >= number {
                 break;
             }
             let behind = self.other.visits_behind(origin, last + 1, COPY_COUNT, OTHER_TIME);
-            let (first, entries) = behind.map_err(Failure::Other)?;
+            let (first, entries) = behind?;
             if entries.is_empty() {
                 return Ok(number);
             }
@@ -56,9 +57,9 @@ impl Relay {
                 let published = self.own.publish_visits(origin, batch, &bytes, first.min(batch), ANSWER_TIME);
                 // A stream that has this batch or a later one refuses it.
                 if let Err(error) = published
-                    && self.own.last_visits(origin, ANSWER_TIME).map_err(Failure::Own)? < batch
+                    && self.own.last_visits(origin, ANSWER_TIME)? < batch
                 {
-                    return Err(Failure::Own(error));
+                    return Err(error);
                 }
                 self.fleet.stats.fleet.site.visits.add(1);
                 last = last.max(batch);

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Failure, Relay};
+use super::Courier;
+use crate::services::replication::redis::RedisError;
 use crate::services::{api_keys, domain_redirects};
 use carom_model::access::registry::Registry;
 use carom_model::domains::redirects::RedirectChanges;
@@ -11,18 +12,17 @@ use carom_model::domains::redirects::RedirectChanges;
 /// Interval between two merges.
 const SHARE_EVERY: Duration = Duration::from_secs(2);
 
-impl Relay {
+impl Courier {
     /// Merges what the other site has, if it is time.
-    pub(super) fn share(&mut self) -> Result<(), Failure> {
+    pub(super) fn share(&mut self) -> Result<(), RedisError> {
         if self.shared.is_some_and(|at| at.elapsed() < SHARE_EVERY) {
             return Ok(());
         }
         self.shared = Some(Instant::now());
-        let keys = api_keys::share(&mut self.other, &Registry::default()).map_err(Failure::Other)?;
-        api_keys::share(&mut self.own, &keys.theirs).map_err(Failure::Own)?;
-        let redirects =
-            domain_redirects::exchange(&mut self.other, &RedirectChanges::default()).map_err(Failure::Other)?;
-        domain_redirects::exchange(&mut self.own, &redirects).map_err(Failure::Own)?;
+        let keys = api_keys::share(&mut self.other, &Registry::default())?;
+        api_keys::share(&mut self.own, &keys.theirs)?;
+        let redirects = domain_redirects::exchange(&mut self.other, &RedirectChanges::default())?;
+        domain_redirects::exchange(&mut self.own, &redirects)?;
         Ok(())
     }
 }

@@ -1,0 +1,88 @@
+//! The courier of a site: it brings what is no state of a code from the other site, on the node that is the relay.
+//!
+//! It is a thread of its own, so that round trips for visits and keys delay no links. It does nothing unless the relay has
+//! found the Redis of the other site to be the right one.
+//!
+//! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
+//! * `shared` merges API keys and redirects of domains.
+
+mod forwards;
+mod shared;
+mod snapshots;
+mod visits;
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use self::forwards::Forwards;
+use super::context::FleetContext;
+use crate::services::replication::redis::{Redis, RedisError};
+
+/// Interval between two turns.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Interval between two turns of a node that is not the relay, or that gets no answer.
+const EVERY_WHILE_IDLE: Duration = Duration::from_millis(500);
+
+/// Timeout of the Redis of this site. No client waits for it.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Timeout of the Redis of the other site.
+const OTHER_TIME: Duration = Duration::from_secs(2);
+
+/// Starts the thread; `None` if the fleet has one site.
+pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> {
+    let Some(site) = &fleet.settings.site else { return Ok(None) };
+    let courier = Courier {
+        own: fleet.redis()?,
+        other: fleet.other_redis(site)?,
+        fleet: fleet.clone(),
+        visits_copied: None,
+        forwards: Forwards::default(),
+        shared: None,
+    };
+    std::thread::Builder::new().name("redis-courier".to_owned()).spawn(move || courier.run()).map(Some)
+}
+
+struct Courier {
+    fleet: FleetContext,
+    /// The Redis of this site.
+    own: Redis,
+    /// The Redis of the other site.
+    other: Redis,
+    /// The time of the last look at the visits of the other site.
+    visits_copied: Option<Instant>,
+    /// The requests for snapshots that were forwarded.
+    forwards: Forwards,
+    /// The time of the last merge of keys and redirects of domains.
+    shared: Option<Instant>,
+}
+
+impl Courier {
+    fn run(mut self) {
+        while !self.fleet.is_stopping() {
+            let wait = if self.fleet.stats.fleet.site.is_linked.load(Ordering::Acquire) {
+                match self.turn() {
+                    Ok(()) => EVERY,
+                    Err(error) => {
+                        // An unreachable Redis has alarms of its own in the other threads.
+                        tracing::debug!(%error, "nothing can be brought from the other site now");
+                        EVERY_WHILE_IDLE
+                    }
+                }
+            } else {
+                self.forwards = Forwards::default();
+                EVERY_WHILE_IDLE
+            };
+            std::thread::park_timeout(wait);
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), RedisError> {
+        self.copy_visits()?;
+        self.bring_chunks()?;
+        self.share()
+    }
+}
