@@ -23,6 +23,7 @@ use carom_shards::Code;
 use self::ear::Ear;
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
+use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::sites::may_have_missed;
 use carom_model::replication::state::NoState;
@@ -73,6 +74,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         lost: BTreeMap::new(),
         scan: None,
         rests: None,
+        gapped: None,
         has_more: false,
         ear: Ear::default(),
     };
@@ -105,6 +107,8 @@ struct Relay {
     scan: Option<Comparison>,
     /// The time at which a comparison has met a state of a later version.
     rests: Option<Instant>,
+    /// The time at which the position in a stream was last lost.
+    gapped: Option<Instant>,
     /// True if a stream had more entries than were read last.
     has_more: bool,
     ear: Ear,
@@ -351,6 +355,7 @@ impl Relay {
             return Ok(());
         }
         self.judge_gap()?;
+        self.gapped = Some(Instant::now());
         for (&partition, end) in partitions.iter().zip(self.other.ends(partitions, OTHER_TIME)) {
             let end = end.map_err(Failure::Other)?;
             self.fleet.stats.fleet.site.gaps.add(1);
@@ -414,8 +419,12 @@ impl Relay {
         Ok(Duration::ZERO)
     }
 
-    /// Notes that all streams were read to their ends.
+    /// Notes that all streams were read to their ends. After a gap, the other Redis may lack states that its nodes are about
+    /// to bring back.
     fn end_pass(&mut self) -> Result<(), Failure> {
+        if self.gapped.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
+            return Ok(());
+        }
         let Some((_, space)) = &self.space else { return Ok(()) };
         self.notes.read_ms = space.now_ms;
         self.notes.passes += 1;

@@ -11,8 +11,8 @@ use carom_telemetry::alarms::Alarm;
 /// Interval between two looks at the notes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Time without news of the other site before the alarm. A start and a take-over of the relay take less.
-const SILENT_TIME: Duration = Duration::from_secs(10);
+/// Time without news of the other site before the alarm. A take-over of the relay and a gap take less.
+const SILENT_TIME: Duration = Duration::from_secs(15);
 
 impl Relay {
     /// Looks at the notes of the relay.
