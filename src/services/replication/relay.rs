@@ -25,7 +25,7 @@ use super::context::{FleetContext, SiteSetup, note_error};
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
 use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
-use carom_model::replication::sites::may_have_missed;
+use carom_model::replication::sites::{may_have_missed, needs_copies};
 use carom_model::replication::state::NoState;
 use carom_model::replication::{Partition, State};
 
@@ -242,6 +242,7 @@ impl Relay {
             }
         }
         if is_first {
+            self.judge_beginning(&space)?;
             self.own.begin_counters(&self.notes.floors, ANSWER_TIME).map_err(Failure::Own)?;
         }
         self.space = Some((at, space));
@@ -366,17 +367,32 @@ impl Relay {
         Ok(())
     }
 
-    /// Notes that this site may lack states, if the gap is so long that some may have expired.
-    fn judge_gap(&mut self) -> Result<(), Failure> {
-        let retention_ms = self.fleet.settings.retention.map_or(0, |retention| retention.as_millis() as u64);
-        let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
-        if !may_have_missed(self.notes.read_ms, now_ms, retention_ms) {
+    /// Notes that this site may lack states, if it begins beside a site that is older and its nodes are no copies.
+    fn judge_beginning(&mut self, space: &OtherSpace) -> Result<(), Failure> {
+        if self.notes.read_ms > 0 || !self.positions.is_empty() {
             return Ok(());
         }
+        let ours = self.own.other_space(ANSWER_TIME).map_err(Failure::Own)?;
+        let seen = ours.floors.iter().map(|(_, floor)| *floor).max().unwrap_or(0);
+        if needs_copies(space.expiring_ms, space.now_ms, self.retention_ms(), seen) { self.note_lack() } else { Ok(()) }
+    }
+
+    fn retention_ms(&self) -> u64 {
+        self.fleet.settings.retention.map_or(0, |retention| retention.as_millis() as u64)
+    }
+
+    /// Notes that this site may lack states, until an operator has brought them.
+    fn note_lack(&mut self) -> Result<(), Failure> {
         self.notes.may_lack = true;
         let stored = self.store(&[]);
         self.notes.may_lack = false;
         stored
+    }
+
+    /// Notes that this site may lack states, if the gap is so long that some may have expired.
+    fn judge_gap(&mut self) -> Result<(), Failure> {
+        let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
+        if may_have_missed(self.notes.read_ms, now_ms, self.retention_ms()) { self.note_lack() } else { Ok(()) }
     }
 
     /// Offers some of the states that the other Redis has, in the partitions whose positions were lost.

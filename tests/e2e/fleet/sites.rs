@@ -302,13 +302,13 @@ fn another_node_takes_the_relay_over() {
 fn long_separation_that_lost_states_is_told() {
     let sites = Sites::new();
     let brief = |setup: Setup| {
-        let setup = setup.env("CAROM_FLEET_RETENTION", "20s").expect("site_lacks").expect("fleet_behind");
+        let setup = setup.env("CAROM_FLEET_RETENTION", "40s").expect("site_lacks").expect("fleet_behind");
         setup.expect("redis_away").expect("counter_regressed")
     };
     let nodes = sites.start(brief);
     sites.part();
     let parted = Instant::now();
-    wait_until("half the retention", || parted.elapsed() > Duration::from_secs(12));
+    wait_until("half the retention", || parted.elapsed() > Duration::from_secs(22));
     sites.servers[1].kill();
     sites.servers[1].start_again_empty();
     sites.join();

@@ -121,6 +121,13 @@ pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
 }
 
+/// True if the nodes of a site that first hears of the other one must be filled with copies of its nodes: states may have
+/// expired there before. `expiring_ms` is the time at which states began to expire, by the clock of that Redis, and 0 if
+/// they have not. The nodes of this site have `seen` counter values if they are copies, or had links before.
+pub fn needs_copies(expiring_ms: u64, now_ms: u64, retention_ms: u64, seen: u64) -> bool {
+    seen == 0 && may_have_missed(expiring_ms, now_ms, retention_ms)
+}
+
 /// The looks of a node at the passes of the relay, by which it knows up to when its site has heard of the other one. No
 /// clock is compared with another.
 #[derive(Clone, Debug, Default)]
@@ -302,6 +309,8 @@ mod tests {
         assert!(!may_have_missed(950, 1_000, 100));
         assert!(may_have_missed(949, 1_000, 100));
         assert!(!may_have_missed(1, 1_000, 0), "Redis keeps everything");
+        assert!(needs_copies(900, 1_000, 100, 0) && !needs_copies(960, 1_000, 100, 0));
+        assert!(!needs_copies(900, 1_000, 100, 7), "the nodes are copies");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct OtherSpace {
     pub site: Option<String>,
     /// The highest counter value of each length that any of its nodes has reported.
     pub floors: Vec<(CodeLength, u64)>,
+    /// The time since which states expire, in milliseconds since 1970 UTC by its clock; 0 if they do not.
+    pub expiring_ms: u64,
     /// The present time, in milliseconds since 1970 UTC by its clock.
     pub now_ms: u64,
 }
@@ -169,6 +171,7 @@ impl Redis {
             match field.as_str() {
                 "fingerprint" => other.fingerprint = Some(value),
                 "site" => other.site = Some(value),
+                "expiring" => other.expiring_ms = value.parse().unwrap_or(0),
                 _ => other.floors.extend(floor(&field, &value)),
             }
         }

@@ -24,6 +24,8 @@ impl Relay {
         let begun = since_boot();
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         self.ear.may_lack = notes.may_lack;
+        // In case that Redis loses it, and this node takes over.
+        self.notes.read_ms = self.notes.read_ms.max(notes.read_ms);
         let heard = self.ear.hearing.look(begun, notes.relay, notes.passes);
         if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
             self.fleet.view.hear_other_site(notes.floors, at);
@@ -40,7 +42,7 @@ impl Relay {
         let other = &self.site.other;
         if self.ear.may_lack {
             let text = format!(
-                "the site {other} was away for so long that its Redis no longer has all changes; copy its links to this site, as the runbook describes"
+                "the Redis of the site {other} no longer has all links that this site has not heard of; copy its links to this site, as the runbook describes"
             );
             stats.alarms.raise(Alarm::SiteLacks, text);
         } else {
