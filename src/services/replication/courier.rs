@@ -4,11 +4,13 @@
 //! found the Redis of the other site to be the right one.
 //!
 //! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
+//! * `visit_log` copies blocks of the visit log, and deletions of visits;
 //! * `shared` merges API keys and redirects of domains.
 
 mod forwards;
 mod shared;
 mod snapshots;
+mod visit_log;
 mod visits;
 
 use std::io;
@@ -30,7 +32,7 @@ const EVERY_WHILE_IDLE: Duration = Duration::from_millis(500);
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of the other site.
-const OTHER_TIME: Duration = Duration::from_secs(2);
+const OTHER_TIME: Duration = Duration::from_secs(3);
 
 /// Starts the thread; `None` if the fleet has one site.
 pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> {
@@ -41,6 +43,8 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         fleet: fleet.clone(),
         visits_copied: None,
         forwards: Forwards::default(),
+        log_copied: None,
+        deletions: None,
         shared: None,
     };
     std::thread::Builder::new().name("redis-courier".to_owned()).spawn(move || courier.run()).map(Some)
@@ -56,6 +60,10 @@ struct Courier {
     visits_copied: Option<Instant>,
     /// The requests for snapshots that were forwarded.
     forwards: Forwards,
+    /// The time of the last look at the visit logs of the other site.
+    log_copied: Option<Instant>,
+    /// The revision of the other site's deletions of visits that this site has.
+    deletions: Option<String>,
     /// The time of the last merge of keys and redirects of domains.
     shared: Option<Instant>,
 }
@@ -73,16 +81,16 @@ impl Courier {
                     }
                 }
             } else {
-                self.forwards = Forwards::default();
+                (self.forwards, self.deletions) = (Forwards::default(), None);
                 EVERY_WHILE_IDLE
             };
             std::thread::park_timeout(wait);
         }
     }
 
+    /// Does all work that is due. A part that fails does not stop the others.
     fn turn(&mut self) -> Result<(), RedisError> {
-        self.copy_visits()?;
-        self.bring_chunks()?;
-        self.share()
+        let done = [self.copy_visits(), self.bring_chunks(), self.copy_visit_log(), self.share()];
+        done.into_iter().collect()
     }
 }

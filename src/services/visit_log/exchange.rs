@@ -311,13 +311,15 @@ impl LogExchange {
     }
 
     /// True if every other node shares its log and has published all but the last seconds of it. A node that has stopped
-    /// logs nothing.
+    /// logs nothing. Of nodes of another site, this one does not hear how far they have published.
     fn hears_all(&self) -> bool {
         let fleet = &self.shared.stats.fleet;
         let members = fleet.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let most_ms = VISIT_LOG_LAG_MAX.as_millis() as u64;
         let is_heard = fleet.connected.load(Ordering::Acquire);
+        let is_alone = fleet.site.names.get().is_none();
         is_heard
+            && is_alone
             && members.iter().filter(|member| member.node != self.node).all(|member| {
                 let about: Value = serde_json::from_str(&member.about).unwrap_or_default();
                 let shares = about["visitLog"].as_u64().is_some_and(|lag_ms| lag_ms <= most_ms);

@@ -10,8 +10,8 @@ use carom_model::visits::origins::OriginId;
 /// Interval between two looks at the origins of the other site.
 const COPY_EVERY: Duration = Duration::from_secs(1);
 
-/// Number of entries of one origin that are copied at once, each of at most a few hundred kilobytes.
-const COPY_COUNT: usize = 8;
+/// Number of entries of one origin that are copied at once, each of at most a megabyte.
+const COPY_COUNT: usize = 2;
 
 /// Number of times that entries of one origin are copied in one turn. The rest waits for the next turn.
 const COPIES_MAX: usize = 16;
@@ -31,7 +31,7 @@ impl Courier {
             let noted = ours.origins.iter().find(|(of, _)| *of == origin).map_or(0, |(_, about)| parts(about).0);
             // An origin of this site is ahead here, unless this Redis has lost its data.
             if number > noted {
-                let copied = self.copy_origin(origin, number)?;
+                let copied = self.copy_origin(origin, (noted, number))?;
                 // After the batches: a node that reads a number looks for them.
                 let note = (origin, format!("{copied} {node}"));
                 self.own.note_visits(&[note], ANSWER_TIME)?;
@@ -40,10 +40,11 @@ impl Courier {
         Ok(())
     }
 
-    /// Copies entries of one origin up to the batch `number`. Returns the number up to which this site has all that the
+    /// Copies entries of one origin behind the batch `noted`, up to the batch `number`. Returns the number up to which this site has all that the
     /// other stream has. A node that misses a batch below it says so.
-    fn copy_origin(&mut self, origin: OriginId, number: u64) -> Result<u64, RedisError> {
-        let mut last = self.own.last_visits(origin, ANSWER_TIME)?;
+    fn copy_origin(&mut self, origin: OriginId, (noted, number): (u64, u64)) -> Result<u64, RedisError> {
+        // A purge may have removed later entries that this site has had.
+        let mut last = self.own.last_visits(origin, ANSWER_TIME)?.max(noted);
         for _ in 0..COPIES_MAX {
             if last >= number {
                 break;
