@@ -270,6 +270,27 @@ fn lost_batches_come_as_a_snapshot() {
 }
 
 #[test]
+fn single_visits_cross_both_ways() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup.env("CAROM_VISITS_LOG", "on"));
+    nodes[0].wire().shorten_as("logged", "https://example.org/logged");
+    all_have(&nodes, "logged", "https://example.org/logged");
+    for node in [&nodes[1], &nodes[2]] {
+        let mut wire = node.wire();
+        for _ in 0..3 {
+            assert_eq!(wire.ask("GET", "/logged", "User-Agent: crossing\r\n", b"").status, 302);
+        }
+    }
+    let list = |node: &Node| node.wire().get(&format!("{SHORT_URLS}/logged/visits?itemsPerPage=100")).json();
+    let crossed = |node: &Node| {
+        let told = list(node)["visits"]["data"].clone();
+        told.as_array().unwrap().iter().filter(|visit| visit["userAgent"] == "crossing").count()
+    };
+    wait_until("the visits of both sites", || nodes.iter().all(|node| crossed(node) == 6));
+    assert_eq!(list(&nodes[0])["visits"]["pagination"]["complete"], false, "more may come from the other site");
+}
+
+#[test]
 fn keys_of_one_site_are_valid_at_the_other() {
     let sites = Sites::new();
     let key = new_key(&sites.setup(0), "ops", "admin");
