@@ -107,7 +107,7 @@ impl FleetView {
         self.other_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
-    /// True if the other site was heard of lately, or there is none.
+    /// True if the other site was heard of lately, or the fleet has one site.
     pub fn hears_other_site(&self) -> bool {
         self.is_beside(since_boot())
     }

@@ -117,7 +117,7 @@ fn each_site_goes_on_alone() {
     let nodes = sites.start(|setup| setup);
     nodes[0].wire().shorten_as("before", "https://example.org/before");
     all_have(&nodes, "before", "https://example.org/before");
-    // What is sent vanishes, so that whoever waits for an answer waits for a timeout.
+    // Requests vanish, so that a node that waits for an answer waits for a timeout.
     sites.proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
     are_apart(&nodes);
     let mut made = Vec::new();

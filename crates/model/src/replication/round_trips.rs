@@ -14,7 +14,7 @@ const TRIPS: u32 = 4;
 /// A timeout of requests to Redis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedisTimeout {
-    /// This time.
+    /// A fixed time.
     Fixed(Duration),
     /// Four median round trips, at least this time and at most [`REDIS_TIME_MAX`].
     Derived(Duration),

@@ -66,14 +66,14 @@ pub enum Settlement {
     Replace(State),
     /// The other site has to hear of this deletion once more: it had another link of the code when it first did.
     Return(State),
-    /// This version cannot decode the state that this site has. The relay waits until it can.
+    /// A wait, since this version cannot decode the state that this site has.
     Wait,
 }
 
 /// Decides what follows from the verdict on an offered state of the other site.
 ///
-/// Where Redis keeps its own state by order of arrival alone, because revisions or edits are equal, the first of these
-/// that differs decides:
+/// If revisions and edits are equal, Redis keeps its own state by order of arrival alone. Then the first of these that
+/// differs decides:
 ///
 /// 1. a link stays, and not the tombstone of another link;
 /// 2. the link that was created earlier stays, and of two tombstones the one that was deleted earlier;

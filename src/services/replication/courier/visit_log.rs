@@ -92,7 +92,7 @@ impl Courier {
     }
 }
 
-/// Returns the number of the last block in the description of an origin; 0 if there is none.
+/// Returns the number of the last block in the description of an origin; 0 without a description.
 fn number_of(notes: &VisitLogNotes, origin: OriginId) -> u64 {
     let text = notes.origins.iter().find(|(of, _)| *of == origin).map(|(_, text)| text.as_str());
     text.and_then(LogNote::parse).map_or(0, |note| note.number)
