@@ -307,7 +307,7 @@ impl Relay {
                 }
             }
         }
-        let is_settled = self.offer(states)?;
+        let is_settled = self.offer(&states)?;
         if is_settled && !moved.is_empty() {
             // Only now: a relay that takes over reads from there on.
             self.store(&moved)?;

@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 
 impl Relay {
     /// Offers states of the other site, in their order. Returns true if this site has decided on all of them.
-    pub(super) fn offer(&mut self, states: Vec<(Code, State)>) -> Result<bool, Failure> {
+    pub(super) fn offer(&mut self, states: &[(Code, State)]) -> Result<bool, Failure> {
         let mut is_settled = true;
         for some in states.chunks(OFFER_COUNT) {
             is_settled &= self.offer_some(some.to_vec())?;
@@ -37,7 +37,7 @@ impl Relay {
                 None => {}
             }
         }
-        Ok(self.offer(known)? && is_whole)
+        Ok(self.offer(&known)? && is_whole)
     }
 
     fn offer_some(&mut self, mut states: Vec<(Code, State)>) -> Result<bool, Failure> {
@@ -73,12 +73,12 @@ impl Relay {
         let mut again = Vec::new();
         for ((code, change), answer) in replacements.iter().zip(self.own.change(replacements, ANSWER_TIME)) {
             let changed = answer.map_err(Failure::Own)?;
-            let CodeChange::Replace { state, .. } = change else { continue };
-            if matches!(changed.verdict, Verdict::Accepted(_)) {
+            let CodeChange::Replace { over, state } = change else { continue };
+            if !matches!(changed.verdict, Verdict::Accepted(_)) {
+                again.push((*code, state.clone()));
+            } else if over.is_link() {
                 self.fleet.stats.fleet.site.replaced.add(1);
                 tracing::warn!(%code, site = self.site.other, "a link gave way to one of the other site");
-            } else {
-                again.push((*code, state.clone()));
             }
         }
         Ok(again)
