@@ -40,8 +40,8 @@ impl Courier {
         Ok(())
     }
 
-    /// Copies entries of one origin behind the batch `noted`, up to the batch `number`. Returns the number up to which this site has all that the
-    /// other stream has. A node that misses a batch below it says so.
+    /// Copies entries of one origin behind the batch `noted`, up to the batch `number`. Returns the number up to which this
+    /// site has all that the other stream has. A node that misses a batch below it says so.
     fn copy_origin(&mut self, origin: OriginId, (noted, number): (u64, u64)) -> Result<u64, RedisError> {
         // A purge may have removed later entries that this site has had.
         let mut last = self.own.last_visits(origin, ANSWER_TIME)?.max(noted);
