@@ -497,6 +497,7 @@ mod tests {
         view.hear_other_site([(LENGTH, 1_000)], since_boot().saturating_sub(MARK_KEPT));
         assert!(!view.hears_other_site() && !view.is_denied(&slug, true), "that is too long ago");
         view.hear_other_site([(LENGTH, 1_000)], since_boot());
+        view.follow(since_boot());
         assert!(view.hears_other_site() && view.is_denied(&slug, false));
         assert!(view.is_absent(&guess, view.followed()) && view.is_absent(&late, view.followed()));
         view.hear_other_site([(LENGTH, 300 << 20)], since_boot());
