@@ -60,6 +60,8 @@ pub struct FleetView {
     doubts: AtomicUsize,
     /// The heartbeat thread, which beats faster while questions wait.
     heart: OnceLock<Thread>,
+    /// The chosen slugs that look like generated codes; `None` on a node that stores all links.
+    slugs: Option<SlugFilter>,
     /// True if the fleet has another site, which creates links without asking this one.
     has_other_site: bool,
     /// The highest counter value of each length that nodes of the other site were known to have leased.
@@ -86,6 +88,7 @@ impl FleetView {
             recycles: AtomicBool::new(false),
             doubts: AtomicUsize::new(0),
             heart: OnceLock::new(),
+            slugs: None,
             has_other_site: false,
             other_marks: Default::default(),
             other_ms: AtomicU64::new(0),
@@ -114,6 +117,17 @@ impl FleetView {
 
     fn is_beside(&self, now: Duration) -> bool {
         !self.has_other_site || is_fresh(self.other_ms.load(Ordering::Acquire), now, MARK_KEPT)
+    }
+
+    /// Returns the view of a node whose links have a shared home.
+    #[must_use]
+    pub fn with_shared_home(self) -> FleetView {
+        FleetView { slugs: Some(SlugFilter::default()), ..self }
+    }
+
+    /// Returns the filter of chosen slugs, on a node whose links have a shared home.
+    pub fn slugs(&self) -> Option<&SlugFilter> {
+        self.slugs.as_ref()
     }
 
     /// Records the answer to a heartbeat that was sent at `sent`.

@@ -21,8 +21,10 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
-use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, Retention, SiteSetup, agreement};
-use crate::services::visits::FleetVisits;
+use crate::services::replication::{
+    self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, SiteSetup, agreement,
+};
+use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use crate::startup::redis::client_settings;
@@ -195,8 +197,9 @@ pub(super) fn join(
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
-        view: Arc::new(FleetView::new(CodeSpace::new(&base.code_secret)).beside_a_site(settings.fleet.site.is_some())),
-        retention: Arc::new(retention),
+        view: Arc::clone(&base.fleet_view),
+        home: base.home().map(|_| SharedHome { hasher: base.hasher, cores: base.cores, visits: visits.clone() }),
+        retention: Arc::new(retention.with_shared_home(settings.home.is_shared())),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };

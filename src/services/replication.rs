@@ -42,7 +42,7 @@ use std::thread::JoinHandle;
 
 use carom_shards::{CodeLength, Run};
 
-pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SiteSetup};
+pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SharedHome, SiteSetup};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::retention::Retention;

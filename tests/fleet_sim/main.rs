@@ -29,8 +29,9 @@
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
-//! `visits::batches` and `visits::exchange` decide. And so has the retention (`retention.rs`): states expire in Redis,
-//! nodes lag behind, and join by a copy. Two sites have the last one (`sites.rs`): their relays bring states across.
+//! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
+//! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
+//! all members. And so have two sites (`sites.rs`): their relays bring states across.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
@@ -164,6 +165,11 @@ fn two_sites_agree_in_every_schedule() {
     must_hold(sites::World::run, SITES_SCHEDULES);
 }
 
+#[test]
+fn recycled_codes_have_one_link_in_every_schedule() {
+    must_hold(recycling::World::run, RECYCLING_SCHEDULES);
+}
+
 /// Without this, some schedule breaks a promise.
 fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
     let found = search(run, GUARD_SCHEDULES, Some(guard));
@@ -185,6 +191,9 @@ const RETENTION_SCHEDULES: u64 = 30_000;
 
 /// Schedules of the world of two sites.
 const SITES_SCHEDULES: u64 = 20_000;
+
+/// Schedules of the world of recycled codes.
+const RECYCLING_SCHEDULES: u64 = 20_000;
 
 /// Schedules within which a guard that is left out must be missed.
 const GUARD_SCHEDULES: u64 = 10_000;
@@ -264,6 +273,13 @@ guards! {
     all_states_are_offered_after_a_gap: sites::Guard::Gap,
     relay_notices_that_its_notes_are_lost: sites::Guard::Owner,
     pass_under_way_does_not_count: sites::Guard::Pass,
+}
+
+guards! {
+    recycling::World::run,
+    codes_wait_until_every_member_has_passed_them: recycling::Guard::Passed,
+    node_uses_its_own_releases_alone: recycling::Guard::Own,
+    tombstone_counts_while_the_stream_is_followed: recycling::Guard::Followed,
 }
 
 guards! {

@@ -22,6 +22,14 @@ pub const REDIS_TIME_MIN: Duration = Duration::from_millis(100);
 /// Longest timeout of a request to Redis that a client waits for. Shorter than [`crate::FETCH_TIME_MAX`].
 pub const REDIS_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Time for which a node with a shared home of links goes on storing a state that Redis has, and reads the streams without
+/// a gap. A failover that takes back less than this loses nothing: the node sends the state again.
+pub const HOME_SETTLE_TIME: Duration = Duration::from_secs(10);
+
+/// Bits of the filter of chosen slugs that look like generated codes, on a node with a shared home of links: 4 MiB. With
+/// two million such slugs, one guess in 2,000 is asked for; with four million, one in 50.
+pub const HOME_SLUG_BITS: usize = 1 << 25;
+
 /// Time for which a request for a code in doubt waits until the other nodes have vouched that Redis has all their
 /// links. A node may have generated such a code, but Redis does not have it. Longer than the second until their next
 /// heartbeats, and shorter than [`crate::FETCH_TIME_MAX`].

@@ -10,6 +10,7 @@
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
 //! * writes the newest format that all live nodes read ([`formats`]),
 //! * answers 404 for a code only if no other node can have it ([`absence`], [`vouching`]),
+//! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
 //! * refuses changes while it may lack states that Redis no longer has ([`retention`]),
 //! * waits for Redis for as long as its round trips suggest ([`round_trips`]).
 //!

@@ -28,7 +28,7 @@ use super::keys::Key;
 use super::problem::{InvalidValue, Problem};
 use super::redis_url;
 use super::secret::Secret;
-use super::settings::{FleetSettings, Settings, SiteSettings};
+use super::settings::{FleetSettings, LinkHome, Settings, SiteSettings};
 use super::value::hosts::host_name;
 use super::value::{self, domains, logs, quantities, urls};
 use super::visits::VisitSettings;

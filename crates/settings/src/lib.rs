@@ -43,8 +43,8 @@ pub use raw::Flags;
 pub use redis_url::{RedisUrl, SentinelService, is_name};
 pub use secret::Secret;
 pub use settings::{
-    DomainSettings, ExpirySettings, FleetSettings, HostListSettings, KeySource, Limits, LinkPaths, ListSource,
-    Residency, Settings, SiteSettings, Tls,
+    DomainSettings, ExpirySettings, FleetSettings, HostListSettings, KeySource, Limits, LinkHome, LinkPaths,
+    ListSource, Residency, Settings, SiteSettings, Tls,
 };
 pub use value::domains::BaseUrl;
 pub use value::logs::{LogFormat, LogLevel};

@@ -457,6 +457,9 @@ fn sites_come_in_pairs() {
         let wrongs = problems(fleet(text));
         assert!(wrongs.len() == 1 && wrongs[0].contains(wrong), "{text}: {wrongs:?}");
     }
+    let recycling = format!("redis = \"redis://h:1\"\n[links]\nrecycle_after = \"90d\"\n[fleet]\n{site}");
+    let wrongs = problems(from_file(&recycling));
+    assert!(wrongs.len() == 1 && wrongs[0].contains("both sites would reuse a code"), "{wrongs:?}");
     let wrongs = problems(from_file(&format!("[fleet]\n{site}")));
     assert!(wrongs.len() == 1 && wrongs[0].contains("Redis of this site"), "{wrongs:?}");
 }

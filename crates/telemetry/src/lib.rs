@@ -22,4 +22,5 @@ pub mod counter;
 pub mod durations;
 pub mod exposition;
 pub mod readable;
+pub mod sites;
 pub mod stats;

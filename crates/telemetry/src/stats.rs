@@ -8,6 +8,7 @@ use crate::activity::Activity;
 use crate::alarms::{Alarm, Alarms};
 use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
+use crate::sites::SiteStats;
 
 /// The counters of one core, which is the only writer except where a field names another.
 #[derive(Debug, Default)]
@@ -437,27 +438,6 @@ pub struct HostListStats {
     pub dynamic: Counter,
     /// The last successful read of the dynamic part, in milliseconds since 1970 UTC; 0 before the first.
     pub read_ms: Counter,
-}
-
-/// The counters of a node in a fleet of two sites.
-#[derive(Debug, Default)]
-pub struct SiteStats {
-    /// The names of the site of this node and of the other one; unset for a fleet of one site.
-    pub names: OnceLock<(String, String)>,
-    /// True if this site has heard of the other one within three seconds.
-    pub is_current: AtomicBool,
-    /// True if this site may lack states that the other Redis no longer has.
-    pub may_lack: AtomicBool,
-    /// True if this node is the relay of its site.
-    pub is_relay: AtomicBool,
-    /// States of the other site that this node has offered to the Redis of its site.
-    pub relayed: Counter,
-    /// States of this site that gave way to one of the other site with an equal revision.
-    pub replaced: Counter,
-    /// Positions in the streams of the other site that were lost.
-    pub gaps: Counter,
-    /// Entries with batches of visits that this node has copied from the other site.
-    pub visits: Counter,
 }
 
 /// The counters of a node that shares its code space with others.

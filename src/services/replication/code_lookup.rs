@@ -23,7 +23,7 @@ use carom_shards::Code;
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{Absence, LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
-use crate::services::replication::redis::{Redis, RedisReply, RequestId};
+use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, VOUCHED_KEPT};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
@@ -125,7 +125,8 @@ impl CodeLookup {
     /// Returns the time for which a client waits for Redis. A link in a shared home is worth a longer wait than a code that
     /// may have a link elsewhere.
     fn answer_time(&self) -> Duration {
-        if self.fleet.home.is_some() { self.fleet.settings.answer_time.max(LOOK_UP_TIME) } else { LOOK_UP_TIME }
+        let look_up_time = self.fleet.look_up_time();
+        if self.fleet.home.is_some() { self.fleet.answer_time().max(look_up_time) } else { look_up_time }
     }
 
     /// Asks Redis again for the codes in doubt for whose time all other nodes have vouched. Answers those that have waited
@@ -143,7 +144,7 @@ impl CodeLookup {
             }
             self.doubts.pop_front();
         }
-        let deadline = Instant::now() + self.fleet.look_up_time();
+        let deadline = Instant::now() + self.answer_time();
         by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
     }
 
@@ -216,7 +217,6 @@ impl CodeLookup {
 
     /// Sends look-ups to Redis.
     fn ask(&mut self, look_ups: impl Iterator<Item = LookupRequest>) {
-        let within = self.fleet.look_up_time();
         let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         for look_up in look_ups {
             if self.is_used_up(&look_up.code) {
@@ -224,7 +224,7 @@ impl CodeLookup {
                 continue;
             }
             // The ways to this thread and back take some of the time, too.
-            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > within;
+            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > self.answer_time();
             if is_late || !self.fleet.has_same_code_secret() {
                 self.reply(&look_up, &self.without_redis(&look_up.code), false);
             } else {
@@ -232,8 +232,9 @@ impl CodeLookup {
             }
         }
         for (code, look_ups) in by_code {
-            let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
-            self.ask_redis(code, look_ups, false, since + within - TIME_MIN);
+            let look_ups = self.join(&code, look_ups);
+            let Some(since) = look_ups.iter().map(|look_up| look_up.since).min() else { continue };
+            self.ask_redis(code, look_ups, false, since + self.answer_time() - TIME_MIN);
         }
     }
 

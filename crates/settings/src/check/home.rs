@@ -40,6 +40,10 @@ impl Checker<'_> {
             let reason = "has no effect with links.home = \"shared\", which needs no copy of the links";
             self.refuse(Key::FleetJoinFrom, InvalidValue::new(reason, "remove one of the settings"));
         }
+        if fleet.site.is_some() {
+            let reason = "is not available with links.home = \"shared\"";
+            self.refuse(Key::FleetSite, InvalidValue::new(reason, "remove one of the settings"));
+        }
         if dedupe.is_some() {
             let reason = "needs all links on each node, which links.home = \"shared\" does not keep";
             self.refuse(Key::LinksDedupe, InvalidValue::new(reason, "remove one of the settings"));

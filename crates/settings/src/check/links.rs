@@ -50,7 +50,8 @@ impl Checker<'_> {
         let case = self.one(Key::LinksSlugCase, |written| {
             one_of(written, "sensitive or insensitive", &SlugCase::ALL, SlugCase::as_str)
         });
-        let expiry = self.expiry();
+        let has_sites = fleet.is_some_and(|fleet| fleet.site.is_some());
+        let expiry = self.expiry(has_sites);
         if let (Some(home), Some(fleet)) = (home, fleet) {
             let recycles = expiry.as_ref().is_some_and(|expiry| expiry.recycle_after.is_some());
             self.home_together(home, fleet, dedupe.flatten(), recycles);
@@ -129,16 +130,20 @@ impl Checker<'_> {
         None
     }
 
-    fn expiry(&mut self) -> Option<ExpirySettings> {
+    fn expiry(&mut self, has_sites: bool) -> Option<ExpirySettings> {
         let keep = self.one(Key::LinksKeepExpired, quantities::time_or_forever);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
         let recycle_after = self.one(Key::LinksRecycleAfter, quantities::time_or_off);
         let (keep, recycle_after) = (keep?, recycle_after?);
-        if keep.is_some() || recycle_after.is_none() {
+        if recycle_after.is_none() || (keep.is_some() && !has_sites) {
             return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
         }
-        let reason = "has no effect while links.keep_expired is forever";
-        let right = "set links.keep_expired to a time, or remove this setting";
+        let (reason, right) = if has_sites {
+            ("cannot be used with fleet.site, because both sites would reuse a code", "remove this setting")
+        } else {
+            let right = "set links.keep_expired to a time, or remove this setting";
+            ("has no effect while links.keep_expired is forever", right)
+        };
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
         self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
         None

@@ -124,7 +124,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. In a fleet, the code also waits until every node has seen the removal.",
+        doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. In a fleet, the code also waits until every node has seen the removal. Not available with two sites.",
         show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
     },
     Setting {
