@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn unknown_keys_are_all_named_with_a_suggestion_in_the_order_of_lines() {
         let text =
-            "kangaroo = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.more]\nx = 1\n";
+            "kangaroo = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.kangaroo]\nx = 1\n";
         assert_eq!(
             messages(text),
             [
@@ -214,7 +214,7 @@ mod tests {
                 "c.toml:3: code_length: is not a known setting (did you mean links.code_length?)",
                 "c.toml:4: limits: is a table, not a value (write [limits] and its keys on separate lines)",
                 "c.toml:6: links.code_lenght: is not a known setting (did you mean links.code_length?)",
-                "c.toml:7: links.more: is not a known setting (`carom config show` prints all settings)",
+                "c.toml:7: links.kangaroo: is not a known setting (`carom config show` prints all settings)",
             ]
         );
     }

@@ -26,6 +26,9 @@ const LOWEST: u8 = 6;
 /// Time between two looks at whether the thread of the store has ended its merge.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Number of runs in the uppermost level from which they are merged. The library slows commits down from 20 on.
+const NEW_RUNS_MAX: usize = 10;
+
 /// Size of a keyspace from which replaced tables are deleted after each step, in bytes. With those of all steps kept until
 /// the end, the disk would need room for half as much again.
 const LARGE_BYTES: u64 = 256 * 1024 * 1024;
@@ -54,6 +57,7 @@ impl Links {
                 let strategy = Arc::new(PullDown(upper, upper + 1));
                 keyspace.tree.compact(strategy, watermark).map_err(fjall::Error::from)?;
                 // The library does nothing while the thread of the store merges one of the tables.
+                merge_new_tables(keyspace, watermark)?;
                 if are_left() {
                     sleep(LOOK_EVERY);
                 }
@@ -64,6 +68,23 @@ impl Links {
         }
         Ok(true)
     }
+}
+
+/// Merges the tables that flushes have made during a step. The thread of the store looks for them after a flush only, and
+/// found them taken: if they are many by now, commits wait for a merge that nobody would begin.
+fn merge_new_tables(keyspace: &Keyspace, watermark: u64) -> Result<(), StoreError> {
+    let mut runs = keyspace.tree.l0_run_count();
+    while runs >= NEW_RUNS_MAX {
+        let strategy = Arc::clone(&keyspace.config.compaction_strategy);
+        keyspace.tree.compact(strategy, watermark).map_err(fjall::Error::from)?;
+        let left = keyspace.tree.l0_run_count();
+        if left >= runs {
+            // The thread of the store has begun meanwhile.
+            sleep(LOOK_EVERY);
+        }
+        runs = left;
+    }
+    Ok(())
 }
 
 /// Returns the tables that a step from this level to the one below it must replace. A table of the lowest level may have
