@@ -25,7 +25,7 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
     let start = |number: usize| {
         let setup = setup(&folder.join(number.to_string()), number, redis);
         let setup = setup.env("CAROM_LINKS_DEDUPE", "1d").env("CAROM_FLEET_ANSWER_MS", "150");
-        setup.expect("redis_refuses").expect("redis_away").start()
+        setup.expect("redis_refuses").expect("redis_away").expect("counter_regressed").start()
     };
     let nodes: Vec<Node> = (0..nodes).map(start).collect();
     nodes.iter().for_each(settle);
