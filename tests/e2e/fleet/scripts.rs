@@ -175,7 +175,10 @@ fn leases_of_a_site_agree_with_the_rule() {
     let mut dice = Dice::new();
     let name = server.info("run_id").unwrap();
     let length = CodeLength::DEFAULT;
-    assert!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).is_err(), "the other site may have leased any value");
+    for seen in [0, 70] {
+        let early = redis.lease(length, 5, (seen, 1_000), "n", WITHIN);
+        assert!(early.is_err(), "the other site may have leased any value, and more than a copy has seen");
+    }
     redis.begin_counters(&[(length, BLOCK + 3)], WITHIN).unwrap();
     let mut counter = CodeCounter::default();
     for _ in 0..200 {
@@ -188,6 +191,12 @@ fn leases_of_a_site_agree_with_the_rule() {
     }
     redis.begin_counters(&[(length, 9 * BLOCK)], WITHIN).unwrap();
     assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string(), "they begin once");
+    // A node with the settings of the other site, and one with none.
+    for wrong in [Some(SiteShare::of("a", "b")), None] {
+        let granted = connect(&server).with_share(wrong).lease(length, 5, (0, 1_000), "m", WITHIN);
+        assert!(granted.is_err(), "{wrong:?} would lease values of the other site: {granted:?}");
+    }
+    assert!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).is_ok(), "a refusal changes nothing");
 }
 
 #[test]

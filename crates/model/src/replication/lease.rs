@@ -51,8 +51,8 @@ pub fn lease(counter: &mut CodeCounter, seen: u64, want: u64, margin: u64, serve
 }
 
 /// Leases values like [`lease`] at one of two sites. `start` is the counter of the other site when this one first heard
-/// of it: that site may have leased any values below before there were two. Returns `None` if nothing is known of either
-/// counter.
+/// of it: that site may have leased any values below before there were two, also some that a copy of one of its nodes has
+/// not seen. Returns `None` if that is not known, and this Redis has leased nothing yet.
 pub fn lease_of_site(
     counter: &mut CodeCounter,
     (seen, start): (u64, Option<u64>),
@@ -61,7 +61,7 @@ pub fn lease_of_site(
     server: &str,
     share: SiteShare,
 ) -> Option<Granted> {
-    let is_known = counter.floor.max(seen) > 0 || start.is_some();
+    let is_known = !counter.server.is_empty() || start.is_some();
     is_known.then(|| grant(counter, (seen, start.unwrap_or(0)), want, margin, server, Some(share)))
 }
 
@@ -135,6 +135,7 @@ mod tests {
         let (mut counter, share) = (CodeCounter::default(), SiteShare::of("b", "a"));
         let mut lease = |about, want| lease_of_site(&mut counter, about, want, MARGIN, "a", share);
         assert_eq!(lease((0, None), 10), None, "the other site may have leased anything");
+        assert_eq!(lease((BLOCK + 5, None), 10), None, "it may have leased more since the node was copied");
         let first = lease((0, Some(BLOCK + 7)), 10).unwrap();
         assert_eq!((first.start, first.mended), (BLOCK + 7, 0), "that counter was not set back");
         assert_eq!(lease((0, None), 10).unwrap().start, BLOCK + 17);

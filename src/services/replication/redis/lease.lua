@@ -12,12 +12,25 @@ local function whole(number) return string.format('%.0f', number) end
 local info = redis.pcall('INFO', 'server')
 local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or 'unknown'
 local known = math.max(seen, tonumber(redis.call('HGET', space, 'floor:' .. length) or '0'))
-local start = site and redis.call('HGET', other, 'start:' .. length)
-if site and known == 0 and not start then
-    -- The other site may have leased values of these blocks before there were two sites.
-    return redis.error_reply('ERR the code counter of the other site is not known yet')
-end
+local start = redis.call('HGET', other, 'start:' .. length)
 local before = redis.call('HGET', space, 'server:' .. length) or ''
+if start and not site then
+    -- Half of the values belong to the other site.
+    return redis.error_reply('ERR this fleet has two sites, but fleet.site is not set on this node')
+end
+if site then
+    if before == '' and not start then
+        -- The other site may have leased values of these blocks before there were two sites, and a node that is a copy
+        -- has not seen the last of them.
+        return redis.error_reply('ERR the code counter of the other site is not known yet')
+    end
+    -- A node with the settings of the other site would lease its values.
+    local share = redis.call('HGET', space, 'share')
+    if share and tonumber(share) ~= site then
+        return redis.error_reply('ERR fleet.site or fleet.other_site of this node differs from those of its site')
+    end
+    redis.call('HSET', space, 'share', whole(site))
+end
 local value = tonumber(redis.call('GET', counter) or '0') or 0
 local mended = math.max(known - value, 0)
 local next_value = math.max(value, known, tonumber(start or '0') or 0)
