@@ -270,6 +270,7 @@ guards! {
     sites_decide_alike_between_equal_revisions: sites::Guard::Tie,
     state_that_has_changed_is_not_replaced: sites::Guard::Unchanged,
     position_is_stored_after_its_states: sites::Guard::Stored,
+    position_is_held_while_a_failover_may_take_states: sites::Guard::Held,
     all_states_are_offered_after_a_gap: sites::Guard::Gap,
     relay_notices_that_its_notes_are_lost: sites::Guard::Owner,
     pass_under_way_does_not_count: sites::Guard::Pass,

@@ -3,7 +3,8 @@
 //! `replication::sites`, `replication::rules` and `replication::follow` are driven as the relay and the nodes drive them,
 //! one entry of a stream at a time. The sites are cut off from each other, relays are killed between any two steps,
 //! streams are trimmed, and each Redis may lose everything: its node then brings back what it has, which may lack what the
-//! relay had brought. A node has what its own clients were told; the main world has the rest of a site.
+//! relay had brought. Or a master of a cluster is replaced by a replica that lacks the last changes, and another master
+//! keeps the notes of the relay. A node has what its own clients were told; the main world has the rest of a site.
 //!
 //! The promises:
 //!
@@ -22,8 +23,8 @@ use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::sites::{Hearing, Settlement, replace, settle};
-use carom_model::replication::{EntryId, State};
+use carom_model::replication::sites::{Hearing, HeldPositions, Settlement, replace, settle};
+use carom_model::replication::{EntryId, Partition, State};
 use carom_shards::Policy;
 
 use crate::codes::{Index, SLUGS, code_at, index_of};
@@ -34,6 +35,9 @@ use crate::world::note;
 /// Streams of a site.
 const PARTS: usize = 2;
 
+/// Steps for which a position is not stored, and within which a replica has all changes.
+const HELD_FOR: Duration = Duration::from_secs(12);
+
 /// Something without which a promise breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guard {
@@ -43,6 +47,8 @@ pub(crate) enum Guard {
     Unchanged,
     /// A position is stored once all states before it are decided on.
     Stored,
+    /// A position is stored some time after that.
+    Held,
     /// After a lost position, all states are offered.
     Gap,
     /// Notes of a relay are stored only while Redis has its earlier ones.
@@ -61,6 +67,14 @@ struct Redis {
     relay: u64,
     passes: u64,
     places: [Option<StreamPosition>; PARTS],
+}
+
+/// What a replica of a Redis has.
+struct Replica {
+    /// The instant of its last change.
+    at: Duration,
+    states: BTreeMap<Index, State>,
+    streams: [Vec<StreamEntry>; PARTS],
 }
 
 fn part_of(index: Index) -> usize {
@@ -101,6 +115,8 @@ struct Relay {
     id: u64,
     passes: u64,
     positions: [Option<StreamPosition>; PARTS],
+    /// The positions that are not stored yet.
+    held: HeldPositions,
     /// The end of a stream whose position was lost, and the codes that are still to be compared.
     lost: [Option<(StreamPosition, Vec<Index>)>; PARTS],
     /// The stream that the present pass reads.
@@ -116,6 +132,7 @@ struct Relay {
 #[derive(Default)]
 struct Site {
     redis: Redis,
+    replica: Option<Replica>,
     relay: Relay,
     /// The states of the node, and its positions in the streams of its site.
     states: BTreeMap<Index, State>,
@@ -178,7 +195,8 @@ impl World {
             12..18 => self.change(site, index),
             18..26 => self.delete(site, index),
             26..36 => self.follow(site),
-            36..80 => self.relay(site),
+            36..77 => self.relay(site),
+            77..80 => self.replicate(site),
             80..88 => return self.look(site),
             88..92 => {
                 self.cut = self.rng.permille(500);
@@ -189,6 +207,7 @@ impl World {
                 self.sites[site].relay = Relay::default();
                 note!(self, "the relay of site {site} is killed");
             }
+            98 => self.fall_back(site),
             _ => self.lose_everything(site),
         }
         Ok(())
@@ -317,8 +336,36 @@ impl World {
     fn lose_everything(&mut self, site: usize) {
         note!(self, "the Redis of site {site} loses everything");
         self.now += 1;
-        self.sites[site].redis = Redis::default();
+        (self.sites[site].redis, self.sites[site].replica) = (Redis::default(), None);
         self.sites[site].positions = Default::default();
+        self.follow(site);
+    }
+
+    /// A replica of a Redis has everything.
+    fn replicate(&mut self, site: usize) {
+        let at = self.instant();
+        let Redis { states, streams, .. } = &self.sites[site].redis;
+        let replica = Replica { at, states: states.clone(), streams: streams.clone() };
+        self.sites[site].replica = Some(replica);
+    }
+
+    /// A replica becomes the master of the states, and another master keeps the notes. The node brings back what it has. It
+    /// takes nothing for missing for some time, and the relays, whose connections are lost, begin again from the stored
+    /// positions.
+    fn fall_back(&mut self, site: usize) {
+        let now = self.instant();
+        // Without `Stored`, positions are not held either, so this alone would break a promise.
+        let replica = self.sites[site].replica.take().filter(|_| self.guard != Some(Guard::Stored));
+        let Some(Replica { states, streams, .. }) = replica.filter(|replica| replica.at + HELD_FOR > now) else {
+            return;
+        };
+        note!(self, "the Redis of site {site} falls back to a replica");
+        self.now += 1;
+        let site_of = &mut self.sites[site];
+        (site_of.redis.states, site_of.redis.streams) = (states, streams);
+        (site_of.relay, site_of.positions) = (Relay::default(), Default::default());
+        (site_of.hearing, site_of.looked) = (Hearing::default(), None);
+        self.sites[1 - site].relay = Relay::default();
         self.follow(site);
     }
 
@@ -411,8 +458,10 @@ impl World {
         }
     }
 
-    /// The relay stores its notes, and a position. If Redis has lost the earlier ones, it begins again.
+    /// The relay moves to a position, and stores its notes and the positions that it has held for long enough. If Redis has
+    /// lost the earlier ones, it begins again.
     fn store(&mut self, site: usize, moved: Option<(usize, StreamPosition)>) {
+        let now = self.instant();
         let Site { redis, relay, .. } = &mut self.sites[site];
         if redis.relay != relay.id && self.guard != Some(Guard::Owner) {
             *relay = Relay::default();
@@ -420,10 +469,14 @@ impl World {
         }
         (redis.relay, redis.passes) = (relay.id, relay.passes);
         if let Some((part, position)) = moved {
-            redis.places[part] = Some(position);
+            relay.held.add(now, vec![(Partition(part as u8), position)]);
             relay.positions[part] = Some(position);
             relay.lost[part] = None;
         }
+        let is_late = !matches!(self.guard, Some(Guard::Held | Guard::Stored));
+        let (count, due) = relay.held.due(now, if is_late { HELD_FOR } else { Duration::ZERO });
+        due.into_iter().for_each(|(part, position)| redis.places[usize::from(part.0)] = Some(position));
+        relay.held.forget(count);
     }
 
     fn instant(&self) -> Duration {

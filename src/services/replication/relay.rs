@@ -2,8 +2,9 @@
 //! own site, whose streams bring it to the nodes.
 //!
 //! Every node runs this thread, and one of them at a time holds the lease of the relay. It stores its position in a stream
-//! once its own Redis has decided on every state before it. So a relay that takes over reads some states twice, and leaves
-//! out none. Where a position was lost, it offers every state that the other Redis has, and stores a position after that.
+//! once its own Redis has decided on every state before it, and has had the time to replicate them. So a relay that takes
+//! over, or whose Redis may have lost something, reads some states twice, and leaves out none. Where a position was lost,
+//! it offers every state that the other Redis has, and stores a position after that.
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
 //! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers.
@@ -22,10 +23,11 @@ use carom_shards::Code;
 
 use self::ear::Ear;
 use super::context::{FleetContext, SiteSetup, note_error};
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
 use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
-use carom_model::replication::sites::{may_have_missed, needs_copies};
+use carom_model::replication::sites::{HeldPositions, may_have_missed, needs_copies};
 use carom_model::replication::state::NoState;
 use carom_model::replication::{Partition, State};
 
@@ -40,6 +42,10 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Interval between two turns of a node that is not the relay, or that gets no answer.
 const POLL_WHILE_IDLE: Duration = Duration::from_millis(250);
+
+/// Time after the states before it for which a position is not stored. A failover that takes back less than this loses
+/// nothing.
+const HELD_FOR: Duration = Duration::from_secs(10);
 
 /// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`].
 const READ_COUNT: usize = 64;
@@ -71,6 +77,8 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         space: None,
         notes: SiteNotes::default(),
         positions: HashMap::new(),
+        held: HeldPositions::default(),
+        losses: ([None; 2], 0),
         lost: BTreeMap::new(),
         scan: None,
         rests: None,
@@ -101,6 +109,11 @@ struct Relay {
     notes: SiteNotes,
     /// The position in each stream of the other site. A stream whose position was lost has no entry.
     positions: HashMap<Partition, StreamPosition>,
+    /// The positions that are not stored yet.
+    held: HeldPositions,
+    /// The times at which the connections to both sites were last disturbed, and the number of positions that this node had
+    /// lost in the streams of its site.
+    losses: ([Option<Instant>; 2], u64),
     /// The streams whose positions were lost, with their ends before the comparison.
     lost: BTreeMap<Partition, StreamPosition>,
     /// The comparison in progress; `None` before it begins.
@@ -154,10 +167,12 @@ impl Relay {
 
     fn work(&mut self) -> Result<Duration, Failure> {
         self.listen()?;
+        self.notice_losses();
         self.renew()?;
         if !self.is_relay {
             return Ok(POLL_WHILE_IDLE);
         }
+        self.store_due()?;
         self.read_space()?;
         self.read_streams()?;
         if self.has_more {
@@ -168,6 +183,15 @@ impl Relay {
         }
         self.end_pass()?;
         Ok(POLL)
+    }
+
+    /// Begins again from the stored positions if the Redis of a site may have lost states that it had accepted from this
+    /// relay.
+    fn notice_losses(&mut self) {
+        let losses = ([self.own.disturbed(), self.other.disturbed()], self.fleet.stats.fleet.gaps.get());
+        if losses != self.losses {
+            (self.losses, self.is_relay, self.renewed) = (losses, false, None);
+        }
     }
 
     /// Takes or renews the lease of the relay. A node that takes it continues where the last one has stored its position.
@@ -212,13 +236,17 @@ impl Relay {
         self.own.take_relay(self.id, ANSWER_TIME).map_err(Failure::Own)?;
         let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         self.positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?.into_iter().collect();
+        // It may only have lost a connection.
+        if self.notes.relay != self.id {
+            tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
+        }
         // This process may remember what Redis has lost.
         let read_ms = stored.read_ms.max(self.notes.read_ms);
         self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
         self.space = None;
+        self.held = HeldPositions::default();
         self.lost.clear();
         self.scan = None;
-        tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
         Ok(())
     }
 
@@ -276,6 +304,24 @@ impl Relay {
         Err(Failure::Unfit("the Redis of this site has lost the notes of the relay, which begins again".to_owned()))
     }
 
+    /// Moves to positions before which this site has decided on every state.
+    fn move_to(&mut self, moved: Vec<(Partition, StreamPosition)>) {
+        if !moved.is_empty() {
+            self.positions.extend(moved.iter().copied());
+            self.held.add(since_boot(), moved);
+        }
+    }
+
+    /// Stores the positions that were held for long enough. A relay that takes over reads from there on.
+    fn store_due(&mut self) -> Result<(), Failure> {
+        let (count, due) = self.held.due(since_boot(), HELD_FOR);
+        if count > 0 {
+            self.store(&due)?;
+            self.held.forget(count);
+        }
+        Ok(())
+    }
+
     /// Reads all streams of the other site once, and offers their states to the Redis of this one.
     fn read_streams(&mut self) -> Result<(), Failure> {
         let new: Vec<Partition> =
@@ -308,10 +354,8 @@ impl Relay {
             }
         }
         let is_settled = self.offer(&states)?;
-        if is_settled && !moved.is_empty() {
-            // Only now: a relay that takes over reads from there on.
-            self.store(&moved)?;
-            self.positions.extend(moved);
+        if is_settled {
+            self.move_to(moved);
         }
         gaps.iter().for_each(|of| _ = self.positions.remove(of));
         self.lose(&gaps)?;
@@ -428,10 +472,9 @@ impl Relay {
             self.rests = Some(Instant::now());
             return Err(self.newer());
         }
-        let ends: Vec<(Partition, StreamPosition)> = std::mem::take(&mut self.lost).into_iter().collect();
-        self.store(&ends)?;
+        let ends = std::mem::take(&mut self.lost).into_iter().collect();
+        self.move_to(ends);
         tracing::info!(site = self.site.other, "all links have been compared with the other site");
-        self.positions.extend(ends);
         Ok(Duration::ZERO)
     }
 

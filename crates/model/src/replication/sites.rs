@@ -8,14 +8,14 @@
 //! other site.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::State;
 use super::follow::StreamPosition;
 use super::rules::Verdict;
+use super::{Partition, State};
 
 /// Counter values of one block. Longer than any lease, so that each lease is within one block.
 pub const BLOCK: u64 = 8 << 20;
@@ -148,6 +148,35 @@ impl Hearing {
             self.looks.pop_front();
         }
         heard
+    }
+}
+
+/// The positions of a relay that are not stored yet. A failover may take back states that the Redis of its site had accepted
+/// just before and, in a cluster, not the positions. So the relay stores a position some time after the states before it.
+#[derive(Clone, Debug, Default)]
+pub struct HeldPositions {
+    /// Positions, and the instant by which Redis had decided on every state before them. The earliest is first.
+    moves: VecDeque<(Duration, Vec<(Partition, StreamPosition)>)>,
+}
+
+impl HeldPositions {
+    /// Adds positions. At the instant `at`, Redis had decided on every state before them.
+    pub fn add(&mut self, at: Duration, moved: Vec<(Partition, StreamPosition)>) {
+        self.moves.push_back((at, moved));
+    }
+
+    /// Returns the positions that are to be stored at the instant `now`, since they were held for that time: the last one of
+    /// each stream. The number is the one to [forget](HeldPositions::forget) once they are stored.
+    pub fn due(&self, now: Duration, held_for: Duration) -> (usize, Vec<(Partition, StreamPosition)>) {
+        let is_due = |(at, _): &&(Duration, Vec<_>)| now.saturating_sub(*at) >= held_for;
+        let count = self.moves.iter().take_while(is_due).count();
+        let moved = self.moves.iter().take(count).flat_map(|(_, moved)| moved.iter().copied());
+        (count, moved.collect::<BTreeMap<_, _>>().into_iter().collect())
+    }
+
+    /// Forgets the first `count` additions, whose positions are stored.
+    pub fn forget(&mut self, count: usize) {
+        self.moves.drain(..count);
     }
 }
 
@@ -322,6 +351,23 @@ mod tests {
         assert_eq!(hearing.look(second(4), 7, 8), Some(second(2)));
         assert_eq!(hearing.look(second(5), 8, 90), None, "another relay counts by itself");
         assert_eq!(hearing.look(second(6), 8, 93), Some(second(5)));
+    }
+
+    #[test]
+    fn positions_are_stored_some_time_after_their_states() {
+        let position = |ms: u64| StreamPosition { id: EntryId { ms, seq: 0 }, check: 1 };
+        let (mut held, second, held_for) = (HeldPositions::default(), Duration::from_secs, Duration::from_secs(10));
+        held.add(second(1), vec![(Partition(3), position(1)), (Partition(5), position(2))]);
+        held.add(second(2), vec![(Partition(3), position(7))]);
+        held.add(second(5), vec![(Partition(5), position(9))]);
+        assert_eq!(held.due(second(10), held_for), (0, Vec::new()));
+        assert_eq!(held.due(second(11), held_for).1.len(), 2);
+        let due = held.due(second(14), held_for);
+        assert_eq!(due, (2, vec![(Partition(3), position(7)), (Partition(5), position(2))]), "the last of each stream");
+        assert_eq!(held.due(second(14), held_for), due, "they are not stored yet");
+        held.forget(2);
+        assert_eq!(held.due(second(14), held_for), (0, Vec::new()));
+        assert_eq!(held.due(second(15), held_for), (1, vec![(Partition(5), position(9))]));
     }
 
     #[test]
