@@ -238,7 +238,11 @@ impl Relay {
         self.positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?.into_iter().collect();
         // It may only have lost a connection.
         if self.notes.relay != self.id {
-            tracing::info!(site = self.site.other, streams = self.positions.len(), "this node is the relay of its site");
+            tracing::info!(
+                site = self.site.other,
+                streams = self.positions.len(),
+                "this node is the relay of its site"
+            );
         }
         // This process may remember what Redis has lost.
         let read_ms = stored.read_ms.max(self.notes.read_ms);
