@@ -113,6 +113,18 @@ impl Link {
         self.policy.valid_until_ms.map(|at_ms| DueEvent { at_ms, code: self.code })
     }
 
+    /// Returns the time at which the link is removed because it has expired; `None` if it never is. Expired links are kept for
+    /// `keep_ms`, or forever. All times are in milliseconds since 1970 UTC.
+    pub fn removal_ms(&self, keep_ms: Option<u64>) -> Option<u64> {
+        self.policy.valid_until_ms.zip(keep_ms).map(|(until_ms, keep_ms)| until_ms.saturating_add(keep_ms))
+    }
+
+    /// Returns the time to note for a deletion that a person wants at `now_ms`: one before [`Link::removal_ms`]. A later time
+    /// would say that the link has expired, so a fleet would recycle its code. `keep_ms` is `None` if no codes are recycled.
+    pub fn deletion_ms(&self, now_ms: u64, keep_ms: Option<u64>) -> u64 {
+        self.removal_ms(keep_ms).map_or(now_ms, |removal_ms| now_ms.min(removal_ms.saturating_sub(1)))
+    }
+
     /// True if the destination depends on the visitor.
     #[inline]
     pub fn has_rules(&self) -> bool {
@@ -253,6 +265,17 @@ mod tests {
 
     fn key(target: &str, policy: Policy) -> UrlKey {
         UrlKey::of(target, &policy, &LinkLabels::default())
+    }
+
+    #[test]
+    fn a_late_delete_by_a_person_is_no_expiry() {
+        let policy = Policy { valid_until_ms: Some(100), ..Policy::default() };
+        let link = Link { policy, ..crate::testing::link("abcdefg", Origin::Issued) };
+        assert_eq!([link.removal_ms(Some(50)), link.removal_ms(None)], [Some(150), None]);
+        assert_eq!([120, 149, 150, 900].map(|now_ms| link.deletion_ms(now_ms, Some(50))), [120, 149, 149, 149]);
+        assert_eq!(link.deletion_ms(900, None), 900);
+        let endless = Link { policy: Policy::default(), ..link };
+        assert_eq!(endless.deletion_ms(900, Some(50)), 900);
     }
 
     #[test]

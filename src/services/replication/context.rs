@@ -127,6 +127,12 @@ impl FleetContext {
         self.settings.look_up_time.at(self.round_trip())
     }
 
+    /// Returns the time for which expired links are kept, in milliseconds; `None` if their codes are not recycled.
+    pub(super) fn keep_expired_ms(&self) -> Option<u64> {
+        let fleet = &self.stats.fleet;
+        fleet.recycles.load(Ordering::Acquire).then(|| fleet.keep_expired_ms.get())
+    }
+
     /// True if leased counter values may be used without asking Redis.
     pub fn lease_holds(&self) -> bool {
         self.lease().holds(since_boot())

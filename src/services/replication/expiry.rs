@@ -111,11 +111,14 @@ impl FleetExpiry {
         let or_none = self.fleet.retention.may_have_expired()
             && self.fleet.view.trusts_redis()
             && self.fleet.stats.fleet.comparing.get() == 0;
+        // A person has scheduled a deletion, so the code stays unused.
+        let keep_ms = self.fleet.keep_expired_ms().filter(|_| cause == EventCause::Schedule);
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
         let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
                 let state = State::from_value(due.code, &self.fleet.links.get(&due.code).ok()??)?;
-                let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
+                let State::Link(link) = &state else { return None };
+                let (is_due, now_ms) = (due_of(link) == Some(*due), link.deletion_ms(now_ms, keep_ms));
                 is_due.then_some((due.code, CodeChange::Expire { state, now_ms, or_none }))
             })
             .collect();

@@ -279,8 +279,10 @@ impl Gateway {
                 Ok(state) => {
                     // Without a readable state, the delete says so, and other nodes bring the link back.
                     let mine = self.fleet.own_state(code).unwrap_or_default();
-                    let claim = claim_to_remove(known(state), || self.mine(code));
-                    let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms(), mine });
+                    let gone = state_to_remove(known(state), || self.mine(code));
+                    let claim = gone.as_ref().map_or(0, |state| state.version().claim);
+                    let now_ms = self.deletion_ms(gone.as_ref());
+                    let change = (*code, CodeChange::Remove { claim, now_ms, mine });
                     self.put(request, deadline, change);
                     Ok(())
                 }
@@ -290,6 +292,14 @@ impl Gateway {
             (None, StoreRequest::Create { .. }) => {
                 self.give_up_on_redis(request, "the code could not be claimed in Redis")
             }
+        }
+    }
+
+    /// Returns the time of a delete of this state by a client, for its tombstone.
+    fn deletion_ms(&self, gone: Option<&State>) -> u64 {
+        match gone {
+            Some(State::Link(link)) => link.deletion_ms(unix_ms(), self.fleet.keep_expired_ms()),
+            _ => unix_ms(),
         }
     }
 
@@ -341,10 +351,10 @@ impl Gateway {
     }
 }
 
-/// Returns the claim that a delete names: of the link in Redis or, if Redis has none, of the link on this node. The
+/// Returns the state whose link a delete names: that of Redis or, if Redis has none, that of this node. The
 /// outbox may bring that link to Redis between the two questions; a delete without a claim would leave it there.
-fn claim_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> u64 {
-    theirs.or_else(mine).map_or(0, |state| state.version().claim)
+fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> Option<State> {
+    theirs.or_else(mine)
 }
 
 /// True unless this is a delete by an app that may not delete the link.
@@ -368,9 +378,9 @@ mod tests {
             let version = Version { rev: 1, claim, edit: 0 };
             State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Issued) }))
         };
-        assert_eq!(claim_to_remove(Some(state(7)), || panic!("the store is not asked")), 7);
-        assert_eq!(claim_to_remove(None, || Some(state(9))), 9);
-        assert_eq!(claim_to_remove(None, || None), 0);
+        assert_eq!(state_to_remove(Some(state(7)), || panic!("the store is not asked")), Some(state(7)));
+        assert_eq!(state_to_remove(None, || Some(state(9))), Some(state(9)));
+        assert_eq!(state_to_remove(None, || None), None);
     }
 
     #[test]

@@ -418,8 +418,8 @@ impl<'o> CommitPlanner<'o> {
             | FleetDecision::Absent
             | FleetDecision::Existing { .. }
             | FleetDecision::NoReply { .. } => match before {
-                CodeState::Held(state) if state.is_link() => {
-                    let gone = state.deleted(self.now_ms);
+                CodeState::Held(state @ State::Link(link)) => {
+                    let gone = state.deleted(link.deletion_ms(self.now_ms, self.recycles));
                     self.delete_here(code, &gone, ticket, &decision);
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.

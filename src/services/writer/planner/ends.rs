@@ -93,8 +93,8 @@ impl CommitPlanner<'_> {
     }
 
     /// Notes the code of a link that was removed after its expiry, and whose tombstone this node of a fleet adopts: the code
-    /// may be recycled later. A link that was deleted while it was kept counts as deleted by a person. Removes the entry of a
-    /// tombstone that gives way to another state.
+    /// may be recycled later. A tombstone from the time in which the link was kept is that of a person ([`Link::deletion_ms`]).
+    /// Removes the entry of a tombstone that gives way to another state.
     pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
         match (before, after) {
             (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {
@@ -102,10 +102,7 @@ impl CommitPlanner<'_> {
             }
             (CodeState::Held(State::Link(link)), State::Gone(gone))
                 if after.is_tombstone()
-                    && self
-                        .recycles
-                        .zip(link.policy.valid_until_ms)
-                        .is_some_and(|(keep_ms, until_ms)| until_ms.saturating_add(keep_ms) <= gone.deleted_ms)
+                    && link.removal_ms(self.recycles).is_some_and(|removal_ms| removal_ms <= gone.deleted_ms)
                     && GeneratedCode::from_code(&code.within(None)).is_some() =>
             {
                 self.removals.quarantined.push(DueEvent { at_ms: gone.deleted_ms, code });

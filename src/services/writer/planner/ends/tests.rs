@@ -329,6 +329,8 @@ fn nodes_of_a_fleet_note_codes_until_their_release() {
     assert_eq!(follow(&link, &[&gone], keep_ms), [(entry, true)]);
     assert_eq!(follow(&link, &[&gone], None), [], "codes are never recycled");
     assert_eq!(follow(&link, &[&link.deleted(149)], keep_ms), [], "a person deleted it while it was kept");
+    let late_ms = ending("abcdefg", Origin::Issued, 100).deletion_ms(NOW, keep_ms);
+    assert_eq!(follow(&link, &[&link.deleted(late_ms)], keep_ms), [], "or before the expiry thread came to it");
     assert_eq!(follow(&gone, &[&released], keep_ms), [(entry, false)]);
     assert_eq!(follow(&link, &[&gone, &released], keep_ms), [(entry, false)]);
     let slug = State::Link(Arc::new(ending("abcdefg", Origin::Custom, 100)));
