@@ -69,7 +69,7 @@ struct Redis {
     places: [Option<StreamPosition>; PARTS],
 }
 
-/// What a replica of a Redis has.
+/// The data of a replica.
 struct Replica {
     /// The instant of its last change.
     at: Duration,
