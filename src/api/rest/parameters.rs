@@ -9,202 +9,77 @@ use super::routes::{MATCHING_PATH, SINGLE_STEP_PATH, route_of};
 use crate::api::problem::Invalid;
 use crate::api::query::pairs;
 use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
+use carom_model::visits::breakdown::VisitProperty;
 
-/// Paths and methods of the REST API, each with its query parameters. `[]` marks a list.
-const PARAMETERS: &[(&str, &str, &[&str])] = &[
-    (
-        "/rest/v3/short-urls",
-        "GET",
-        &[
-            "page",
-            "itemsPerPage",
-            "searchTerm",
-            "tags[]",
-            "tagsMode",
-            "excludeTags[]",
-            "excludeTagsMode",
-            "orderBy",
-            "startDate",
-            "endDate",
-            "domain",
-            "excludeMaxVisitsReached",
-            "excludePastValidUntil",
-            "cursor",
-            "state",
-            "app",
-            "apiKeyName",
-        ],
-    ),
-    (BULK_PATH, "POST", &["dryRun"]),
-    (CHANGES_PATH, "POST", &["dryRun"]),
-    (IMPORT_PATH, "POST", &["dryRun"]),
-    (
-        MATCHING_PATH,
-        "POST",
-        &[
-            "searchTerm",
-            "tags[]",
-            "tagsMode",
-            "excludeTags[]",
-            "excludeTagsMode",
-            "startDate",
-            "endDate",
-            "domain",
-            "excludeMaxVisitsReached",
-            "excludePastValidUntil",
-            "state",
-            "app",
-            "apiKeyName",
-            "confirm",
-        ],
-    ),
-    (
-        "/rest/v3/short-urls/export",
-        "GET",
-        &[
-            "searchTerm",
-            "tags[]",
-            "tagsMode",
-            "excludeTags[]",
-            "excludeTagsMode",
-            "startDate",
-            "endDate",
-            "domain",
-            "excludeMaxVisitsReached",
-            "excludePastValidUntil",
-            "state",
-            "app",
-            "apiKeyName",
-        ],
-    ),
-    (SINGLE_STEP_PATH, "GET", &["apiKey", "longUrl", "format"]),
-    ("/rest/v3/short-urls/{shortCode}", "GET", &["domain"]),
-    ("/rest/v3/short-urls/{shortCode}", "PATCH", &["domain"]),
-    ("/rest/v3/short-urls/{shortCode}", "DELETE", &["domain", "purge"]),
-    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET", &["domain"]),
-    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "POST", &["domain"]),
+/// Parameters that several requests have in common.
+type Group = &'static [&'static str];
+
+/// Parameters that select links.
+const OF_LINKS: Group = &[
+    "searchTerm",
+    "tags[]",
+    "tagsMode",
+    "excludeTags[]",
+    "excludeTagsMode",
+    "startDate",
+    "endDate",
+    "domain",
+    "excludeMaxVisitsReached",
+    "excludePastValidUntil",
+    "state",
+    "app",
+    "apiKeyName",
+];
+
+/// Parameters that select visits by time and by kind of visitor.
+const OF_VISITS: Group = &["startDate", "endDate", "excludeBots"];
+
+/// Parameters that each select the visits with one value of a property.
+const PROPERTIES: [&str; VisitProperty::ALL.len()] = {
+    let mut names = [""; VisitProperty::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = VisitProperty::ALL[at].0.parameter();
+        at += 1;
+    }
+    names
+};
+
+/// Parameters that select the page of a list.
+const PAGE: Group = &["page", "itemsPerPage"];
+
+/// Paths and methods of the REST API, each with its query parameters, in groups. `[]` marks a list.
+const PARAMETERS: &[(&str, &str, &[Group])] = &[
+    ("/rest/v3/short-urls", "GET", &[PAGE, OF_LINKS, &["orderBy", "cursor"]]),
+    (BULK_PATH, "POST", &[&["dryRun"]]),
+    (CHANGES_PATH, "POST", &[&["dryRun"]]),
+    (IMPORT_PATH, "POST", &[&["dryRun"]]),
+    (MATCHING_PATH, "POST", &[OF_LINKS, &["confirm"]]),
+    ("/rest/v3/short-urls/export", "GET", &[OF_LINKS]),
+    (SINGLE_STEP_PATH, "GET", &[&["apiKey", "longUrl", "format"]]),
+    ("/rest/v3/short-urls/{shortCode}", "GET", &[&["domain"]]),
+    ("/rest/v3/short-urls/{shortCode}", "PATCH", &[&["domain"]]),
+    ("/rest/v3/short-urls/{shortCode}", "DELETE", &[&["domain", "purge"]]),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET", &[&["domain"]]),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "POST", &[&["domain"]]),
     (
         "/rest/v3/short-urls/{shortCode}/redirect-rules/try",
         "GET",
-        &["domain", "userAgent", "acceptLanguage", "query", "ipAddress", "country", "city", "date"],
+        &[&["domain", "userAgent", "acceptLanguage", "query", "ipAddress", "country", "city", "date"]],
     ),
-    (
-        "/rest/v3/short-urls/{shortCode}/visits",
-        "GET",
-        &[
-            "domain",
-            "startDate",
-            "endDate",
-            "excludeBots",
-            "page",
-            "itemsPerPage",
-            "country",
-            "city",
-            "browser",
-            "operatingSystem",
-            "device",
-            "language",
-            "referrer",
-            "destination",
-            "utmSource",
-            "utmMedium",
-            "utmCampaign",
-            "utmTerm",
-            "utmContent",
-        ],
-    ),
-    ("/rest/v3/short-urls/{shortCode}/visits", "DELETE", &["domain"]),
-    (
-        "/rest/v3/tags/{tag}/visits",
-        "GET",
-        &[
-            "domain",
-            "app",
-            "startDate",
-            "endDate",
-            "excludeBots",
-            "page",
-            "itemsPerPage",
-            "country",
-            "city",
-            "browser",
-            "operatingSystem",
-            "device",
-            "language",
-            "referrer",
-            "destination",
-            "utmSource",
-            "utmMedium",
-            "utmCampaign",
-            "utmTerm",
-            "utmContent",
-        ],
-    ),
-    ("/rest/v3/domains/{domain}/visits", "GET", &["startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
-    (
-        "/rest/v3/visits/non-orphan",
-        "GET",
-        &[
-            "domain",
-            "app",
-            "startDate",
-            "endDate",
-            "excludeBots",
-            "page",
-            "itemsPerPage",
-            "country",
-            "city",
-            "browser",
-            "operatingSystem",
-            "device",
-            "language",
-            "referrer",
-            "destination",
-            "utmSource",
-            "utmMedium",
-            "utmCampaign",
-            "utmTerm",
-            "utmContent",
-        ],
-    ),
-    (
-        "/rest/v3/visits/stats",
-        "GET",
-        &[
-            "shortCode",
-            "domain",
-            "tag",
-            "app",
-            "startDate",
-            "endDate",
-            "excludeBots",
-            "limit",
-            "country",
-            "city",
-            "browser",
-            "operatingSystem",
-            "device",
-            "language",
-            "referrer",
-            "destination",
-            "utmSource",
-            "utmMedium",
-            "utmCampaign",
-            "utmTerm",
-            "utmContent",
-        ],
-    ),
-    ("/rest/v3/visits/per-day", "GET", &["shortCodes[]", "domain", "startDate", "endDate"]),
-    (
-        "/rest/v3/visits/orphan",
-        "GET",
-        &["type", "domain", "startDate", "endDate", "excludeBots", "page", "itemsPerPage"],
-    ),
-    ("/rest/v3/short-urls/{shortCode}/qr", "GET", &["domain", "format", "size", "margin", "correction"]),
-    ("/rest/v3/tags", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy", "withStats"]),
-    ("/rest/v3/tags", "DELETE", &["tags[]"]),
-    ("/rest/v3/tags/stats", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy"]),
-    ("/rest/v3/events", "GET", &["after", "limit", "type"]),
+    ("/rest/v3/short-urls/{shortCode}/visits", "GET", &[&["domain"], OF_VISITS, PAGE, &PROPERTIES]),
+    ("/rest/v3/short-urls/{shortCode}/visits", "DELETE", &[&["domain"]]),
+    ("/rest/v3/tags/{tag}/visits", "GET", &[&["domain", "app"], OF_VISITS, PAGE, &PROPERTIES]),
+    ("/rest/v3/domains/{domain}/visits", "GET", &[OF_VISITS, PAGE]),
+    ("/rest/v3/visits/non-orphan", "GET", &[&["domain", "app"], OF_VISITS, PAGE, &PROPERTIES]),
+    ("/rest/v3/visits/stats", "GET", &[&["shortCode", "domain", "tag", "app"], OF_VISITS, &["limit"], &PROPERTIES]),
+    ("/rest/v3/visits/per-day", "GET", &[&["shortCodes[]", "domain", "startDate", "endDate"]]),
+    ("/rest/v3/visits/orphan", "GET", &[&["type", "domain"], OF_VISITS, PAGE]),
+    ("/rest/v3/short-urls/{shortCode}/qr", "GET", &[&["domain", "format", "size", "margin", "correction"]]),
+    ("/rest/v3/tags", "GET", &[PAGE, &["searchTerm", "orderBy", "withStats"]]),
+    ("/rest/v3/tags", "DELETE", &[&["tags[]"]]),
+    ("/rest/v3/tags/stats", "GET", &[PAGE, &["searchTerm", "orderBy"]]),
+    ("/rest/v3/events", "GET", &[&["after", "limit", "type"]]),
 ];
 
 /// Names of Shlink's that mean the same as a parameter of the table.
@@ -225,24 +100,24 @@ pub(in crate::api) fn check(path: &str, method: &Method, query: Option<&str>) ->
         }
         let reason = match known {
             [] => "is not a parameter of this request, which has none".to_owned(),
-            _ => format!("is not a parameter of this request; expected one of {}", known.join(", ")),
+            _ => format!("is not a parameter of this request; expected one of {}", known.concat().join(", ")),
         };
         invalid.push(Invalid::new(name, reason));
     }
     if invalid.is_empty() { Ok(()) } else { Err(invalid) }
 }
 
-/// Returns the parameters of a path and method.
-fn known_at(path: &str, method: &str) -> &'static [&'static str] {
+/// Returns the parameters of a path and method, in groups.
+fn known_at(path: &str, method: &str) -> &'static [Group] {
     let route = route_of(path);
     let known = PARAMETERS.iter().find(|(known, of, _)| Some(*known) == route && *of == method);
-    known.map_or(&[], |(_, _, names)| names)
+    known.map_or(&[], |(_, _, groups)| groups)
 }
 
 /// True if a parameter is known, by its name, an alias, or as an item of a list.
-fn is_known(name: &str, known: &[&str]) -> bool {
+fn is_known(name: &str, known: &[Group]) -> bool {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
-    known.iter().any(|known| match known.strip_suffix("[]") {
+    known.iter().copied().flatten().any(|known| match known.strip_suffix("[]") {
         None => name == *known,
         Some(list) => name.strip_prefix(list).is_some_and(|rest| {
             let index = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -295,7 +170,8 @@ mod tests {
                 let mut described = named(&item["parameters"]);
                 described.extend(named(&operation["parameters"]));
                 let known = PARAMETERS.iter().find(|(of, by, _)| of == path && by.eq_ignore_ascii_case(method));
-                let known = known.map_or(&[][..], |(_, _, names)| names).iter().map(|name| (*name).to_owned());
+                let known = known.map_or(&[][..], |(_, _, groups)| groups).iter().copied().flatten();
+                let known = known.map(|name| (*name).to_owned());
                 assert_eq!(described, known.collect(), "{method} {path}");
             }
         }
