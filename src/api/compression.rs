@@ -24,6 +24,9 @@ use crate::pages::gzip::{self, PackedPiece, StreamEnd};
 /// Least length of a body that is worth the time, in bytes: a shorter one fits into one packet anyway.
 const PACKED_LEN_MIN: u64 = 1_024;
 
+/// Longest body, or part of one, that the thread packs at once, in bytes: about 5 ms of its time. Other bodies wait for it.
+const PIECE_LEN_MAX: usize = 512 * 1024;
+
 /// Content types that are packed.
 const PACKED_TYPES: [&str; 4] = ["application/json", "application/problem+json", "application/x-ndjson", "text/html"];
 
@@ -56,11 +59,12 @@ impl Packing {
 }
 
 /// True if a response to a read of the path may contain a secret: the token of a session, which pages of the console have
-/// as well, that of a Mercure hub, what belongs to API keys, and a link that the read has created.
+/// as well, that of a Mercure hub, what belongs to API keys, and a link that the read has created. The console answers
+/// every path below its own with a page, unless it knows the path.
 fn has_secrets(path: &str) -> bool {
     let is_below =
         |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let is_page = is_below("/admin") && !["/admin/api", "/admin/assets", "/admin/sign-in"].into_iter().any(is_below);
+    let is_page = is_below("/admin") && !is_below("/admin/api") && path != "/admin/sign-in";
     is_page
         || is_below("/admin/api/session")
         || is_below("/apps")
@@ -93,8 +97,8 @@ impl Context {
         let (mut head, content) = answer.into_parts();
         let (content, is_packed) = match content.size_hint().exact() {
             Some(len) if len < least => (content, false),
-            Some(_) => self.pack_whole(content).await,
-            None => (self.pack_stream(content), true),
+            Some(len) if len <= PIECE_LEN_MAX as u64 => self.pack_whole(content).await,
+            _ => (self.pack_stream(content), true),
         };
         if is_packed {
             head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -114,20 +118,23 @@ impl Context {
         }
     }
 
-    /// Packs a body piece by piece on a thread, while it is produced. A piece for which the thread has no time becomes a
-    /// part of the stream as it is.
+    /// Packs a long body, or one that is produced while it is sent, piece by piece on a thread. A piece for which the
+    /// thread has no time becomes a part of the stream as it is.
     fn pack_stream(&self, mut content: Content) -> Content {
         let services = Rc::clone(&self.services);
         stream(|outlet| async move {
             let (mut bytes, mut end) = (gzip::STREAM_HEAD.to_vec(), StreamEnd::default());
             while let Some(Ok(frame)) = content.frame().await {
-                let Ok(piece) = frame.into_data() else { continue };
-                let given = piece.clone();
-                let packed = services.hand_off(JobKind::Packing, move || PackedPiece::of(&given)).await;
-                let packed = packed.unwrap_or_else(|_| PackedPiece::stored(&piece));
-                end.add(&packed);
-                bytes.extend_from_slice(&packed.bytes);
-                outlet.send(std::mem::take(&mut bytes)).await;
+                let Ok(mut rest) = frame.into_data() else { continue };
+                while !rest.is_empty() {
+                    let piece = rest.split_to(rest.len().min(PIECE_LEN_MAX));
+                    let given = piece.clone();
+                    let packed = services.hand_off(JobKind::Packing, move || PackedPiece::of(&given)).await;
+                    let packed = packed.unwrap_or_else(|_| PackedPiece::stored(&piece));
+                    end.add(&packed);
+                    bytes.extend_from_slice(&packed.bytes);
+                    outlet.send(std::mem::take(&mut bytes)).await;
+                }
             }
             bytes.extend_from_slice(&end.to_bytes());
             outlet.send(bytes).await;
@@ -169,6 +176,11 @@ mod tests {
             "/admin",
             "/admin/",
             "/admin/links/abc",
+            // The console has no such files and forms, and shows a page.
+            "/admin/sign-in/",
+            "/admin/sign-in/abc",
+            "/admin/assets",
+            "/admin/assets/1/2/3",
             "/rest/v3/mercure-info",
             "/rest/v3/short-urls/shorten?longUrl=https://example.org/",
         ] {

@@ -1,10 +1,10 @@
 //! The console: pages on the admin listener. Operators run the service with them, and the users of other keys manage
 //! links, as far as their roles allow.
 //!
-//! The pages are files in the binary (`src/api/console/web/`), whose modules `bundles` joins. They use the REST API under the session of the
-//! signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their own. Those serve
-//! live activity (`events`, `watchers`, `latencies`), the use of links (`usage`), the history of changes (`history`), and deletes
-//! that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
+//! The pages are files in the binary (`src/api/console/web/`), whose modules `bundles` joins. They use the REST API under
+//! the session of the signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their
+//! own. Those serve live activity (`events`, `watchers`, `latencies`), the use of links (`usage`), the history of changes
+//! (`history`), and deletes that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
 
 mod admission;
 mod assets;

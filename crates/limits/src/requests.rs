@@ -85,9 +85,9 @@ pub const PICTURES_KEPT_BYTES: usize = 2 * 1024 * 1024;
 /// each.
 pub const DOCUMENT_QUEUE_LEN: usize = 256;
 
-/// Maximum number of bodies that wait to be compressed: a quarter of a second of the thread's time, at 1 ms each. Further
-/// bodies are sent as they are.
-pub const PACKING_QUEUE_LEN: usize = 256;
+/// Maximum number of bodies that wait to be compressed: a third of a second of the thread's time, at 5 ms each. Long bodies
+/// wait piece by piece. Further bodies are sent as they are.
+pub const PACKING_QUEUE_LEN: usize = 64;
 
 /// Maximum number of links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than a hand-over
 /// with usual ones. A thread writes longer responses.

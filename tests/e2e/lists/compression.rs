@@ -68,6 +68,28 @@ fn decoded_bodies_equal_plain_ones() {
 }
 
 #[test]
+fn long_bodies_are_packed_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).start();
+    let target = |at: usize| format!("https://example.org/{at}/{}", "x".repeat(1_900));
+    let lines: String = (0..500).map(|at| format!("{}\n", json!({"longUrl": target(at)}))).collect();
+    send_all(&node, BULK, lines.as_bytes());
+    let mut wire = node.wire();
+    let path = format!("{SHORT_URLS}?itemsPerPage=500");
+    wait_until("all links in the list", || {
+        wire.get(&path).json()["shortUrls"]["pagination"]["totalItems"] == json!(500)
+    });
+    assert!(wire.get(&path).body.len() > 2 * 512 * 1024);
+    equals_plain(&mut wire, &path, "");
+    // Its length is not known when it begins.
+    let packed = wire.ask("GET", &path, GZIP, b"");
+    assert_eq!((packed.field("transfer-encoding"), packed.field("content-length")), (Some("chunked"), None));
+    let head = wire.ask("HEAD", &path, GZIP, b"");
+    assert_eq!((head.field("content-encoding"), head.body.len()), (Some("gzip"), 0));
+    node.terminate();
+}
+
+#[test]
 fn pages_of_the_console_are_packed() {
     let dir = tempfile::tempdir().unwrap();
     let (node, key) = with_key(&Setup::new(dir.path()));
@@ -80,7 +102,7 @@ fn pages_of_the_console_are_packed() {
     assert_eq!(status.field("vary"), Some("Accept, Accept-Encoding"));
     assert!(String::from_utf8(unpacked(&status)).unwrap().contains("<title>"));
     // The token of the session, which pages have as well, and what belongs to keys, is never packed.
-    for path in ["/admin/", "/admin/links", "/admin/api/session", "/apps", "/apps/ops"] {
+    for path in ["/admin/", "/admin/links", "/admin/sign-in/x", "/admin/api/session", "/apps", "/apps/ops"] {
         let reply = user.wire.ask("GET", path, &format!("{cookie}{GZIP}"), b"");
         assert_eq!((reply.field("content-encoding"), reply.field("vary")), (None, None), "{path}");
     }
