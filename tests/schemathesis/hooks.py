@@ -25,7 +25,7 @@ RULES = re.compile(
             # Two fields are compared.
             "validSince must be before validUntil",
             "private generates a random code, so it cannot be combined with",
-            "tag cannot be combined with shortCode",
+            "(?:tag|app) cannot be combined with shortCode",
             # A setting allows slashes in slugs.
             "slashes need the setting",
             # The prefix and the slug behind it have one limit together.

@@ -44,14 +44,17 @@ impl StatsRequest {
                 None
             }
         });
-        if code.is_some() && tag.is_some() {
-            params.refuse("tag", "cannot be combined with shortCode; expected one of them");
+        let app = visit_filters::app(&mut params);
+        for (name, is_there) in [("tag", tag.is_some()), ("app", app.is_some())] {
+            if code.is_some() && is_there {
+                params.refuse(name, "cannot be combined with shortCode; expected one of them");
+            }
         }
         let request = StatsRequest {
             code,
             tag,
             domain: text(&params, "domain"),
-            app: visit_filters::app(&mut params),
+            app,
             span: Span::read(&mut params),
             without_bots: params.switch("excludeBots"),
             conditions: visit_filters::conditions(&params),

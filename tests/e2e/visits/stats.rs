@@ -183,6 +183,7 @@ fn statistics_refuse_what_they_cannot_count() {
         ("?limit=0", 400, "/invalid-data"),
         ("?startDate=yesterday", 400, "/invalid-data"),
         ("?shortCode=a&tag=b", 400, "/invalid-data"),
+        ("?shortCode=a&app=b", 400, "/invalid-data"),
         ("?page=1", 400, "/invalid-data"),
         ("?app=No%20App", 400, "/invalid-data"),
     ] {
@@ -198,7 +199,7 @@ fn statistics_are_those_of_the_key() {
     let node = setup.start();
     let [mut one, mut two] = [&keys[0], &keys[1]].map(|key| ApiClient::new(&node, key));
     let code = one.shorten("https://example.org/");
-    follow(&mut node.wire(), &format!("/{code}"), BROWSER, "");
+    follow(&mut node.wire(), &format!("/{code}?utm_source=mail"), BROWSER, "");
     let total = |client: &mut ApiClient, query: &str| {
         client.get(&format!("/rest/v3/visits/stats{query}")).json()["visitStats"]["total"].clone()
     };
@@ -206,6 +207,15 @@ fn statistics_are_those_of_the_key() {
     assert_eq!(total(&mut one, &format!("?shortCode={code}")), 1);
     assert_eq!(two.get(&format!("/rest/v3/visits/stats?shortCode={code}")).status, 404);
     assert_eq!((total(&mut one, ""), total(&mut two, "")), (json!(1), json!(0)));
+    // The name of another app selects none of its links.
+    let of_one = "?app=one&utmSource=mail";
+    assert_eq!((total(&mut one, of_one), total(&mut two, of_one)), (json!(1), json!(0)));
+    let listed = |client: &mut ApiClient, query: &str| {
+        let reply = client.get(&format!("/rest/v3/visits/non-orphan{query}"));
+        reply.json()["visits"]["pagination"]["totalItems"].clone()
+    };
+    assert_eq!((listed(&mut one, of_one), listed(&mut two, of_one)), (json!(1), json!(0)));
+    assert_eq!((listed(&mut one, "?app=two"), listed(&mut two, "?app=two")), (json!(0), json!(0)));
 }
 
 #[test]
