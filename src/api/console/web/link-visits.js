@@ -98,8 +98,10 @@ function countsOf({ visits, before, period }, state) {
 }
 
 /** Offers what can be saved: single visits only where they are logged. */
-function openExports(anchor, named, { shown, period, filters }, about) {
-  const { from, to } = shown.period;
+function openExports(anchor, named, { shown, filters }, about) {
+  // That of another period may still be on its way: a file has the counts that the page shows.
+  const { period } = shown;
+  const { from, to } = period;
   const name = (kind) => `${kind}-${named.shortCode.replaceAll("/", "-")}-${from}-${to}.csv`;
   const query = { shortCode: named.shortCode, domain: named.domain, ...apiQuery(period), ...filters };
   const { path, query: asked } = visitsOfLink(named, { ...apiQuery(period), ...filters });

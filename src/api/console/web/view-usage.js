@@ -74,13 +74,18 @@ async function numbers({ period, filters }, signal) {
   const earlier = queryBefore(period);
   if (hasFilters(filters) || !seesService()) {
     const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
-    const [now, before] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null)]);
-    return { period, filters, now, before };
+    // One after the other: the node searches its log for one page at a time, and each of the other cards asks as well.
+    const now = await ask(apiQuery(period));
+    const before = now.complete && hasAll(now, earlier) ? await ask(earlier).catch(() => null) : null;
+    return { period, filters, now, before: before?.complete ? before : null };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
   const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), topTags(signal)]);
   return { period, filters, usage, before, tags };
 }
+
+/** Whether the visit log reaches back to the start of a period: it may be younger, or its first visits were removed. */
+const hasAll = ({ since }, { startDate }) => since !== null && Date.parse(since) <= Date.parse(startDate);
 
 /** The most visited tags, or null where they have too many links to be sorted. */
 async function topTags(signal) {
