@@ -5,8 +5,9 @@
 //! several views are in `shared.bundle.js`, or in `plots.bundle.js` if they need uPlot, which stays a file of its own.
 //!
 //! In a bundle, each module is a function that returns its exports, and imports read them. So the scopes stay apart, and
-//! the text stays as it was written. The sources must follow three rules, which tests check: an import is one line, an
-//! export stands before its declaration, and modules do not import each other in circles.
+//! the text stays as it was written. The sources must follow these rules, which tests check: an import is one line, an
+//! export stands before its declaration, modules do not import each other in circles, only the router imports views, and
+//! no module awaits anything while it is loaded.
 
 /// Module that starts the console.
 const START: &str = "app.js";
@@ -357,11 +358,15 @@ mod tests {
                 let is_known = Import::of_line(line).is_some() || export_of(line).is_some();
                 assert_eq!(line.starts_with("import ") || line.starts_with("export "), is_known, "{name}: {line}");
                 assert!(!line.contains("import.meta"), "{name}: {line}");
+                // A module becomes a function that is not async.
+                let is_awaiting = !line.starts_with([' ', '/']) && line.contains("await ");
+                assert!(!is_awaiting || line.contains("async "), "{name}: {line}");
             }
             assert!(!text_of.contains("$app"), "{name} has the variable of a bundle");
             for import in imports_of(text_of).filter(|import| import.module != LIBRARY) {
                 let exported: Vec<&str> = exports_of(text(import.module)).collect();
                 let wanted = names(import.clause);
+                assert!(!import.module.starts_with("view-"), "{name}: {import:?}");
                 assert!(wanted.iter().all(|one| exported.contains(one)), "{name}: {import:?}");
                 assert!(import.clause.starts_with("* as ") || !wanted.is_empty(), "{name}: {import:?}");
             }
@@ -386,6 +391,10 @@ mod tests {
                 assert!(is_imported != is_before, "{name} imports {} in {}", import.module, bundle.name);
             }
         }
+        // A source that loads another one by itself would run the modules below it twice.
+        let loaded = bundles.iter().flat_map(|bundle| bundle.text.split("import(\"./").skip(1));
+        let files: Vec<&str> = loaded.filter_map(|rest| rest.split('"').next()).collect();
+        assert!(files.iter().all(|file| bundles.iter().any(|bundle| bundle.name == *file)), "{files:?}");
         assert!(bundles.len() > 10, "{} bundles", bundles.len());
     }
 }
