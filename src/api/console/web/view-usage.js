@@ -74,10 +74,10 @@ async function numbers({ period, filters }, signal) {
   const earlier = queryBefore(period);
   if (hasFilters(filters) || !seesService()) {
     const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
-    // One after the other: the node searches its log for one page at a time, and each of the other cards asks as well.
+    // One after the other: the node answers one question about its log at a time, and the other cards ask as well.
     const now = await ask(apiQuery(period));
-    const before = now.complete && hasAll(now, earlier) ? await ask(earlier).catch(() => null) : null;
-    return { period, filters, now, before: before?.complete ? before : null };
+    const before = hasAll(now, earlier) ? await ask(earlier).catch(() => null) : null;
+    return { period, filters, now, before };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
   const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), topTags(signal)]);
