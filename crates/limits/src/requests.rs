@@ -89,6 +89,10 @@ pub const DOCUMENT_QUEUE_LEN: usize = 256;
 /// wait piece by piece. Further bodies are sent as they are.
 pub const PACKING_QUEUE_LEN: usize = 64;
 
+/// Time for the compression of a body, or of a part of one. A thread that gets too little of a busy CPU needs longer: then
+/// the body is sent as it is.
+pub const PACKING_TIME_MAX: Duration = Duration::from_secs(3);
+
 /// Maximum number of links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than a hand-over
 /// with usual ones. A thread writes longer responses.
 pub const LINKS_WRITTEN_AT_ONCE: usize = 32;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use super::{LATE, ServiceHandle, refusal};
 use crate::bridge::{
     Job, JobDone, JobKind, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
 };
-use carom_limits::ANSWER_TIME_MAX;
+use carom_limits::{ANSWER_TIME_MAX, PACKING_TIME_MAX};
 
 /// The reason of a job that has no result.
 const NO_THREAD: &str = "no thread became free in time";
@@ -22,12 +23,13 @@ impl ServiceHandle {
         kind: JobKind,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let queue = match kind {
-            JobKind::Picture => &self.context.jobs.pictures,
-            JobKind::Document => &self.context.jobs.documents,
-            JobKind::Packing => &self.context.jobs.packing,
+        let jobs = &self.context.jobs;
+        let (queue, within) = match kind {
+            JobKind::Picture => (&jobs.pictures, ANSWER_TIME_MAX),
+            JobKind::Document => (&jobs.documents, ANSWER_TIME_MAX),
+            JobKind::Packing => (&jobs.packing, PACKING_TIME_MAX),
         };
-        self.hand_to(queue, run).await
+        self.hand_to(queue, within, run).await
     }
 
     /// Asks the thread that reads snapshots for joining nodes, and waits for its answer.
@@ -41,15 +43,16 @@ impl ServiceHandle {
         ask: impl FnOnce(&dyn SnapshotProvider) -> T + Send + 'static,
     ) -> Result<T, &'static str> {
         let provider = Arc::clone(&queue.provider);
-        self.hand_to(&queue.jobs, move || ask(&*provider)).await
+        self.hand_to(&queue.jobs, ANSWER_TIME_MAX, move || ask(&*provider)).await
     }
 
     async fn hand_to<T: Send + 'static>(
         &self,
         queue: &SyncSender<Job>,
+        within: Duration,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.expect_within(within);
         let (sender, result) = sync_channel(1);
         // Without a receiver the task has stopped waiting.
         let run = Box::new(move || _ = sender.send(run()));
