@@ -220,6 +220,45 @@ fn rows_of_analytics_are_filters() {
     node.terminate();
 }
 
+/// Returns a script: from now on, the log has 20 visits of the last 7 days, 10 of the 7 before, and the first of all
+/// visits so many days ago.
+fn with_log(days: u32) -> String {
+    format!(
+        "(() => {{
+            const real = window.fetch;
+            window.fetch = (path, ...rest) => {{
+                const url = new URL(path, location.href);
+                if (url.pathname !== '/rest/v3/visits/stats' || url.searchParams.get('limit') !== '1') return real(path, ...rest);
+                const isNow = Date.parse(url.searchParams.get('endDate')) > Date.now();
+                const since = new Date(Date.now() - {days} * 86400000).toISOString();
+                return Promise.resolve(Response.json({{ visitStats: {{ enabled: true, total: isNow ? 20 : 10, bots: 0, complete: true, since }} }}));
+            }};
+            const link = document.createElement('a');
+            link.href = '/admin/usage?period=7d&tag=news';
+            document.getElementById('main').append(link);
+            link.click();
+        }})()"
+    )
+}
+
+#[test]
+fn filtered_visits_need_a_whole_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    for (days, is_compared) in [(30, true), (10, false)] {
+        browser.go(&at(&node, "links"));
+        shows(&browser, "#nav a[href='/admin/usage']");
+        browser.value(&with_log(days));
+        says(&browser, ".tiles", "20");
+        let said = browser.value("document.querySelector('.tiles').innerText.includes('+100%')");
+        assert_eq!(said, json!(is_compared), "the log begins {days} days ago");
+    }
+    browser.close();
+    node.terminate();
+}
+
 #[test]
 fn files_of_analytics_have_all_rows() {
     let dir = tempfile::tempdir().unwrap();
