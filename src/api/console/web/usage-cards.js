@@ -137,8 +137,11 @@ export function byDomainCard(byDomain, query) {
   });
 }
 
-/** The most visited tags. Their visits are those of all time: the node does not count them by day. `tags` is null where it cannot sort them. */
+/** The most visited tags. Their visits are those of all time: the node does not count them by day. `tags` is null where it cannot sort them, undefined where it cannot list them. */
 export function byTagCard(tags, query) {
+  if (tags === undefined) {
+    return null;
+  }
   const about = { beside: h("small", null, text.allTime) };
   const toTags = pageLink("/admin/tags", text.allTags, { class: "button" });
   if (tags === null || tags.length === 0) {

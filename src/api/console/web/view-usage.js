@@ -87,10 +87,13 @@ async function numbers({ period, filters }, signal) {
 /** Whether the visit log reaches back to the start of a period: it may be younger, or its first visits were removed. */
 const hasAll = ({ since }, { startDate }) => since !== null && Date.parse(since) <= Date.parse(startDate);
 
-/** The most visited tags, or null where they have too many links to be sorted. */
+/** The most visited tags; null where they have too many links to be sorted, undefined where the node cannot list them. */
 async function topTags(signal) {
-  const asked = get("/rest/v3/tags/stats", { query: { orderBy: "visits-DESC", itemsPerPage: TAGS }, signal });
-  return asked.then(({ tags }) => tags.data, () => null);
+  try {
+    return (await get("/rest/v3/tags/stats", { query: { orderBy: "visits-DESC", itemsPerPage: TAGS }, signal })).tags.data;
+  } catch (error) {
+    return error.fields?.includes("orderBy") ? null : undefined;
+  }
 }
 
 function content({ usage, before, tags, period }, query, { visitors, single, keep }) {
