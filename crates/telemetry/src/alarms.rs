@@ -256,8 +256,8 @@ impl Alarm {
             Alarm::RedisAway => "Redis does not answer; redirects continue.",
             Alarm::RedisRefuses => "Redis answers but rejects commands; changes are not synced.",
             Alarm::SettingsDiffer => "Nodes of the fleet have different settings where all must have the same.",
-            Alarm::SiteAway => "Nothing is heard of the other site; unknown codes return 503 at this site.",
-            Alarm::SiteLacks => "This site may lack links of the other site; unknown codes return 503.",
+            Alarm::SiteAway => "This site has no contact to the other one; unknown codes return 503 here.",
+            Alarm::SiteLacks => "This site may lack links of the other one; unknown codes return 503.",
             Alarm::StoreDamaged => "A record or block of the store cannot be read.",
             Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
             Alarm::StreamDamaged => {

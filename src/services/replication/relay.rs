@@ -305,7 +305,7 @@ impl Relay {
         }
         self.is_relay = false;
         self.renewed = None;
-        Err(Failure::Unfit("the Redis of this site has lost the notes of the relay, which begins again".to_owned()))
+        Err(Failure::Unfit("the Redis of this site has lost the progress of the relay, which starts again".to_owned()))
     }
 
     /// Moves to positions before which this site has decided on every state.
@@ -373,7 +373,7 @@ impl Relay {
     /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
     fn newer(&mut self) -> Failure {
         self.has_more = false;
-        Failure::Unfit("one of the sites has links of a later version; upgrade the nodes of the other one".to_owned())
+        Failure::Unfit("one site has links of a later version; upgrade the nodes of the site with the older version".to_owned())
     }
 
     /// Decodes entries into `states`, in their order. Returns the position behind the last one.

@@ -42,7 +42,7 @@ impl Relay {
         let other = &self.site.other;
         if self.ear.may_lack {
             let text = format!(
-                "the Redis of the site {other} no longer has all links that this site has not heard of; copy its links to this site, as the runbook describes"
+                "this site may lack links of the site {other}, whose Redis no longer has all of them; fill the nodes of this site from a node of that one, as the runbook describes"
             );
             stats.alarms.raise(Alarm::SiteLacks, text);
         } else {
@@ -56,8 +56,10 @@ impl Relay {
         let silent = self.ear.silent.get_or_insert_with(Instant::now);
         if silent.elapsed() >= SILENT_TIME {
             let reason =
-                self.ear.trouble.as_deref().unwrap_or("the relay of this site, another node, reports nothing new");
-            let text = format!("nothing is heard of the site {other}: {reason}; unknown codes return 503 meanwhile");
+                self.ear.trouble.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
+            let text = format!(
+                "this site has no contact to the site {other}: {reason}; unknown codes return 503 until it has"
+            );
             stats.alarms.raise(Alarm::SiteAway, text);
         }
     }
