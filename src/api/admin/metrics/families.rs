@@ -301,7 +301,7 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     }),
     gauge(
         "carom_fleet_settling",
-        "States that Redis has, and that this node stores for some seconds longer.",
+        "In a shared home of links: changes that Redis has, and that this node stores for some seconds longer.",
         |fleet| fleet.settling.get() as f64,
     ),
     counter("carom_fleet_delivered_total", "Changes synced to Redis.", |fleet| fleet.delivered.get() as f64),
@@ -330,16 +330,18 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         "Origins whose visit counts have been missing here for a minute or longer; totals are too low.",
         |fleet| fleet.visits_missing.get() as f64,
     ),
-    gauge("carom_site_current", "1 if this site has heard of the other one within 3 seconds, else 0.", |fleet| {
-        flag(&fleet.site.is_current)
-    }),
+    gauge(
+        "carom_site_current",
+        "1 if this site has read all changes of the other one within 3 seconds, else 0; always 0 in a fleet of one site.",
+        |fleet| flag(&fleet.site.is_current),
+    ),
     gauge("carom_site_relay", "1 if this node is the relay of its site, else 0.", |fleet| flag(&fleet.site.is_relay)),
     counter("carom_site_relayed_total", "Changes of the other site that this node brought to its own.", |fleet| {
         fleet.site.relayed.get() as f64
     }),
     counter(
         "carom_site_replaced_total",
-        "Links of this site that gave way to one of the other site with the same code and revision.",
+        "Links of this site that were replaced by one of the other site with the same short code and revision.",
         |fleet| fleet.site.replaced.get() as f64,
     ),
     counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
