@@ -22,12 +22,12 @@ pub fn check(settings: &Settings) -> Result<(), Exit> {
     match (settings.home, is_shared(dir)?) {
         (LinkHome::Node, false) | (LinkHome::Shared, true) => Ok(()),
         (LinkHome::Node, true) => Err(incomplete(dir).with_remedy(
-            "set links.home = \"shared\", or start with an empty data directory and the code secret of the fleet",
+            "set links.home = \"shared\"; or, once Redis has all changes of this node, start with an empty data directory and the code secret of the fleet",
         )),
         (LinkHome::Shared, false) if dir.join("links").exists() => {
             let what = format!("{} has links of its own, which links.home = \"shared\" would hide", dir.display());
             Err(Exit::new(Reason::Usage, what).with_remedy(
-                "wait until the node has no unsynced changes, and start with an empty data directory and the code secret of the fleet",
+                "start with links.home = \"node\" until Redis has all changes (outbox in /status is 0), then with an empty data directory and the code secret of the fleet",
             ))
         }
         (LinkHome::Shared, false) => mark(dir).map_err(|error| {
@@ -43,7 +43,7 @@ pub fn check(settings: &Settings) -> Result<(), Exit> {
 pub fn require_all_links(dir: &Path) -> Result<(), Exit> {
     if is_shared(dir)? {
         return Err(incomplete(dir).with_remedy(
-            "use the tools of the servers in the setting redis, or a node of the fleet with links.home = \"node\"",
+            "use the tools of Redis, which stores the links, or a node of the fleet with links.home = \"node\"",
         ));
     }
     Ok(())
@@ -57,7 +57,7 @@ fn is_shared(dir: &Path) -> Result<bool, Exit> {
 
 fn incomplete(dir: &Path) -> Exit {
     let what = format!(
-        "{} has only the links that Redis may lack, because it was used with links.home = \"shared\"",
+        "{} has only links that Redis may lack, because it was used with links.home = \"shared\"",
         dir.display()
     );
     Exit::new(Reason::Usage, what)

@@ -30,7 +30,7 @@ impl Checker<'_> {
             self.refuse(Key::LinksHome, wrong);
         }
         if fleet.retention.is_some() {
-            let reason = "would remove links, which links.home = \"shared\" stores in Redis alone";
+            let reason = "would let links expire, which links.home = \"shared\" stores in Redis alone";
             self.refuse(
                 Key::FleetRetention,
                 InvalidValue::new(reason, "set fleet.retention = \"forever\" on all nodes"),
@@ -41,7 +41,7 @@ impl Checker<'_> {
             self.refuse(Key::FleetJoinFrom, InvalidValue::new(reason, "remove one of the settings"));
         }
         if fleet.site.is_some() {
-            let reason = "is not available with links.home = \"shared\"";
+            let reason = "cannot be used with links.home = \"shared\"";
             self.refuse(Key::FleetSite, InvalidValue::new(reason, "remove one of the settings"));
         }
         if dedupe.is_some() {

@@ -139,7 +139,7 @@ impl Checker<'_> {
             return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
         }
         let (reason, right) = if has_sites {
-            ("cannot be used with fleet.site, because both sites would reuse a code", "remove this setting")
+            ("cannot be used with fleet.site, because both sites would reuse a code", "remove one of the settings")
         } else {
             let right = "set links.keep_expired to a time, or remove this setting";
             ("has no effect while links.keep_expired is forever", right)

@@ -57,7 +57,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "auto, or 10 to 1000",
         default: Some("auto"),
         secret: false,
-        doc: "Timeout for creates, changes and deletes in Redis, in milliseconds. After a timeout, Redis counts as unavailable. auto is four times the median round trip to Redis, at least 100 ms and at most 1 s.",
+        doc: "Timeout for creates, changes and deletes in Redis, in milliseconds. After a timeout, Redis counts as unavailable. auto: four times the median round trip to Redis, at least 100 ms and at most 1 s.",
         show: |settings| Shown::timeout(settings.fleet.answer_time),
     },
     Setting {
@@ -134,7 +134,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "forever, or a time of at least 10s, such as 12h, 7d or 30d",
         default: Some("7d"),
         secret: false,
-        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. Use the same value on all nodes.",
+        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. links.home = \"shared\" requires forever. Use the same value on all nodes.",
         show: |settings| Shown::time_or("forever", settings.fleet.retention),
     },
     Setting {
@@ -145,7 +145,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "a name",
         default: None,
         secret: false,
-        doc: "Name of the site of this node, in a fleet of two sites that each have a Redis of their own. Use the same value on all nodes of a site, and never change it. If not set, the fleet has one site.",
+        doc: "Name of the site of this node, in a fleet of two sites, each with a Redis of its own. Requires redis, fleet.other_site and fleet.other_redis. Use the same value on all nodes of a site, and never change it. If not set, the fleet has one site.",
         show: |settings| Shown::optional(settings.fleet.site.as_ref().map(|site| &site.name)),
     },
     Setting {
@@ -167,7 +167,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "a URL like that of redis",
         default: None,
         secret: false,
-        doc: "Redis of the other site, from which one node of this site at a time reads the changes of that site. fleet.password and fleet.ca_file hold for it, too.",
+        doc: "Redis of the other site, whose changes one node of this site at a time reads from it. fleet.password and fleet.ca_file apply to it as well.",
         show: other_redis,
     },
     Setting {
@@ -178,7 +178,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "auto, or 5 to 1000",
         default: Some("auto"),
         secret: false,
-        doc: "Time for which a request for an unknown code waits for Redis to report whether another node has created it, in milliseconds. Then it gets 503. auto is four times the median round trip to Redis, at least 20 ms and at most 1 s.",
+        doc: "Time for which a request for an unknown code waits for Redis to report whether another node has created it, in milliseconds. Then it gets 503. auto: four times the median round trip to Redis, at least 20 ms and at most 1 s. With links.home = \"shared\", a request waits for fleet.answer_ms if that is longer.",
         show: |settings| Shown::timeout(settings.fleet.look_up_time),
     },
 ];

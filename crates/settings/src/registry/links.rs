@@ -25,7 +25,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "node or shared",
         default: Some("node"),
         secret: false,
-        doc: "node: this node stores every link. shared: the servers of the setting redis store the links, and this node keeps only those in use, in memory. shared requires redis, fleet.retention = \"forever\" and links.memory_limit, and turns off everything that reads all links, such as lists and exports.",
+        doc: "node: this node stores every link. shared: the servers of the setting redis store the links, and this node keeps only those in use, in memory. shared requires redis, fleet.retention = \"forever\" on all nodes, links.memory_limit and an empty data directory. It turns off everything that needs all links, such as lists and exports.",
         show: |settings| Shown::text(settings.home.as_str()),
     },
     Setting {
@@ -36,7 +36,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "all or hot",
         default: Some("all"),
         secret: false,
-        doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand. With links.home = \"shared\" it is always hot.",
+        doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand. With links.home = \"shared\", always hot, and the others are read from Redis.",
         show: |settings| {
             Shown::text(match settings.residency {
                 Residency::All => "all",
@@ -124,7 +124,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. In a fleet, the code also waits until every node has seen the removal. Not available with two sites.",
+        doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. In a fleet, the code also waits until every node has seen the removal. Cannot be used with fleet.site or links.home = \"shared\".",
         show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
     },
     Setting {
