@@ -140,7 +140,7 @@ impl Problem {
     /// 501: the request needs all links, and this node does not store them.
     pub(super) fn shared_home(what: &str) -> Problem {
         let detail = format!(
-            "{what} need all links, which this node does not store, because its setting links.home is \"shared\"."
+            "{what} need all links, which this node does not store (links.home = \"shared\"). Ask a node of the fleet with links.home = \"node\"."
         );
         Problem::own(StatusCode::NOT_IMPLEMENTED, "shared-home", "Not available on this node", detail)
     }

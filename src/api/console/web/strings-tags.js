@@ -41,7 +41,7 @@ export const tags = {
   renaming: (tag) => `Renaming ${tag}…`,
   renamed: (old, now) => `${old} is now ${now}.`,
   askMerge: (old, now) => `Merge ${old} into ${now}?`,
-  askMergeText: (old, now, ofOld, ofNow) => `The tag ${now} exists already, on ${links(ofNow)}. ${old} is replaced by ${now} on ${links(ofOld)}, and no longer exists. This cannot be undone: afterwards nothing tells which links had ${old}.`,
+  askMergeText: (old, now, ofOld, ofNow) => `The tag ${now} exists already, on ${links(ofNow)}. ${old} is replaced by ${now} on ${links(ofOld)}, and no longer exists. This cannot be undone, because no record remains of which links had ${old}.`,
   merge: "Merge",
   merged: (old, now) => `${old} was merged into ${now}.`,
   askDelete: (tag) => `Delete the tag ${tag}?`,

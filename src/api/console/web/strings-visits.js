@@ -21,7 +21,7 @@ export const breakdowns = {
   noneFiltered: "No visits match all filters",
   noneFilteredText: "Remove a filter, or choose a longer period.",
   pick: (name) => `Filter by ${name}`,
-  more: (shown) => `The ${number(shown)} largest. Export CSV has up to 500.`,
+  more: (shown) => `The ${number(shown)} largest are shown. Export CSV has up to 500.`,
   nothing: "Nothing known",
   nothingText: {
     countries: "Countries need a geolocation database on the server.",
@@ -64,7 +64,7 @@ export const exports = {
   begun: "Exporting visits…",
   progress: (visits, all) => `Exporting: ${number(visits)} of ${count(all, "visit")}…`,
   saved: (name) => `Saved ${name}.`,
-  cut: (name, most) => `Saved ${name}. A list with more than ${number(most)} values has only the largest.`,
+  cut: (name, most) => `Saved ${name}. Lists with more than ${number(most)} values contain only the largest.`,
   done: (visits, name) => `${count(visits, "visit")} exported to ${name}.`,
   doneInPart: (visits, name) => `${count(visits, "visit")} exported to ${name}. The file is incomplete: some visits could not be read, or are missing from other servers.`,
   failed: "Export failed, no file was saved. Try again.",
