@@ -238,6 +238,8 @@ fn list_limits() -> Rows {
             time(carom_limits::SEARCH_TIME_MAX * carom_limits::LIST_ORDER_TIME_FACTOR),
         ),
         ("Links of all tags that can be sorted by visits", number(carom_limits::TAGS_SORTED_LINKS_MAX)),
+        ("Links of a request for visits by day", number(carom_limits::VISIT_DAYS_LINKS_MAX as u64)),
+        ("Days of each link in its response", number(u64::from(carom_limits::VISIT_DAYS_MAX))),
     ]
 }
 
@@ -280,6 +282,8 @@ fn node_limits() -> Rows {
         ("Time a create waits for a fresh short code; then 503", time(carom_limits::CODE_WAIT_MAX)),
         ("Time a redirect waits for the disk or Redis; then 503", time(carom_limits::FETCH_TIME_MAX)),
         ("Time a redirect with an unknown code waits for a near Redis, by default", time(carom_limits::LOOK_UP_TIME)),
+        ("Longest timeout of Redis that follows from round trips", time(carom_limits::REDIS_TIME_MAX)),
+        ("Time for which a node with links in Redis stores its changes as well", time(carom_limits::HOME_SETTLE_TIME)),
         (
             "Free disk space below which writes are refused",
             format!(
