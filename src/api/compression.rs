@@ -1,5 +1,5 @@
-//! Compression of JSON and HTML with gzip, for clients that accept it. A thread packs the bodies, so that the core goes
-//! on with redirects; while that thread has too much to do, bodies are sent as they are.
+//! Compression of JSON and HTML with gzip, for clients that accept it. A thread packs the bodies, so that the core
+//! continues with redirects; while that thread has too much to do, bodies are sent as they are.
 //!
 //! The length of a packed body tells how much it repeats. An attacker who can place guesses into a body, and sees its
 //! length, could thus find a secret in the same body (BREACH). So responses to writes are never packed, which may contain

@@ -9,8 +9,8 @@ use super::threads::priority::let_cores_go_first;
 use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
 use carom_limits::{DOCUMENT_QUEUE_LEN, PACKING_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
-/// Starts one thread for pictures, one for documents and one for compression. They end when all senders are gone. Returns
-/// their queues, with that to the thread of purges.
+/// Starts one thread for pictures, one for documents and one for compression. They end when all senders are gone.
+/// Returns their queues, with that to the thread of purges.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.

@@ -10,17 +10,17 @@ use crate::counter::Counter;
 pub struct SiteStats {
     /// The names of the site of this node and of the other one; unset for a fleet of one site.
     pub names: OnceLock<(String, String)>,
-    /// True if this site has heard of the other one within three seconds.
+    /// True if this site has read all changes of the other one within three seconds.
     pub is_current: AtomicBool,
     /// True if this site may lack states that the other Redis no longer has.
     pub may_lack: AtomicBool,
     /// True if this node is the relay of its site.
     pub is_relay: AtomicBool,
-    /// True if it also has found the Redis of the other site to be the right one.
+    /// True if this node is the relay, and `fleet.other_redis` has turned out to belong to the other site of this fleet.
     pub is_linked: AtomicBool,
     /// States of the other site that this node has offered to the Redis of its site.
     pub relayed: Counter,
-    /// States of this site that gave way to one of the other site with an equal revision.
+    /// Links of this site that were replaced by a state of the other site with an equal revision.
     pub replaced: Counter,
     /// Positions in the streams of the other site that were lost.
     pub gaps: Counter,

@@ -113,8 +113,8 @@ impl Worker {
         }
     }
 
-    /// Makes segments of codes to reuse, which come after the existing ones or, in a fleet, before them. If they cannot be stored they are lost, as
-    /// in a crash.
+    /// Makes segments of codes to reuse, which come after the existing ones or, in a fleet, before them. If they cannot be
+    /// stored, they are lost as in a crash.
     fn take_recycled(&mut self, supplies: &mut [Supply]) -> Result<(), ReplenishError> {
         while let Ok(codes) = self.setup.recycled.try_recv() {
             let Some(supply) = supplies.iter_mut().min_by_key(|supply| supply.left()) else { return Ok(()) };

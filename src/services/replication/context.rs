@@ -179,7 +179,7 @@ impl FleetContext {
     /// Returns a connection to the Redis of the other site for one thread, which is opened on first use.
     ///
     /// # Errors
-    /// As of [`FleetContext::redis`].
+    /// Like [`FleetContext::redis`].
     pub(super) fn other_redis(&self, site: &SiteSetup) -> io::Result<Redis> {
         let redis = Redis::new(Arc::clone(&site.redis)).map_err(io::Error::other)?;
         Ok(redis.with_retention(self.retention.state_ms()))

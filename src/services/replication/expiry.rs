@@ -41,7 +41,7 @@ pub enum Removed {
 /// The codes that this node is about to recycle.
 #[derive(Debug, Default)]
 enum Recycling {
-    /// There are none.
+    /// No codes.
     #[default]
     Idle,
     /// Codes whose tombstones were in the streams before the instant `since`, since boot.

@@ -15,7 +15,7 @@ use super::members::NodeId;
 struct Beats {
     /// The last heartbeat since which all streams were read to their ends.
     passed: Option<u64>,
-    /// A later one, and the instant at which this node had heard of it.
+    /// A later heartbeat, and the instant at which this node had heard of it.
     next: Option<(u64, Duration)>,
 }
 

@@ -3,9 +3,10 @@
 -- KEYS: the state of the code, the stream. ARGV: the request (claim, remove, expire, offer or replace), the code, a
 -- state, about how many entries the stream keeps, for an expiry or a replacement the beginning of the state that expires
 -- or is replaced, the state of the asking node or nothing, and the milliseconds for which the state is kept, or 0 for
--- forever. A test compares the rule for conflicts with crates/model/src/replication/rules.rs and sites.rs beside it. A state is a letter (I and C for links, B and F for their tombstones:
--- issued and chosen codes), 8 hexadecimal digits of revision, 16 of claim, 8 of the number of changes, and a record,
--- which this script ignores.
+-- forever. A test compares the rule for conflicts with crates/model/src/replication/rules.rs and sites.rs beside it.
+--
+-- A state is a letter (I and C for links, B and F for their tombstones: issued and chosen codes), 8 hexadecimal digits of
+-- revision, 16 of claim, 8 of the number of changes, and a record, which this script ignores.
 local state_key, stream = KEYS[1], KEYS[2]
 local asked, code, new, keep, head = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mine, kept_ms = ARGV[6], ARGV[7]
