@@ -7,9 +7,9 @@
 //! it offers every state that the other Redis has, and stores a position after that.
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
-//! * `hearing` tells this node up to when its site has heard of the other one, and `ear` is what it remembers.
+//! * `hearing` tells this node up to when its site has heard of the other one, and `contact` is what it remembers.
 
-mod ear;
+mod contact;
 mod hearing;
 mod offers;
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::ear::Ear;
+use self::contact::SiteContact;
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
@@ -84,7 +84,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         rests: None,
         gapped: None,
         has_more: false,
-        ear: Ear::default(),
+        contact: SiteContact::default(),
     };
     let names = (relay.site.name.clone(), relay.site.other.clone());
     // Only the first start of the thread counts, and there is no other.
@@ -124,7 +124,7 @@ struct Relay {
     gapped: Option<Instant>,
     /// True if a stream had more entries than were read last.
     has_more: bool,
-    ear: Ear,
+    contact: SiteContact,
 }
 
 /// A comparison with the states of the other Redis.
@@ -373,7 +373,9 @@ impl Relay {
     /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
     fn newer(&mut self) -> Failure {
         self.has_more = false;
-        Failure::Unfit("one site has links of a later version; upgrade the nodes of the site with the older version".to_owned())
+        Failure::Unfit(
+            "one site has links of a later version; upgrade the nodes of the site with the older version".to_owned(),
+        )
     }
 
     /// Decodes entries into `states`, in their order. Returns the position behind the last one.
@@ -504,7 +506,7 @@ impl Relay {
             Failure::Other(error) => format!("the Redis of the site {}: {error}", self.site.other),
             Failure::Unfit(text) => text.clone(),
         };
-        self.ear.trouble = Some(trouble);
+        self.contact.trouble = Some(trouble);
     }
 }
 

@@ -17,16 +17,16 @@ const SILENT_TIME: Duration = Duration::from_secs(15);
 impl Relay {
     /// Looks at the notes of the relay.
     pub(super) fn listen(&mut self) -> Result<(), Failure> {
-        if self.ear.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+        if self.contact.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }
-        self.ear.looked = Some(Instant::now());
+        self.contact.looked = Some(Instant::now());
         let begun = since_boot();
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
-        self.ear.may_lack = notes.may_lack;
+        self.contact.may_lack = notes.may_lack;
         // In case that Redis loses it, and this node takes over.
         self.notes.read_ms = self.notes.read_ms.max(notes.read_ms);
-        let heard = self.ear.hearing.look(begun, notes.relay, notes.passes);
+        let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
         if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
             self.fleet.view.hear_other_site(notes.floors, at);
         }
@@ -38,9 +38,9 @@ impl Relay {
         let stats = &self.fleet.stats;
         let is_current = self.fleet.view.hears_other_site();
         stats.fleet.site.is_current.store(is_current, Ordering::Release);
-        stats.fleet.site.may_lack.store(self.ear.may_lack, Ordering::Release);
+        stats.fleet.site.may_lack.store(self.contact.may_lack, Ordering::Release);
         let other = &self.site.other;
-        if self.ear.may_lack {
+        if self.contact.may_lack {
             let text = format!(
                 "this site may lack links of the site {other}, whose Redis no longer has all of them; fill the nodes of this site from a node of that one, as the runbook describes"
             );
@@ -48,15 +48,15 @@ impl Relay {
         } else {
             stats.alarms.clear(Alarm::SiteLacks);
         }
-        if is_current || self.ear.may_lack {
-            (self.ear.silent, self.ear.trouble) = (None, None);
+        if is_current || self.contact.may_lack {
+            (self.contact.silent, self.contact.trouble) = (None, None);
             stats.alarms.clear(Alarm::SiteAway);
             return;
         }
-        let silent = self.ear.silent.get_or_insert_with(Instant::now);
+        let silent = self.contact.silent.get_or_insert_with(Instant::now);
         if silent.elapsed() >= SILENT_TIME {
             let reason =
-                self.ear.trouble.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
+                self.contact.trouble.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
             let text = format!(
                 "this site has no contact to the site {other}: {reason}; unknown codes return 503 until it has"
             );

@@ -1,16 +1,16 @@
-//! The knowledge of a node about the relay of its site.
+//! The contact of this node to the other site, as the notes of the relay show it.
 
 use std::time::Instant;
 
 use carom_model::replication::sites::Hearing;
 
-/// The knowledge of this node about the relay of its site.
+/// The contact of this node to the other site, as the notes of the relay show it. Used by the relay thread.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct SiteContact {
     pub(super) hearing: Hearing,
     /// The time of the last look at the notes of the relay.
     pub(super) looked: Option<Instant>,
-    /// The time since which nothing was heard of the other site.
+    /// The time since which this site has had no contact to the other one; `None` while it has.
     pub(super) silent: Option<Instant>,
     /// True if this site may lack states that the other Redis no longer has.
     pub(super) may_lack: bool,
