@@ -157,7 +157,7 @@ fn earlier_link_of_a_slug_stays() {
     let sites = Sites::new();
     let conflicting = |setup: Setup| {
         let setup = setup.expect("alarm=\"conflict\"").expect("two nodes created different links with this code");
-        setup.expect("gave way to one of the other site")
+        setup.expect("was replaced by one of the other site")
     };
     let nodes = sites.start(conflicting);
     sites.part();

@@ -78,7 +78,7 @@ impl Relay {
                 again.push((*code, state.clone()));
             } else if over.is_link() {
                 self.fleet.stats.fleet.site.replaced.add(1);
-                tracing::warn!(%code, site = self.site.other, "a link gave way to one of the other site");
+                tracing::warn!(%code, site = self.site.other, "a link was replaced by one of the other site");
             }
         }
         Ok(again)
