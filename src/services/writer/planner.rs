@@ -266,6 +266,7 @@ impl<'o> CommitPlanner<'o> {
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
         let events = self.events.unwrap_or_default();
         let mut writes = Writes { urls, ends, outbox, edits, events, ..Writes::default() };
+        let settled = self.shared.map(|times| self.outbox.settle(times.now, times.until));
         for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
                 debug_assert_eq!(entry, writes::entry_of(&after), "the index of destinations would name another link");
@@ -281,7 +282,7 @@ impl<'o> CommitPlanner<'o> {
                 writes.note_earlier_visits(code, &before, &after, ended);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 // In a shared home of links, most codes that change have never been stored here.
-                if self.shared.is_none() || before != CodeState::Absent || self.outbox.has(&code) {
+                if settled.is_none() || before != CodeState::Absent || home::is_kept(self.outbox, &code) {
                     writes.states.push((code, state));
                 }
             }
@@ -296,8 +297,8 @@ impl<'o> CommitPlanner<'o> {
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
         writes.compare_later.extend(self.compare_later);
-        if let Some(times) = self.shared {
-            home::keep_unsettled(&mut writes, &mut self.effects, self.outbox, times);
+        if let Some(settled) = settled {
+            home::keep_unsettled(&mut writes, &mut self.effects, self.outbox, settled);
         }
         (writes, self.effects)
     }

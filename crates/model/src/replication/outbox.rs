@@ -6,11 +6,14 @@
 //! the stream has passed without showing it was lost, and is sent again. The disk keeps only the codes; the state to
 //! send is the present one in the store. So several changes of one code are sent as one.
 
+mod settling;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use carom_shards::Code;
 
+use self::settling::Settling;
 use super::follow::StreamPosition;
 use super::{Echo, EntryId, Partition, State};
 
@@ -41,17 +44,6 @@ struct Pending {
     ticks: u8,
     /// True if the state came from Redis, and only has to appear in the stream.
     is_theirs: bool,
-}
-
-/// The codes without an entry whose states a node keeps for a while: Redis could still lose them.
-#[derive(Clone, Default, Debug)]
-struct Settling {
-    /// Codes that lost their entry since the last call of [`Outbox::settle`].
-    left: Vec<Code>,
-    /// Codes in the order of the calls that took them.
-    waiting: VecDeque<(Duration, Code)>,
-    /// The instant of the last such call for each code in `waiting`.
-    latest: HashMap<Code, Duration>,
 }
 
 /// Number of stream entries and withdrawn links that are remembered: far more than pass while an answer is on its way.
@@ -148,8 +140,24 @@ impl Outbox {
                 assert!(self.echoes.remove(&(echo, *code)), "the change was awaited, and would not have been noticed");
             }
             self.writes.removed.push(pending.seq);
-            self.settling.iter_mut().for_each(|settling| settling.left.push(*code));
+            self.keep_awhile(*code);
         }
+    }
+
+    /// Records that Redis has the state of a code, and may still lose it.
+    pub fn keep_awhile(&mut self, code: Code) {
+        self.settling.iter_mut().for_each(|settling| settling.add(code));
+    }
+
+    /// Records that the state of a code need not be kept: this node does not store it.
+    pub fn keep_no_longer(&mut self, code: &Code) {
+        self.settling.iter_mut().for_each(|settling| settling.remove(code));
+    }
+
+    /// True if the state of a code is to be stored for a while longer, although Redis has it. Call [`Outbox::settle`]
+    /// before.
+    pub fn is_settling(&self, code: &Code) -> bool {
+        self.settling.as_ref().is_some_and(|settling| settling.has(code))
     }
 
     /// True if a stream was read up to that entry. The entry there may be another by now.
@@ -264,17 +272,26 @@ impl Outbox {
         state.is_link() && self.withdrawn.contains(&(*code, state.version().claim))
     }
 
-    /// Records that this entry was seen, and its state adopted or found older than the present one.
-    pub fn taken(&mut self, echo: Echo) {
+    /// Records that the entry of a code was seen, and its state adopted or found older than the present one.
+    pub fn taken(&mut self, echo: Echo, code: Code) {
         self.recent.push_back(echo);
-        if self.recent.len() > RECENT {
+        let is_full = self.recent.len() > RECENT;
+        if is_full {
             self.recent.pop_front();
         }
+        self.settling.iter_mut().for_each(|settling| settling.take(code, is_full));
     }
 
     /// True if this entry was [`Outbox::taken`] a short while ago.
     pub fn was_taken(&self, echo: Echo) -> bool {
         self.recent.contains(&echo)
+    }
+
+    /// True if an entry was [`Outbox::taken`] a short while ago, and a later one of the same code since. Always false on a
+    /// node that stores all links.
+    pub fn was_followed(&self, echo: Echo, code: &Code) -> bool {
+        let at = self.recent.iter().rposition(|taken| *taken == echo);
+        at.zip(self.settling.as_ref()).is_some_and(|(at, settling)| settling.was_taken_behind(at, code))
     }
 
     /// Records that the stream has shown this entry.
@@ -318,14 +335,7 @@ impl Outbox {
     /// Sends the states again that Redis had a moment ago, and may have lost with the position.
     fn unsettle(&mut self, partition: Partition) {
         let Some(settling) = &mut self.settling else { return };
-        let is_lost = |code: &Code| Partition::of(code) == partition;
-        let mut lost: Vec<Code> = settling.left.extract_if(.., |code| is_lost(code)).collect();
-        settling.waiting.retain(|(_, code)| !is_lost(code));
-        lost.extend(settling.latest.keys().copied().filter(is_lost));
-        settling.latest.retain(|code, _| !is_lost(code));
-        lost.sort_unstable();
-        lost.dedup();
-        for code in lost {
+        for code in settling.take_of(partition) {
             if !self.has(&code) {
                 self.note(code, None);
             }
@@ -337,19 +347,7 @@ impl Outbox {
     /// gets none.
     pub fn settle(&mut self, now: Duration, until: Duration) -> Vec<Code> {
         let Some(settling) = &mut self.settling else { return Vec::new() };
-        for code in settling.left.drain(..) {
-            settling.waiting.push_back((now, code));
-            settling.latest.insert(code, now);
-        }
-        let mut settled = Vec::new();
-        while let Some((at, code)) = settling.waiting.front().copied().filter(|(at, _)| *at <= until) {
-            settling.waiting.pop_front();
-            // A code that has lost another entry since waits for longer.
-            if settling.latest.get(&code) == Some(&at) {
-                settling.latest.remove(&code);
-                settled.push(code);
-            }
-        }
+        let mut settled = settling.settle(now, until);
         // A code with an entry comes again once it has lost that one, too.
         settled.retain(|code| !self.pending.contains_key(code));
         settled
@@ -357,7 +355,7 @@ impl Outbox {
 
     /// Returns the number of codes whose states Redis has, and that this node stores for a while longer.
     pub fn settling(&self) -> usize {
-        self.settling.as_ref().map_or(0, |settling| settling.left.len() + settling.waiting.len())
+        self.settling.as_ref().map_or(0, Settling::len)
     }
 
     fn again(&mut self, code: Code) {
@@ -437,49 +435,6 @@ mod tests {
             Outbox::restore([delivery], []).has_passed_over(),
             "a change may have been left out before the restart"
         );
-    }
-
-    #[test]
-    fn a_state_settles_once_redis_has_kept_it() {
-        let seconds = Duration::from_secs;
-        let mut outbox = Outbox::default().with_settling();
-        outbox.note(code("a"), Some(echo(5)));
-        assert_eq!(outbox.settle(seconds(1), seconds(1)), [], "the stream has not shown it");
-        outbox.seen(echo(5));
-        assert_eq!(outbox.settle(seconds(2), seconds(1)), [], "that was just now");
-        assert_eq!(outbox.settling(), 1);
-        assert_eq!(outbox.settle(seconds(20), seconds(2)), [code("a")]);
-        assert_eq!(outbox.settling(), 0);
-        // A further change restarts the wait.
-        outbox.note(code("a"), Some(echo(6)));
-        outbox.seen(echo(6));
-        assert_eq!(outbox.settle(seconds(30), seconds(20)), []);
-        outbox.note(code("a"), Some(echo(7)));
-        assert_eq!(outbox.settle(seconds(45), seconds(35)), [], "it is on its way");
-        outbox.seen(echo(7));
-        assert_eq!(outbox.settle(seconds(50), seconds(40)), []);
-        assert_eq!(outbox.settle(seconds(60), seconds(50)), [code("a")]);
-    }
-
-    #[test]
-    fn a_lost_position_brings_settling_states_again() {
-        let mut outbox = Outbox::default().with_settling();
-        let of = Partition::of(&code("a"));
-        let (first, second) = (Echo { partition: of, ..echo(5) }, Echo { partition: of, ..echo(6) });
-        outbox.note(code("a"), Some(first));
-        outbox.seen(first);
-        outbox.settle(Duration::from_secs(1), Duration::ZERO);
-        outbox.lost_place(of, at(9));
-        assert!(outbox.is_undelivered(&code("a")), "Redis may have lost it");
-        let delivery = outbox.take_deliveries()[0];
-        assert_eq!((delivery.code, outbox.settling()), (code("a"), 0));
-        outbox.accepted(delivery, Echo { id: EntryId { ms: 2, seq: 0 }, ..second });
-        assert_eq!(outbox.undelivered(), 0);
-        let mut all = Outbox::default();
-        all.note(code("a"), Some(first));
-        all.seen(first);
-        all.lost_place(of, at(9));
-        assert!(all.is_empty(), "a comparison finds the loss");
     }
 
     #[test]

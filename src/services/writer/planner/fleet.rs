@@ -10,7 +10,7 @@ use carom_shards::Code;
 use super::answers::{AcceptedAnswer, change_of};
 use super::home::SettleTimes;
 use super::{CodeState, CommitEffect, CommitPlanner, Conflict, link_of};
-use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange, Ticket};
+use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange, Ticket, WriterReply};
 use carom_model::link::Version;
 use carom_model::link::history::Author;
 use carom_model::replication::follow::StreamPosition;
@@ -26,8 +26,18 @@ impl<'o> CommitPlanner<'o> {
     }
 
     /// True if the stream has shown a change that Redis has accepted, and this node does not store its code.
-    fn is_settled_at_home(&self, echo: Echo, before: &CodeState) -> bool {
+    fn is_followed_at_home(&self, echo: Echo, before: &CodeState) -> bool {
         self.shared.is_some() && before.state().is_none() && self.outbox.was_taken(echo)
+    }
+
+    /// Handles a change in a shared home of links that the stream has shown already. Redis may lose it, and no other node
+    /// stores it, unless it has replaced it.
+    fn accepted_late(&mut self, code: Code, state: &State, echo: Echo, before: &CodeState, done: WriterReply) {
+        if *before != CodeState::Absent || self.outbox.was_followed(echo, &code) {
+            return self.confirm(code, before, done);
+        }
+        self.put(code, state, state.version(), done);
+        self.outbox.keep_awhile(code);
     }
 
     /// Records that a code has a state that Redis reported. Until the stream shows it, Redis may lose it. In a shared home
@@ -74,9 +84,8 @@ impl<'o> CommitPlanner<'o> {
     ) {
         let done = A::done(state).to(ticket);
         self.needs_sync = true;
-        if self.is_settled_at_home(echo, before) {
-            self.confirm(code, before, done);
-            return;
+        if self.is_followed_at_home(echo, before) {
+            return self.accepted_late(code, state, echo, before, done);
         }
         let Some(mine) = before.state() else {
             if self.is_followed_by_mark(state, echo, before) {
@@ -89,6 +98,7 @@ impl<'o> CommitPlanner<'o> {
             return;
         };
         if self.outbox.was_taken(echo) {
+            self.outbox.keep_awhile(code);
             self.confirm(code, before, done);
             return;
         }
@@ -156,7 +166,7 @@ impl<'o> CommitPlanner<'o> {
             self.outbox.seen(echo);
             if let Some(StreamChange { code, state, displaced }) = told {
                 if !self.outbox.is_undelivered(&code) {
-                    self.outbox.taken(echo);
+                    self.outbox.taken(echo, code);
                 }
                 let kept = match state {
                     ReceivedState::Known(state) => {
@@ -259,6 +269,7 @@ impl<'o> CommitPlanner<'o> {
             self.report_conflict_by_head(code, before, theirs.version);
         }
         self.outbox.forget(&code);
+        self.outbox.keep_no_longer(&code);
         self.set(code, CodeState::Unread(text));
         if before.state().is_none_or(State::is_link) {
             self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });

@@ -26,19 +26,26 @@ pub struct SettleTimes {
     pub until: Duration,
 }
 
-/// Reduces the result of a commit to that of a node with a shared home.
+/// True if a node with a shared home stores the state of a code: Redis may not have it, or could still lose it.
+pub(super) fn is_kept(outbox: &Outbox, code: &Code) -> bool {
+    outbox.has(code) || outbox.is_settling(code)
+}
+
+/// Reduces the result of a commit to that of a node with a shared home. `settled` has the codes whose states are no longer
+/// stored.
 pub(super) fn keep_unsettled(
     writes: &mut Writes,
     effects: &mut [CommitEffect],
     outbox: &mut Outbox,
-    SettleTimes { now, until }: SettleTimes,
+    settled: Vec<Code>,
 ) {
-    let mut states: BTreeMap<Code, Option<State>> = BTreeMap::new();
-    for code in outbox.settle(now, until) {
-        states.insert(code, None);
-    }
+    let mut states: BTreeMap<Code, Option<State>> = settled.into_iter().map(|code| (code, None)).collect();
     for (code, state) in std::mem::take(&mut writes.states) {
-        states.insert(code, state.filter(|_| outbox.has(&code)));
+        let kept = state.filter(|_| is_kept(outbox, &code));
+        if kept.is_none() {
+            outbox.keep_no_longer(&code);
+        }
+        states.insert(code, kept);
     }
     writes.states.extend(states);
     for effect in effects {
@@ -55,6 +62,8 @@ pub(super) fn keep_unsettled(
     writes.edits.clear();
     writes.unread.clear();
     writes.unread_more = 0;
+    // Without a copy of the links, there is nothing to compare after an upgrade.
+    writes.compare_later.clear();
 }
 
 #[cfg(test)]
@@ -89,6 +98,8 @@ mod tests {
             let (writes, effects) = plan.finish();
             assert!(writes.urls.is_empty(), "the node answers no create with another link");
             assert!(writes.relisted.is_empty(), "the node lists no link");
+            assert!(writes.compare.is_empty(), "the node has no copy to compare");
+            assert!(writes.compare_later.is_empty(), "no upgrade would end the wait for a comparison");
             for (code, state) in writes.states {
                 match state {
                     Some(state) => _ = self.0.borrow_mut().insert(code, state),
@@ -158,9 +169,51 @@ mod tests {
         let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
         assert_eq!(stored.commit(&mut outbox, 1, vec![followed(5, state(3))]), [abc()]);
         assert_eq!((stored.len(), outbox.len()), (0, 0));
-        // An acknowledgement that comes behind its own stream entry stores nothing.
-        stored.commit(&mut outbox, 2, vec![create(5)]);
-        assert_eq!((stored.len(), outbox.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_change_that_the_stream_shows_early_is_stored_as_long() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![followed(5, state(0))]);
+        assert_eq!(stored.commit(&mut outbox, 2, vec![create(5)]), [abc()]);
+        assert_eq!((stored.len(), outbox.len()), (1, 0), "a failover may take it back");
+        stored.commit(&mut outbox, 12, vec![WriterOrder::Tick]);
+        assert_eq!(stored.len(), 0);
+        stored.commit(&mut outbox, 20, vec![followed(6, state(1)), accepted(6, 1)]);
+        assert_eq!((stored.len(), outbox.len()), (1, 0), "both came with one commit");
+        stored.commit(&mut outbox, 30, vec![WriterOrder::Tick]);
+        stored.commit(&mut outbox, 31, vec![followed(7, state(2)), followed(8, state(3))]);
+        stored.commit(&mut outbox, 32, vec![accepted(7, 2)]);
+        assert_eq!((stored.len(), outbox.len()), (0, 0), "another change has replaced it");
+    }
+
+    #[test]
+    fn the_last_change_of_a_link_is_sent_again_after_a_failover() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![create(5)]);
+        stored.commit(&mut outbox, 2, vec![followed(5, state(0))]);
+        stored.commit(&mut outbox, 3, vec![followed(6, state(1))]);
+        assert_eq!(stored.0.borrow().get(&abc()), Some(&state(1)), "another node has changed it");
+        let Echo { partition, id, check } = echo(4);
+        stored.commit(&mut outbox, 4, vec![WriterOrder::PositionLost { partition, at: StreamPosition { id, check } }]);
+        assert!(outbox.is_undelivered(&abc()));
+        assert_eq!(stored.len(), 1, "an entry without a state would never be delivered");
+    }
+
+    #[test]
+    fn a_state_of_a_later_version_is_not_sent_again() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![create(5)]);
+        stored.commit(&mut outbox, 2, vec![followed(5, state(0))]);
+        let Echo { partition, id, check } = echo(6);
+        let to = StreamPosition { id, check };
+        let change = StreamChange { code: abc(), state: ReceivedState::Unread((*b"later").into()), displaced: None };
+        let batch = StreamBatch { partition, entries: vec![(to, Some(change))], is_newer: true, to };
+        stored.commit(&mut outbox, 3, vec![WriterOrder::Followed(batch)]);
+        assert_eq!(stored.len(), 0, "the link is asked for in Redis");
+        let Echo { id, check, .. } = echo(4);
+        stored.commit(&mut outbox, 4, vec![WriterOrder::PositionLost { partition, at: StreamPosition { id, check } }]);
+        assert_eq!(outbox.len(), 0, "this node has nothing to send");
     }
 
     #[test]
