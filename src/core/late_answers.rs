@@ -146,9 +146,10 @@ impl LookupQueues {
     }
 
     /// Asks whether a limited link may be visited once more, for a client that waits since that instant. Returns false if
-    /// the queue is full.
+    /// the queue is full, or links have a shared home: the thread that grants visits reads the store of this node, which has
+    /// such a link for some seconds at most.
     pub(super) fn ask_allowance(&self, code: Code, token: u64, since: Instant) -> bool {
-        let asked = self.allowances.ask(VisitRequest { code, core: self.me, token, since });
+        let asked = !self.is_shared && self.allowances.ask(VisitRequest { code, core: self.me, token, since });
         if !asked {
             self.node.fetches_left_out.add_shared(1);
         }
@@ -205,6 +206,24 @@ impl LookupQueues {
         let &(missing, until) = self.missing.get(slot)?;
         let is_same = missing & !FINAL == tag && tick < until;
         is_same.then_some(if missing & FINAL == 0 { Absence::Recent } else { Absence::Final })
+    }
+
+    /// Forgets that the code with that hash was missing, because it has changed. Without a shared home, the change itself
+    /// is in memory.
+    pub(super) fn forget_missing(&mut self, hash: CodeHash) {
+        let (slot, tag) = slot_of(hash);
+        if self.is_shared
+            && let Some(missing) = self.missing.get_mut(slot).filter(|missing| missing.0 & !FINAL == tag)
+        {
+            *missing = (0, 0);
+        }
+    }
+
+    /// Forgets that a code was missing, because it has changed ([`LookupQueues::forget_missing`]).
+    pub(super) fn forget_missing_code(&mut self, code: &Code) {
+        if self.is_shared {
+            self.forget_missing(self.hasher.hash(code));
+        }
     }
 
     /// Remembers that Redis has no link for a code. A slug may get one at any moment, and so may a generated code from
@@ -369,6 +388,28 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_home_forgets_that_a_changed_code_was_missing() {
+        let (store, asked) = sync_channel(8);
+        let (mut lookup_queues, _allowances) = lookup_queues(None);
+        (lookup_queues.store, lookup_queues.is_shared) = (Some(store), true);
+        let slug = code("slug");
+        let ask = |lookup_queues: &mut LookupQueues| {
+            lookup_queues.continue_lookup(Lookup::NotResident, slug, 7, at(11)).is_pending()
+        };
+        let (hash, other) = (lookup_queues.hasher.hash(&slug), lookup_queues.hasher.hash(&code("other")));
+        lookup_queues.remember_missing(&slug, Absence::Recent, 10);
+        assert!(!ask(&mut lookup_queues), "it was missing a moment ago");
+        lookup_queues.forget_missing(other);
+        assert!(!ask(&mut lookup_queues), "another code has changed");
+        lookup_queues.forget_missing(hash);
+        assert!(ask(&mut lookup_queues), "its client may have heard that it exists");
+        lookup_queues.remember_missing(&slug, Absence::Recent, 10);
+        lookup_queues.forget_missing_code(&slug);
+        assert!(ask(&mut lookup_queues), "this core owns it");
+        assert_eq!(asked.try_iter().count(), 2);
+    }
+
+    #[test]
     fn a_limited_link_is_never_answered_without_being_asked_about() {
         let (mut lookup_queues, allowances) = lookup_queues(None);
         let link = |max_visits| {
@@ -380,6 +421,8 @@ mod tests {
         assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, asked), Poll::Pending);
         let AllowanceOrder::Ask(visit) = allowances.recv().unwrap() else { panic!("no visit was asked for") };
         assert_eq!((visit.token, visit.since), (1, asked.since), "a client that left would use up a visit");
+        let shared = LookupQueues { is_shared: true, ..self::lookup_queues(None).0 };
+        assert!(!shared.ask_allowance(code("a"), 1, Instant::now()), "the store has no such link");
         drop(allowances);
         assert_eq!(
             lookup_queues.continue_lookup(link(1), code("a"), 1, at(0)),

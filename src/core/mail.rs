@@ -29,6 +29,7 @@ impl Core {
         let (services, redirects) = (&self.work.services, &mut self.work.redirects);
         match message {
             ToCore::Apply { change, commit, notify } => {
+                redirects.forget_missing_code(change.code());
                 let done = match &mut redirects.data {
                     Some(data) => data.change(&change, commit, notify),
                     None => notify,

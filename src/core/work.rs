@@ -462,7 +462,8 @@ impl Work {
                 self.take_ruled(token, &link, true, &mut resumed);
                 None
             }
-            PeerMessage::Recall { owner, number, .. } => {
+            PeerMessage::Recall { owner, number, hash } => {
+                self.redirects.forget_missing(hash);
                 self.services.context().mailboxes.to(owner).post(ToCore::Dropped { number });
                 None
             }
