@@ -317,6 +317,10 @@ impl Follower {
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {
+                if self.fleet.home.is_some() {
+                    // Other nodes may be about to bring back links that Redis has lost, and no core has them any more.
+                    self.fleet.view.disturb(since_boot());
+                }
                 self.positions.remove(&partition);
                 Ok(())
             }
@@ -374,6 +378,7 @@ impl Follower {
         let mut some = Vec::new();
         while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
             self.queue.pop_front();
+            self.note_slug(&delivery.code);
             if let Some(state) = self.stored(&delivery.code) {
                 some.push((delivery, state));
             }

@@ -13,7 +13,7 @@ use carom_model::replication::PARTITIONS;
 const PIECE: usize = 512;
 
 impl Follower {
-    /// Notes a code that a stream shows.
+    /// Notes a code that a stream shows, or that Redis may lack.
     pub(super) fn note_slug(&self, code: &Code) {
         let view = &self.fleet.view;
         if let Some(slugs) = view.slugs()
@@ -33,8 +33,8 @@ impl Follower {
     pub(super) fn learn_slugs(&mut self) -> Result<bool, Stopped> {
         let view = &self.fleet.view;
         let Some(slugs) = view.slugs() else { return Ok(false) };
-        // Without a position in each stream, slugs could come unnoticed.
-        if slugs.is_whole() || self.positions.len() < usize::from(PARTITIONS) {
+        // Without a position in each stream, slugs could come unnoticed. Redis may lack those that are still to be delivered.
+        if slugs.is_whole() || self.positions.len() < usize::from(PARTITIONS) || !self.queue.is_empty() {
             return Ok(false);
         }
         // After an error the scan starts over: a cluster may have moved codes that it had not seen.
