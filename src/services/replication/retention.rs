@@ -54,7 +54,7 @@ impl Standing {
     /// Describes the problem of a node that is behind, and its remedy. It may await an upgrade to read some changes.
     pub(super) fn describe(&self, awaits_upgrade: bool) -> String {
         if self.is_home {
-            return "links expire in Redis, which alone stores them (links.home = \"shared\"), because a node has or had another fleet.retention; set fleet.retention = \"forever\" on all nodes, and move the links to another fleet.prefix, as the runbook describes".to_owned();
+            return "another node has a fleet.retention, or links have expired in Redis, which alone stores them (links.home = \"shared\"); set fleet.retention = \"forever\" on all nodes, and if this alarm stays, move the links to another fleet.prefix, as the runbook describes".to_owned();
         }
         let remedy = if self.needs_copy {
             "Redis no longer has all of them; stop this node, move its data away, and copy a current node with `carom join --from URL`"

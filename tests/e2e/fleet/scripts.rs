@@ -292,7 +292,8 @@ fn returned_node_with_an_old_time_is_not_gone() {
     let length = CodeLength::DEFAULT;
     let beat = |redis: &mut Redis, about: &str| {
         let about = about.to_owned();
-        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms: 0, expires: false };
+        let (expiring_ms, expires, is_home) = (0, false, false);
+        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms, expires, is_home };
         redis.beat(&beat, WITHIN).unwrap()
     };
     let watched = beat(&mut redis, r#"{"beat":1}"#);
@@ -377,7 +378,7 @@ fn nodes_remember_since_when_states_expire() {
     let mut redis = connect(&server);
     let mut beat = |expiring_ms: u64, expires: bool| {
         let about = "{}".to_owned();
-        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expires };
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expires, is_home: false };
         redis.beat(&beat, WITHIN).unwrap().expiring_ms
     };
     assert_eq!(beat(0, false), 0);
@@ -388,4 +389,21 @@ fn nodes_remember_since_when_states_expire() {
     assert_eq!(beat(since_ms - 5, false), since_ms - 5, "the earliest counts");
     server.command(&["FLUSHALL"]);
     assert_eq!(beat(since_ms, true), since_ms, "a server that came back empty hears of it");
+}
+
+#[test]
+fn home_of_links_lets_no_states_expire() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut beat = |expires: bool, is_home: bool| {
+        let about = "{}".to_owned();
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expires, is_home };
+        redis.beat(&beat, WITHIN).unwrap().expiring_ms
+    };
+    assert_eq!(beat(false, true), 0);
+    assert_eq!(beat(true, false), 0, "a node with another setting does not count");
+    server.command(&["FLUSHALL"]);
+    let since_ms = beat(true, false);
+    assert!(since_ms > 0);
+    assert_eq!(beat(false, true), since_ms, "they have expired before");
 }

@@ -4,10 +4,11 @@
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
 -- ARGV: the node, its description, its fingerprint of the secret key, the time at which states began to expire as far as
--- it knows (or 0), 1 if it lets them expire from now on, then pairs of a length and the highest value seen.
+-- it knows (or 0), 1 if it lets them expire from now on or 2 if Redis is the home of its links, then pairs of a length and
+-- the highest value seen.
 local beats, nodes, space = KEYS[1], KEYS[2], KEYS[3]
 local node, about, fingerprint = ARGV[1], ARGV[2], ARGV[3]
-local known, expires = tonumber(ARGV[4]), ARGV[5] == '1'
+local known, expires, is_home = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[5] == '2'
 
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
@@ -20,7 +21,10 @@ redis.call('HSET', nodes, node, about)
 local since = tonumber(redis.call('HGET', space, 'expiring') or '0') or 0
 local before = since
 if known > 0 and (since == 0 or known < since) then since = known end
-if since == 0 and expires then since = now end
+-- A node with another setting must not let the only copy of the links expire. A field keeps that, also while all nodes
+-- without a copy are away.
+if since == 0 and is_home then redis.call('HSET', space, 'home', '1') end
+if since == 0 and expires and redis.call('HEXISTS', space, 'home') == 0 then since = now end
 if since ~= before then redis.call('HSET', space, 'expiring', string.format('%.0f', since)) end
 local floors = {}
 for at = 6, #ARGV, 2 do

@@ -28,8 +28,10 @@ pub struct Heartbeat<'a> {
     /// The time since which states expire in Redis, as far as it knows, in milliseconds since 1970 UTC by the clock of
     /// Redis; 0 if they do not.
     pub expiring_ms: u64,
-    /// True if the node lets states expire from now on.
+    /// True if the node lets states expire from now on. They do not once a node has said that Redis is the home of links.
     pub expires: bool,
+    /// True if Redis is the home of the links, of which the node has no copy. Such a node lets no states expire.
+    pub is_home: bool,
 }
 
 /// The response to a heartbeat.
@@ -258,7 +260,8 @@ impl Redis {
         let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
-        arguments.extend([beat.expiring_ms, u64::from(beat.expires)].map(|number| number.to_string().into_bytes()));
+        let says = if beat.is_home { 2 } else { u64::from(beat.expires) };
+        arguments.extend([beat.expiring_ms, says].map(|number| number.to_string().into_bytes()));
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
