@@ -380,6 +380,12 @@ impl Problem {
         Problem::own(StatusCode::CONFLICT, "not-in-fleet", "Not in a fleet", detail)
     }
 
+    /// 409: the node does not store all links.
+    pub(super) fn no_copy() -> Problem {
+        let detail = "This node does not store all links (its setting links.home is \"shared\"), so no node can join from it.";
+        Problem::own(StatusCode::CONFLICT, "no-copy", "Not available on this node", detail)
+    }
+
     /// 404: no such snapshot, or no such piece of it.
     pub(super) fn no_snapshot() -> Problem {
         let detail = "This node does not have the snapshot or the piece. It may have restarted, or closed the snapshot because nobody read it.";

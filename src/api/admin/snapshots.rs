@@ -59,7 +59,9 @@ async fn ask<T: Send + 'static>(
     context: &Context,
     ask: impl FnOnce(&dyn SnapshotProvider) -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let Some(queue) = &context.services.context().jobs.snapshots else { return Err(Problem::no_fleet()) };
+    let Some(queue) = &context.services.context().jobs.snapshots else {
+        return Err(if context.site.home_is_shared { Problem::no_copy() } else { Problem::no_fleet() });
+    };
     context.services.ask_snapshots(queue, ask).await.map_err(|why| Problem::unavailable(format!("{why}.")))
 }
 
