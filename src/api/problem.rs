@@ -382,7 +382,8 @@ impl Problem {
 
     /// 409: the node does not store all links.
     pub(super) fn no_copy() -> Problem {
-        let detail = "This node does not store all links (its setting links.home is \"shared\"), so no node can join from it.";
+        let detail =
+            "This node does not store all links (its setting links.home is \"shared\"), so no node can join from it.";
         Problem::own(StatusCode::CONFLICT, "no-copy", "Not available on this node", detail)
     }
 
