@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::support::alarms::is_seen;
 use crate::support::api_client::JSON;
 use crate::support::bulk::{code_of, many, send_all};
 use crate::support::cluster::Cluster;
@@ -14,6 +15,7 @@ use crate::support::links::change;
 use crate::support::memory::{keeping, map_bytes};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::redis::{self, Server};
+use crate::support::resp::Reply;
 
 /// Memory for the links of a node, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -287,6 +289,37 @@ fn requests_for_all_links_are_refused() {
     assert_eq!(wire.create(&json!({"longUrl": TARGET, "findIfExists": false, "maxVisits": null})).status, 200);
     assert_eq!(wire.get("/robots.txt").text(), "User-agent: *\nDisallow: /\n");
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
+}
+
+#[test]
+fn another_retention_ends_no_link() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let home = shared(fleet.setup(0)).expect("settings_differ").expect("fleet_behind").start();
+    settle(&home);
+    let code = home.wire().shorten(TARGET);
+    let create = || home.wire().create(&json!({"longUrl": TARGET})).status;
+    // The default is seven days.
+    let whole = fleet.setup(1).expect("settings_differ").expect("fleet_behind").start();
+    settle(&whole);
+    wait_until("a node that refuses writes", || create() == 503);
+    is_seen(&home, "fleet_behind");
+    // In a fleet without a shared home, states expire from the second heartbeat on.
+    wait_until("some heartbeats", || {
+        let about = server.command(&["HGET", "{carom}:nodes", "n1"]).text();
+        serde_json::from_str::<Value>(&about).unwrap()["beat"].as_u64() >= Some(5)
+    });
+    let is_kept = || {
+        let states = server.command(&["KEYS", "{carom:*}:l:*"]);
+        states.list().iter().all(|state| server.command(&["PTTL", &state.text()]) == Reply::Int(-1))
+    };
+    assert!(is_kept(), "links would be lost in seven days");
+    let whole = whole.terminate().env("CAROM_FLEET_RETENTION", "forever").start();
+    settle(&whole);
+    wait_until("a node that accepts writes", || create() == 200);
+    assert!(is_kept());
+    assert!(redirects(&home, &code, TARGET));
+    assert!(redirects(&whole, &code, TARGET));
 }
 
 #[test]
