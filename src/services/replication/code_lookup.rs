@@ -30,6 +30,7 @@ use carom_model::redirect::Lookup;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
 use carom_store::links::StoreError;
+use carom_telemetry::alarms::Alarm;
 
 /// Shortest time in which Redis can answer. With less than that left, it is not asked.
 const TIME_MIN: Duration = Duration::from_millis(2);
@@ -270,7 +271,10 @@ impl CodeLookup {
                     }
                 }
                 // A later version knows which link that is.
-                Ok(Some(ReceivedState::Unread(_))) => Some(Lookup::Unconfirmed),
+                Ok(Some(ReceivedState::Unread(_))) => {
+                    self.report_newer();
+                    Some(Lookup::Unconfirmed)
+                }
                 Ok(Some(ReceivedState::Known(gone))) => self.missing(&code, Some(&gone), is_vouched),
                 Ok(None) => self.missing(&code, None, is_vouched),
                 Err(error) => {
@@ -296,6 +300,15 @@ impl CodeLookup {
         if !states.is_empty() && self.fleet.home.is_none() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
+        }
+    }
+
+    /// Raises the alarm about codes with a state of a later version, if links have a shared home. A node that stores all
+    /// links marks such codes, and counts them.
+    fn report_newer(&self) {
+        if self.fleet.home.is_some() {
+            let text = "codes in Redis have a state that only a newer version of carom can decode; they get 503 until this node is upgraded";
+            self.fleet.stats.alarms.raise(Alarm::NewerFormat, text.to_owned());
         }
     }
 

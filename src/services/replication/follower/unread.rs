@@ -49,7 +49,10 @@ impl Follower {
     /// Reads some marked codes again. Returns true if more are left.
     pub(super) fn read_again(&mut self) -> Result<bool, Stopped> {
         if self.fleet.stats.fleet.unread.get() == 0 {
-            self.fleet.stats.alarms.clear(Alarm::NewerFormat);
+            // In a shared home, nothing is marked, and look-ups raise this alarm until the node is upgraded.
+            if self.fleet.home.is_none() {
+                self.fleet.stats.alarms.clear(Alarm::NewerFormat);
+            }
             self.forget_marks();
             return Ok(false);
         }
