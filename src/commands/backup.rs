@@ -410,6 +410,8 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
         ));
     }
     preflight::data_dir(data_dir)?;
+    // With the mark, the restored links would count as those that Redis may lack.
+    home::require_all_links(data_dir)?;
     let _lock = lock(data_dir)?;
     for name in RESTORED {
         if data_dir.join(name).exists() {
