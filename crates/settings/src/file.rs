@@ -204,8 +204,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_all_named_with_a_suggestion_in_the_order_of_lines() {
-        let text =
-            "kangaroo = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.kangaroo]\nx = 1\n";
+        let text = "kangaroo = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.kangaroo]\nx = 1\n";
         assert_eq!(
             messages(text),
             [
