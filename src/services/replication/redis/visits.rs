@@ -27,6 +27,9 @@ pub struct VisitNotes {
     pub wanted: Vec<(OriginId, String)>,
 }
 
+/// Batches of visits, each with its number.
+type VisitBatches = Vec<(u64, Vec<u8>)>;
+
 impl Redis {
     pub(super) fn visit_place(origin: OriginId) -> KeyGroup {
         KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
@@ -80,7 +83,7 @@ impl Redis {
         from: u64,
         count: usize,
         within: Duration,
-    ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
+    ) -> Result<VisitBatches, RedisError> {
         let mut range = cmd("XRANGE");
         range.arg(self.visit_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
         let answer = self.ask(Redis::visit_place(origin), Question::Plain(range), within)?;
@@ -98,7 +101,7 @@ impl Redis {
         from: u64,
         count: usize,
         within: Duration,
-    ) -> Result<(u64, Vec<(u64, Vec<u8>)>), RedisError> {
+    ) -> Result<(u64, VisitBatches), RedisError> {
         let (place, stream) = (Redis::visit_place(origin), self.visit_stream(origin));
         let range = |from: String, count: usize| {
             Question::Plain(cmd("XRANGE").arg(&stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
