@@ -347,16 +347,19 @@ impl World {
         let theirs = self.redis.states.iter().map(|(index, state)| (code_at(*index), state.clone())).collect();
         self.commit(node, WriterOrder::ComparedStates(theirs));
         let mine: Vec<(Index, State)> = self.nodes[node].states.iter().cloned().collect();
-        let mut held = Vec::new();
+        let (mut held, mut offered) = (Vec::new(), None);
         for (index, state) in mine {
             match rules::offer(self.redis.states.get(&index), &state) {
-                Verdict::Accepted(state) => _ = self.redis.accept(index, &state, self.instant),
+                Verdict::Accepted(state) => offered = Some(self.redis.accept(index, &state, self.instant)),
                 Verdict::Held(state) => held.push((code_at(index), state)),
                 Verdict::Same | Verdict::HeldUnread(_) | Verdict::Absent => {}
             }
         }
         self.commit(node, WriterOrder::ComparedStates(held));
-        self.commit(node, WriterOrder::Compared(STREAM));
+        // Redis may lose what was offered before the node has read it back, so a comparison follows that finds it there.
+        if offered.is_none() {
+            self.commit(node, WriterOrder::Compared(STREAM));
+        }
     }
 
     /// Redis falls back to what its replica has.
