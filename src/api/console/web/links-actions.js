@@ -54,26 +54,26 @@ export async function addTags(links, onChange) {
     submit: async (values) => values.tags,
   });
   if (tags?.length > 0) {
-    await tag(links, tags, onChange);
+    await retag(links, { doing: text.tagging, done: text.tagged }, (now) => [...new Set([...now, ...tags])], onChange);
   }
 }
 
-/** Somebody else may have tagged a link since it was listed: it is read before, and the undo takes away only what this added. */
-function tag(links, tags, onChange) {
+/** Edits the tags of links. Somebody else may have changed them since the links were listed, so each link is read first, and the undo takes back only this edit. */
+function retag(links, messages, edited, onChange) {
   const before = new Map();
   return change(links, {
-    doing: text.tagging,
-    done: text.tagged,
+    ...messages,
     async bodyOf(link) {
       const now = await get(linkPath(link));
       before.set(keyOf(link), now.tags);
-      return { tags: [...new Set([...now.tags, ...tags])] };
+      return { tags: edited(now.tags) };
     },
-    // The node writes tags in its own way: its answer says which of them are new.
+    // The node normalises tags, so its answer says which of them were added.
     async undoOf(link, answer) {
-      const now = await get(linkPath(link));
-      const added = answer.tags.filter((one) => !before.get(keyOf(link)).includes(one));
-      return { tags: now.tags.filter((one) => !added.includes(one)) };
+      const [old, now] = [before.get(keyOf(link)), await get(linkPath(link))];
+      const kept = now.tags.filter((one) => old.includes(one) || !answer.tags.includes(one));
+      const removed = old.filter((one) => !answer.tags.includes(one));
+      return { tags: [...new Set([...kept, ...removed])] };
     },
     onChange,
   });
@@ -94,27 +94,9 @@ export async function removeTags(links, onChange) {
     submit: async (values) => values.tags,
   });
   if (tags?.length > 0) {
-    await untag(links.filter((link) => link.tags.some((one) => tags.includes(one))), tags, onChange);
+    const tagged = links.filter((link) => link.tags.some((one) => tags.includes(one)));
+    await retag(tagged, { doing: text.untagging, done: text.untagged }, (now) => now.filter((one) => !tags.includes(one)), onChange);
   }
-}
-
-/** As `tag`, the other way: each link is read before, and the undo adds only what this took away. */
-function untag(links, tags, onChange) {
-  const taken = new Map();
-  return change(links, {
-    doing: text.untagging,
-    done: text.untagged,
-    async bodyOf(link) {
-      const now = await get(linkPath(link));
-      taken.set(keyOf(link), now.tags.filter((one) => tags.includes(one)));
-      return { tags: now.tags.filter((one) => !tags.includes(one)) };
-    },
-    async undoOf(link) {
-      const now = await get(linkPath(link));
-      return { tags: [...new Set([...now.tags, ...taken.get(keyOf(link))])] };
-    },
-    onChange,
-  });
 }
 
 /** Deletes links; that can be undone for a while. Asks first where there is more than one. Resolves to whether it was done. */
