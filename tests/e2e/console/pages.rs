@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
 use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
-use crate::support::node::{Setup, wait_until};
+use crate::support::node::{Node, Setup, wait_until};
 use crate::support::sessions::{SignedIn, sign_in, with_key};
 
 #[test]
@@ -74,6 +74,13 @@ fn filters_and_columns_are_kept() {
     node.terminate();
 }
 
+/// Makes a key that reads all links, and waits until the node knows it.
+fn audit_key(setup: &Setup, node: &Node) -> String {
+    let audit = api_client::new_key(setup, "audit", "read-all");
+    wait_until("a key that signs in", || sign_in(node, &audit, "").status == 303);
+    audit
+}
+
 #[test]
 fn each_role_sees_its_pages() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,8 +144,7 @@ fn navigation_follows_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, ops) = with_key(&setup);
-    let audit = api_client::new_key(&setup, "audit", "read-all");
-    wait_until("a key that signs in", || sign_in(&node, &audit, "").status == 303);
+    let audit = audit_key(&setup, &node);
     let browser = browser_for_keys();
     browser.go(&at(&node, "links"));
     enter_key(&browser, &audit);
@@ -172,8 +178,7 @@ fn open_dialogs_outlive_another_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, ops) = with_key(&setup);
-    let audit = api_client::new_key(&setup, "audit", "read-all");
-    wait_until("a key that signs in", || sign_in(&node, &audit, "").status == 303);
+    let audit = audit_key(&setup, &node);
     let browser = browser_for_keys();
     browser.go(&at(&node, "links"));
     enter_key(&browser, &ops);

@@ -1,5 +1,7 @@
 //! Tags in the console: their list, renames, merges and deletes, and the tags of chosen links.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::support::api_client;
@@ -11,6 +13,15 @@ use crate::support::sessions::{sign_in, with_key};
 fn create(node: &Node, slug: &str, tags: &[&str]) {
     let fields = json!({"longUrl": TARGET, "customSlug": slug, "tags": tags});
     assert_eq!(node.wire().create(&fields).status, 200);
+}
+
+/// Starts a node with three links and three tags.
+fn node_with_tags(dir: &Path) -> Node {
+    let node = open_node(dir);
+    create(&node, "one", &["sale", "print"]);
+    create(&node, "two", &["sale"]);
+    create(&node, "three", &["mail"]);
+    node
 }
 
 fn tags_of(node: &Node, slug: &str) -> Value {
@@ -37,10 +48,7 @@ fn enter_name(browser: &Browser, name: &str) {
 #[test]
 fn tags_are_filtered_sorted_and_opened() {
     let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    create(&node, "one", &["sale", "print"]);
-    create(&node, "two", &["sale"]);
-    create(&node, "three", &["mail"]);
+    let node = node_with_tags(dir.path());
     let browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(&node, ""));
@@ -82,10 +90,7 @@ fn tags_are_filtered_sorted_and_opened() {
 #[test]
 fn tags_are_renamed_merged_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    create(&node, "one", &["sale", "print"]);
-    create(&node, "two", &["sale"]);
-    create(&node, "three", &["mail"]);
+    let node = node_with_tags(dir.path());
     let browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(&node, "tags"));
@@ -158,10 +163,7 @@ fn tags_of_an_app_have_no_actions() {
 #[test]
 fn tags_of_chosen_links_are_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    create(&node, "one", &["sale", "print"]);
-    create(&node, "two", &["sale"]);
-    create(&node, "three", &["mail"]);
+    let node = node_with_tags(dir.path());
     let browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
