@@ -34,7 +34,7 @@ pub struct JobQueues {
     pub pictures: SyncSender<Job>,
     /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
-    /// Queue for bodies to compress. It is not that of the documents, which have no other way to be written.
+    /// Queue for bodies to compress. Documents have a queue of their own, because they have no other way to be written.
     pub packing: SyncSender<Job>,
     /// Queue to the thread that keeps purges.
     pub purges: PurgeQueue,

@@ -171,7 +171,7 @@ impl File {
     }
 }
 
-/// Returns the text of an asset; empty if there is none.
+/// Returns the text of an asset, or an empty string if no asset has the name.
 fn text_of(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| asset.text)
 }

@@ -351,7 +351,7 @@ impl Gateway {
     }
 }
 
-/// Returns the state whose link a delete names: that of Redis or, if Redis has none, that of this node. The
+/// Returns the state whose link a delete names: the state in Redis or, if Redis has none, the state of this node. The
 /// outbox may bring that link to Redis between the two questions; a delete without a claim would leave it there.
 fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> Option<State> {
     theirs.or_else(mine)

@@ -514,6 +514,6 @@ impl Relay {
 enum Undecoded {
     /// Another program wrote it, or it was damaged.
     Damaged,
-    /// A later version wrote it. The position is that of the entry before, if one was read.
+    /// A later version wrote it. Has the position of the entry before, if one was read.
     Newer(Option<StreamPosition>),
 }

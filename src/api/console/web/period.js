@@ -83,7 +83,7 @@ export function isRunning({ from, to }, now = Date.now()) {
   return from <= dayOf(now) && dayOf(now) <= to;
 }
 
-/** The query of an API call about the period just before, or null where there is none. For a running period it ends as long ago as that period lasts: both are equally far. */
+/** The API query for the period before, or null for all time. For a running period, the earlier one ends at the same time of day, so that both have the same length. */
 export function queryBefore(period, now = Date.now()) {
   if (period.name === "all") {
     return null;

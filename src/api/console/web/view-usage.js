@@ -122,7 +122,7 @@ function narrowContent({ filters, now, before, period }, { visitors, single }) {
   ];
 }
 
-/** Shows a card that the address names; without the visit log, what says that there is none. */
+/** Scrolls to the card that the URL names. While the visit log is off, scrolls to the notice that says so. */
 function reveal(name) {
   const card = document.getElementById(`card-${name}`) ?? document.getElementById("visitors");
   card?.scrollIntoView({ block: "start" });

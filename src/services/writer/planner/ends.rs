@@ -93,8 +93,8 @@ impl CommitPlanner<'_> {
     }
 
     /// Notes the code of a link that was removed after its expiry, and whose tombstone this node of a fleet adopts: the code
-    /// may be recycled later. A tombstone from the time in which the link was kept is that of a person ([`Link::deletion_ms`]).
-    /// Removes the entry of a tombstone that gives way to another state.
+    /// may be recycled later. If the tombstone is from before `links.keep_expired` had passed, a person has deleted the link
+    /// ([`Link::deletion_ms`]). Removes the entry of a tombstone that gives way to another state.
     pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
         match (before, after) {
             (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {

@@ -31,7 +31,7 @@ pub(super) fn is_kept(outbox: &Outbox, code: &Code) -> bool {
     outbox.has(code) || outbox.is_settling(code)
 }
 
-/// Reduces the result of a commit to that of a node with a shared home. `settled` has the codes whose states are no longer
+/// Reduces a commit to what a node with a shared home stores and sends. `settled` has the codes whose states are no longer
 /// stored.
 pub(super) fn keep_unsettled(
     writes: &mut Writes,

@@ -82,7 +82,7 @@ impl Settling {
         }
     }
 
-    /// True if a code is that of an entry behind the one at this place.
+    /// True if an entry behind this place has the code.
     pub(super) fn was_taken_behind(&self, at: usize, code: &Code) -> bool {
         self.taken.iter().skip(at + 1).any(|taken| taken == code)
     }
