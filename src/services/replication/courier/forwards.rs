@@ -1,6 +1,7 @@
-//! The requests for snapshots that a relay forwards.
+//! The requests for snapshots that a relay forwards, read from what both sites have.
 //!
-//! A request that only this site has is of one of its nodes. One that both have was forwarded, by either relay.
+//! A forwarded request carries the name of the site that asks. So the other relay never sends it back, where it would
+//! replace the node's next request, and a relay that takes over finds what an earlier one has forwarded.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,31 +11,72 @@ use carom_model::visits::origins::OriginId;
 /// Time for which a request waits for a node of its own site.
 const FORWARD_AFTER: Duration = Duration::from_secs(5);
 
+/// Number of words of a request. A forwarded one has one more: the name of the site that asks.
+const WORDS: usize = 3;
+
 /// A request: the origin that asks, and its text.
 pub(super) type Wanted = (OriginId, String);
+
+/// The progress of a forwarded request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// The other site has the request.
+    Forwarded,
+    /// This relay brings the chunks of the other site.
+    Bringing,
+    /// A node of this site answers.
+    AnsweredHere,
+}
+
+/// The next steps with requests at the other site.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Steps {
+    /// The origins whose forwarded requests are taken back: they were answered or given up.
+    pub(super) taken_back: Vec<OriginId>,
+    /// The requests of this site that are forwarded.
+    pub(super) forwarded: Vec<Wanted>,
+}
 
 /// The requests of this site that its own nodes have not answered.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
-    /// Requests that only this site has, each with the time since which that is so.
+    /// Requests that were not forwarded, each with the time at which this relay first saw it.
     seen: HashMap<Wanted, Instant>,
-    /// Forwarded requests, each with true once this relay has begun to bring its snapshot.
-    pub(super) open: HashMap<Wanted, bool>,
+    /// Forwarded requests.
+    pub(super) open: HashMap<Wanted, Progress>,
+}
+
+/// Returns the form of a request of a site at the other one.
+pub(super) fn at_other_site(wanted: &Wanted, site: &str) -> Wanted {
+    (wanted.0, format!("{} {site}", wanted.1))
+}
+
+/// Returns the request of a site whose form at the other site this is; `None` if it is none.
+fn at_home(wanted: &Wanted, site: &str) -> Option<Wanted> {
+    let text = wanted.1.strip_suffix(site)?.strip_suffix(' ')?;
+    (text.split(' ').count() == WORDS).then(|| (wanted.0, text.to_owned()))
 }
 
 impl Forwards {
-    /// Returns the requests that have waited long enough, given those of both sites.
-    pub(super) fn due(&mut self, ours: &[Wanted], theirs: &[Wanted]) -> Vec<Wanted> {
-        let is_ours_alone = |wanted: &Wanted| ours.contains(wanted) && !theirs.contains(wanted);
-        self.seen.retain(|wanted, _| is_ours_alone(wanted));
-        let waiting = ours.iter().filter(|wanted| is_ours_alone(wanted) && !self.open.contains_key(*wanted));
-        let mut due = Vec::new();
-        for wanted in waiting {
-            if self.seen.entry(wanted.clone()).or_insert_with(Instant::now).elapsed() >= FORWARD_AFTER {
-                due.push(wanted.clone());
+    /// Returns the next steps of the relay of `site`, given the requests of both sites.
+    pub(super) fn steps(&mut self, site: &str, ours: &[Wanted], theirs: &[Wanted]) -> Steps {
+        let own: Vec<&Wanted> = ours.iter().filter(|wanted| wanted.1.split(' ').count() == WORDS).collect();
+        self.open.retain(|wanted, _| own.contains(&wanted));
+        let mut steps = Steps::default();
+        for wanted in theirs.iter().filter_map(|wanted| at_home(wanted, site)) {
+            let is_wanted = own.contains(&&wanted)
+                && *self.open.entry(wanted.clone()).or_insert(Progress::Forwarded) != Progress::AnsweredHere;
+            if !is_wanted {
+                steps.taken_back.push(wanted.0);
             }
         }
-        due
+        self.seen.retain(|wanted, _| own.contains(&wanted));
+        for wanted in own.into_iter().filter(|wanted| !self.open.contains_key(*wanted)) {
+            if self.seen.entry(wanted.clone()).or_insert_with(Instant::now).elapsed() >= FORWARD_AFTER {
+                steps.forwarded.push(wanted.clone());
+            }
+        }
+        steps
     }
 }
 
@@ -42,16 +84,56 @@ impl Forwards {
 mod tests {
     use super::*;
 
-    #[test]
-    fn requests_of_the_other_site_are_not_sent_back() {
-        let mut forwards = Forwards::default();
-        let wanted = |by: u64| (OriginId(by), format!("request-{by} 3 7"));
-        let (ours, theirs) = ([wanted(1), wanted(2)], [wanted(2)]);
-        assert_eq!(forwards.due(&ours, &theirs), [], "nodes of this site may answer");
+    /// A request by the origin with this number.
+    fn wanted(by: u64) -> Wanted {
+        (OriginId(by), format!("request-{by} 3 7"))
+    }
+
+    fn forwarded(by: u64) -> Wanted {
+        at_other_site(&wanted(by), "berlin")
+    }
+
+    fn late(forwards: &mut Forwards) {
         let long_ago = Instant::now().checked_sub(FORWARD_AFTER).unwrap();
         forwards.seen.values_mut().for_each(|since| *since = long_ago);
-        assert_eq!(forwards.due(&ours, &theirs), [wanted(1)]);
-        forwards.open.insert(wanted(1), false);
-        assert_eq!(forwards.due(&ours, &theirs), [], "it is forwarded once");
+    }
+
+    #[test]
+    fn request_waits_for_nodes_of_its_site() {
+        let mut forwards = Forwards::default();
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
+        late(&mut forwards);
+        let expected = Steps { forwarded: vec![wanted(1)], ..Steps::default() };
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), expected);
+        forwards.open.insert(wanted(1), Progress::Forwarded);
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default(), "it is forwarded once");
+    }
+
+    #[test]
+    fn forwarded_requests_are_never_sent_back() {
+        let mut forwards = Forwards::default();
+        for _ in 0..2 {
+            // The origin asks for something else by now.
+            let theirs = [(OriginId(1), "request-9 4 8".to_owned())];
+            assert_eq!(forwards.steps("lisbon", &[forwarded(1)], &theirs), Steps::default());
+            assert!(forwards.seen.is_empty());
+        }
+    }
+
+    #[test]
+    fn ended_requests_are_taken_back() {
+        let mut forwards = Forwards::default();
+        let back = Steps { taken_back: vec![OriginId(1)], ..Steps::default() };
+        // By whichever relay they were forwarded.
+        assert_eq!(forwards.steps("berlin", &[], &[forwarded(1)]), back);
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default());
+        assert_eq!(forwards.open.get(&wanted(1)), Some(&Progress::Forwarded), "this relay brings its chunks");
+        // A node of this site was faster.
+        forwards.open.insert(wanted(1), Progress::AnsweredHere);
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), back);
+        late(&mut forwards);
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
+        assert_eq!(forwards.steps("berlin", &[], &[]), Steps::default());
+        assert!(forwards.open.is_empty() && forwards.seen.is_empty());
     }
 }
