@@ -91,6 +91,7 @@ fn run(settings: &Settings, receive: impl FnOnce() -> Result<SignalInbox, Exit>)
         tracing::info!("stopped during the join; the next start continues");
         return Ok(());
     }
+    home::mark(settings)?;
     let limits = connection_limits(settings, ready.open_files);
     let node = Node::start(settings, keys, certificates, limits, events)?;
     node.run(&inbox)

@@ -13,14 +13,13 @@ use carom_settings::{LinkHome, Settings};
 /// Name of the file in a data directory whose links have a shared home.
 const MARK: &str = "shared-home";
 
-/// Checks that a data directory fits the setting `links.home`, and marks a new one. The caller holds its lock.
+/// Checks that a data directory fits the setting `links.home`. Writes nothing. The caller holds its lock.
 ///
 /// # Errors
-/// If the directory has links that another home would hide or lack, or cannot be written.
+/// If the directory has links that another home would hide or lack, or cannot be read.
 pub fn check(settings: &Settings) -> Result<(), Exit> {
     let dir = &settings.data_dir;
     match (settings.home, is_shared(dir)?) {
-        (LinkHome::Node, false) | (LinkHome::Shared, true) => Ok(()),
         (LinkHome::Node, true) => Err(incomplete(dir).with_remedy(
             "set links.home = \"shared\"; or, once Redis has all changes of this node, start with an empty data directory and the code secret of the fleet",
         )),
@@ -30,10 +29,23 @@ pub fn check(settings: &Settings) -> Result<(), Exit> {
                 "start with links.home = \"node\" until Redis has all changes (outbox in /status is 0), then with an empty data directory and the code secret of the fleet",
             ))
         }
-        (LinkHome::Shared, false) => mark(dir).map_err(|error| {
-            Exit::new(Reason::DataNotWritable, format!("{} cannot be written: {error}", dir.join(MARK).display()))
-        }),
+        (LinkHome::Node, false) | (LinkHome::Shared, _) => Ok(()),
     }
+}
+
+/// Marks the data directory of a node whose links have a shared home. Call it after all checks that may refuse the start,
+/// so that a refused node leaves no mark, and before the store is opened. The caller holds the lock of the directory.
+///
+/// # Errors
+/// If the directory cannot be written.
+pub fn mark(settings: &Settings) -> Result<(), Exit> {
+    if !settings.home.is_shared() {
+        return Ok(());
+    }
+    let dir = &settings.data_dir;
+    write_mark(dir).map_err(|error| {
+        Exit::new(Reason::DataNotWritable, format!("{} cannot be written: {error}", dir.join(MARK).display()))
+    })
 }
 
 /// Refuses a command that reads or replaces all links of a data directory, if the directory does not have them.
@@ -63,7 +75,7 @@ fn incomplete(dir: &Path) -> Exit {
     Exit::new(Reason::Usage, what)
 }
 
-fn mark(dir: &Path) -> std::io::Result<()> {
+fn write_mark(dir: &Path) -> std::io::Result<()> {
     let mut file = match OpenOptions::new().write(true).create_new(true).open(dir.join(MARK)) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
         file => file?,
@@ -82,8 +94,8 @@ mod tests {
     fn a_marked_directory_lacks_links() {
         let dir = tempfile::tempdir().unwrap();
         assert!(require_all_links(dir.path()).is_ok());
-        mark(dir.path()).unwrap();
-        mark(dir.path()).unwrap();
+        write_mark(dir.path()).unwrap();
+        write_mark(dir.path()).unwrap();
         let refused = require_all_links(dir.path()).unwrap_err();
         assert!(refused.to_string().contains("links.home"), "{refused}");
     }

@@ -337,3 +337,21 @@ fn data_directory_keeps_its_home() {
     let (_, said) = shared(fleet.setup(1)).fail();
     assert!(said.contains("links.home"), "{said}");
 }
+
+#[test]
+fn refused_node_marks_no_data_directory() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    start(&fleet, 1).into_iter().for_each(|node| _ = node.terminate());
+    let setup = fleet.setup(1);
+    let (code, said) = shared(setup.clone()).env("CAROM_SPACE_KEY", &"ff".repeat(32)).fail();
+    assert_eq!(code, 19, "{said}");
+    assert!(said.contains("fingerprint"), "{said}");
+    assert!(!setup.data_dir().join("shared-home").exists(), "a mark of a node that never ran");
+    // So the directory still fits either home.
+    let whole = setup.env("CAROM_FLEET_RETENTION", "forever").start();
+    settle(&whole);
+    drop(whole);
+    let marked = fleet.setup(0).data_dir().join("shared-home");
+    assert!(marked.exists(), "a directory without its mark would be taken for a whole copy");
+}
