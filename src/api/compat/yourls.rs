@@ -90,6 +90,9 @@ impl Context {
             }
             "expand" => context.yourls_expand(form).await,
             "url-stats" => context.yourls_stats_of(form).await,
+            "stats" | "db-stats" if self.site.home_is_shared => {
+                Err(Problem::shared_home("The actions stats and db-stats"))
+            }
             "stats" => context.yourls_stats(form).await,
             "db-stats" => context.yourls_totals().await,
             "version" => Ok(YourlsReply::of(StatusCode::OK, json!({"version": VERSION}), VERSION)),

@@ -14,6 +14,7 @@ use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::links::change;
 use crate::support::memory::{keeping, map_bytes};
 use crate::support::node::{Dice, Node, Setup, wait_until};
+use crate::support::openapi::is_described;
 use crate::support::redis::{self, Server};
 use crate::support::resp::Reply;
 
@@ -289,6 +290,29 @@ fn requests_for_all_links_are_refused() {
     assert_eq!(wire.create(&json!({"longUrl": TARGET, "findIfExists": false, "maxVisits": null})).status, 200);
     assert_eq!(wire.get("/robots.txt").text(), "User-agent: *\nDisallow: /\n");
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
+}
+
+#[test]
+fn yourls_totals_are_refused() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = shared(fleet.setup(0)).all_interfaces().start();
+    settle(&node);
+    let mut wire = node.wire();
+    let code = wire.shorten(TARGET);
+    for action in ["stats", "db-stats"] {
+        let reply = wire.get(&format!("/yourls-api.php?action={action}&format=json"));
+        is_described(&node, "get", "/yourls-api.php", &reply);
+        assert_eq!(reply.status, 501, "{reply:?}");
+        assert_eq!(reply.json()["errorCode"], "501");
+        let simple = wire.get(&format!("/yourls-api.php?action={action}&format=simple"));
+        assert_eq!(simple.status, 501, "{simple:?}");
+        assert!(simple.text().contains("links.home"), "{simple:?}");
+    }
+    // The visits of one link are known.
+    let of_one = wire.get(&format!("/yourls-api.php?action=url-stats&format=json&shorturl={code}"));
+    assert_eq!(of_one.status, 200, "{of_one:?}");
+    assert_eq!(of_one.json()["link"]["url"], TARGET);
 }
 
 #[test]
