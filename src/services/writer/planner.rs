@@ -413,8 +413,10 @@ impl<'o> CommitPlanner<'o> {
                     if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
                 self.answer(ticket, answer);
             }
-            // If Redis was asked and did it, the stream will say so.
-            FleetDecision::NoReply { alone: false, asked } => self.fail(ticket, WriteFailure::NeedsRedis { asked }),
+            // If Redis was asked and did it, the stream will say so. In a shared home, only Redis has the present link.
+            FleetDecision::NoReply { alone, asked } if !alone || self.shared.is_some() => {
+                self.fail(ticket, WriteFailure::NeedsRedis { asked });
+            }
             FleetDecision::Alone
             | FleetDecision::Absent
             | FleetDecision::Existing { .. }

@@ -147,6 +147,29 @@ fn outage_serves_memory_and_never_404() {
 }
 
 #[test]
+fn outage_confirms_no_delete() {
+    let server = redis::Setup::new().append_only(true).start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = start(&fleet, 1).remove(0);
+    let settling = node.wire().shorten(&format!("{TARGET}/settling"));
+    server.kill();
+    let alone = node.wire().shorten(&format!("{TARGET}/alone"));
+    for code in [settling.as_str(), alone.as_str(), "no-such-slug"] {
+        let reply = node.wire().delete(code);
+        assert_eq!(reply.status, 503, "{code}: {}", reply.text());
+    }
+    // The node has no other state of either link than the one that it has confirmed.
+    assert!(redirects(&node, &settling, &format!("{TARGET}/settling")));
+    assert!(redirects(&node, &alone, &format!("{TARGET}/alone")));
+    server.start_again();
+    settle(&node);
+    for code in [settling.as_str(), alone.as_str()] {
+        wait_until("a delete that Redis confirms", || node.wire().delete(code).status == 204);
+        wait_until("a deleted link", || get(&node, code) == 404);
+    }
+}
+
+#[test]
 fn guesses_cost_no_command() {
     const GUESSES: u64 = 1_000;
     let server = Server::start();

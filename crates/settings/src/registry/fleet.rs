@@ -68,7 +68,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "true or false",
         default: Some("true"),
         secret: false,
-        doc: "Create and delete links while Redis is unavailable, and sync them later. Custom slugs always need Redis.",
+        doc: "Create and delete links while Redis is unavailable, and sync them later. Custom slugs always need Redis. With links.home = \"shared\", deletes always need it, too.",
         show: |settings| Shown::plain(settings.fleet.accept_without_redis),
     },
     Setting {

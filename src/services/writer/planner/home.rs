@@ -76,7 +76,13 @@ mod tests {
 
     use super::super::{CodeState, CommitPlanner};
     use super::*;
-    use crate::bridge::{CreateAnswer, FleetDecision, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder};
+    use crate::bridge::{
+        CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, StreamBatch, StreamChange, Ticket, WriteFailure,
+        WriterOrder,
+    };
+    use crate::services::testing::TestAnswer;
+    use carom_model::access::Scope;
+    use carom_model::link::history::Author;
     use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_model::replication::follow::StreamPosition;
     use carom_model::replication::state::ReceivedState;
@@ -162,6 +168,25 @@ mod tests {
         assert_eq!(stored.len(), 1);
         stored.commit(&mut outbox, 12, vec![WriterOrder::Tick]);
         assert_eq!(stored.len(), 0);
+    }
+
+    #[test]
+    fn without_redis_no_delete_is_confirmed() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![create(5)]);
+        let times = SettleTimes { now: Duration::from_secs(2), until: Duration::ZERO };
+        let known = [CodeState::Held(state(0)), CodeState::Held(state(0).deleted(1)), CodeState::Absent];
+        for (before, asked) in known.into_iter().flat_map(|before| [(before.clone(), false), (before, true)]) {
+            let ticket: Ticket<DeleteAnswer> = Ticket::new(CoreId(0), 1);
+            let delete = StoreRequest::Delete { code: abc(), by: Scope::ALL, author: Author::default(), ticket };
+            let mut plan = CommitPlanner::new(&mut outbox, 1).with_shared_home(Some(times));
+            plan.add(WriterOrder::Client(delete, FleetDecision::NoReply { asked, alone: true }), |_| before.clone());
+            let (writes, effects) = plan.finish();
+            let answers: Vec<TestAnswer> =
+                effects.iter().filter_map(CommitEffect::answer).map(|reply| TestAnswer::with_token(reply).1).collect();
+            assert_eq!(answers, [DeleteAnswer::from(WriteFailure::NeedsRedis { asked })], "{before:?}");
+            assert!(writes.states.is_empty(), "another node may have changed the link: {before:?}");
+        }
     }
 
     #[test]
