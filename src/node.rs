@@ -35,7 +35,6 @@ use carom_settings::Settings;
 use carom_settings::access_log::terms::LogPlace;
 use carom_settings::exit::{Exit, Reason};
 use carom_shards::{CoreCount, CoreId};
-use carom_store::links::Links;
 use carom_telemetry::clock::{Clock, unix_ms};
 use carom_telemetry::stats::NodeStats;
 
@@ -157,7 +156,6 @@ impl Node {
     ) -> Result<Node, Exit> {
         let (mut supervisor, (base, ends)) = (Supervisor::default(), base::open(settings)?);
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
-        register_last_sync(&base.links, &mut supervisor);
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, (&store.writer, &store.visits), store.deliveries)?;
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
@@ -362,17 +360,4 @@ fn start_cores(
         drop(program);
     });
     Ok(())
-}
-
-/// Registers the last sync of the store. It is registered first, so that it is the last of its phase.
-fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
-    let links = links.clone();
-    supervisor.register(Phase::Store, "store", move || {
-        if let Err(error) = links.sync() {
-            tracing::error!("the last sync failed: {error}");
-        }
-        if let Err(error) = links.flush_mark() {
-            tracing::warn!("cannot write the sync position of the journal ({error})");
-        }
-    });
 }

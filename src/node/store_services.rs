@@ -9,6 +9,7 @@ use carom_model::visits::VisitReceiver;
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
 use carom_settings::visits::VisitSettings;
+use carom_store::links::Links;
 
 use super::base::Base;
 use super::fleet;
@@ -59,6 +60,7 @@ pub(super) fn start(
     supervisor: &mut Supervisor,
 ) -> Result<StoreServices, Exit> {
     let Base { links, mailboxes, stats, .. } = base;
+    register_last_sync(links, supervisor);
     start_access_log(settings, base, access, supervisor)?;
     let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
@@ -120,6 +122,19 @@ pub(super) fn start(
         purges: PurgeSources { orders, visits: visits.clone(), visit_log: lists.visits.clone() },
     };
     Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, rest, deliveries })
+}
+
+/// Registers the last sync of the store. It is registered first, so that it is the last of its phase.
+fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
+    let links = links.clone();
+    supervisor.register(Phase::Store, "store", move || {
+        if let Err(error) = links.sync() {
+            tracing::error!("the last sync failed: {error}");
+        }
+        if let Err(error) = links.flush_mark() {
+            tracing::warn!("cannot write the sync position of the journal ({error})");
+        }
+    });
 }
 
 fn start_access_log(
