@@ -565,7 +565,7 @@ impl Mailboxes {
 /// The bounded queue to the writer, shared by all cores.
 pub type WriterQueue = SyncSender<WriterOrder>;
 
-/// A bounded queue to a thread that looks up codes, shared by all cores.
+/// A bounded queue to threads that look up codes, shared by all cores.
 pub type LookupQueue = SyncSender<LookupRequest>;
 
 /// The bounded queue to the thread that manages API keys, shared by all cores.

@@ -158,7 +158,7 @@ impl Node {
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, (&store.writer, &store.visits), store.deliveries)?;
-        let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
+        let fleet::Joined { fleet, gateway, look_ups, bulk_look_ups, view, expiry, source } = joined;
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
         let (apps, has_keys) = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
@@ -172,7 +172,8 @@ impl Node {
             writer: gateway,
             fetches: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
             look_ups,
-            fleet_view,
+            bulk_look_ups,
+            fleet_view: view,
             allowances: store.allowances,
             apps,
             domain_redirects,
@@ -203,7 +204,7 @@ impl Node {
             recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryChannels { writer: store.writer, rest: store.rest, segments, fleet: fleet_expiry };
+        let ends = ExpiryChannels { writer: store.writer, rest: store.rest, segments, fleet: expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,

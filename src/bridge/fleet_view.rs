@@ -246,9 +246,12 @@ impl FleetView {
         let _ = self.heart.set(thread);
     }
 
-    /// Sets the number of questions that wait for the other nodes to vouch. The first one wakes the heartbeat thread.
-    pub fn set_doubts(&self, doubts: usize) {
-        if self.doubts.swap(doubts, Ordering::AcqRel) == 0 && doubts > 0 {
+    /// Replaces the number of questions of one thread that wait for the other nodes to vouch: `before` by `now`. The first
+    /// question of all threads wakes the heartbeat thread.
+    pub fn count_doubts(&self, before: usize, now: usize) {
+        if now < before {
+            self.doubts.fetch_sub(before - now, Ordering::AcqRel);
+        } else if now > before && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0 {
             self.heart.get().into_iter().for_each(Thread::unpark);
         }
     }
@@ -420,6 +423,17 @@ mod tests {
         assert!(view.trusts_tombstones());
         view.disturb(since_boot());
         assert!(!view.trusts_tombstones(), "Redis may have lost the next link");
+    }
+
+    #[test]
+    fn doubts_of_all_threads_count() {
+        let view = view();
+        view.count_doubts(0, 2);
+        view.count_doubts(0, 1);
+        view.count_doubts(2, 0);
+        assert!(view.has_doubts(), "a question of the other thread waits");
+        view.count_doubts(1, 0);
+        assert!(!view.has_doubts());
     }
 
     #[test]

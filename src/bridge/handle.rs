@@ -90,6 +90,9 @@ pub struct NodeContext {
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
     pub look_ups: Option<LookupQueue>,
+    /// Queue to the thread that looks up codes of bulk requests in a shared home of links; `None` if this node stores all
+    /// links.
+    pub bulk_look_ups: Option<LookupQueue>,
     /// The knowledge about the fleet; `None` if the node is not in one.
     pub fleet_view: Option<Arc<FleetView>>,
     /// Queue to the thread that manages API keys.

@@ -144,6 +144,8 @@ pub(super) struct Joined {
     pub(super) gateway: WriterQueue,
     /// Queue to which cores send codes that they do not know.
     pub(super) look_ups: Option<LookupQueue>,
+    /// Queue to which cores send codes of bulk requests, in a shared home of links.
+    pub(super) bulk_look_ups: Option<LookupQueue>,
     /// The knowledge about the fleet.
     pub(super) view: Option<Arc<FleetView>>,
     /// Handle by which the expiry thread asks Redis to remove links.
@@ -168,8 +170,8 @@ pub(super) fn join(
             let remedy = "set --redis, CAROM_REDIS or redis; without it, the node could issue codes of other nodes";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
-        let gateway = writer.clone();
-        return Ok(Joined { fleet: None, gateway, look_ups: None, view: None, expiry: None, source: None });
+        let (gateway, look_ups, bulk_look_ups) = (writer.clone(), None, None);
+        return Ok(Joined { fleet: None, gateway, look_ups, bulk_look_ups, view: None, expiry: None, source: None });
     };
     let failed = |what: &dyn std::fmt::Display| {
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
@@ -217,7 +219,8 @@ pub(super) fn join(
     Ok(Joined {
         fleet: Some(started.fleet),
         gateway: started.gateway,
-        look_ups: Some(started.look_ups),
+        look_ups: Some(started.look_ups.single),
+        bulk_look_ups: started.look_ups.bulk,
         view: Some(shared.view),
         expiry: Some(started.expiry),
         source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),

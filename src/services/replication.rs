@@ -16,7 +16,8 @@
 //! All of them share a [`FleetContext`].
 //!
 //! [`counter`] runs on the replenisher thread and [`expiry`] on the expiry thread. The others each have a thread of
-//! their own. Each has its own connections, and no core waits for any of them.
+//! their own, and [`code_lookup`] has a second one in a shared home of links. Each thread has its own connections, and no core
+//! waits for any of them.
 
 pub mod agreement;
 pub mod code_lookup;
@@ -42,11 +43,12 @@ use std::thread::JoinHandle;
 
 use carom_shards::{CodeLength, Run};
 
+use self::code_lookup::LookupLanes;
 pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SharedHome, SiteSetup};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::retention::Retention;
-use crate::bridge::{LookupQueue, WriterOrder, WriterQueue};
+use crate::bridge::{WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
 
 /// A handle on the running threads.
@@ -83,8 +85,8 @@ pub struct StartedFleet {
     pub fleet: FleetThreads,
     /// The queue to which cores send changes.
     pub gateway: WriterQueue,
-    /// The queue to which cores send codes that they do not know.
-    pub look_ups: LookupQueue,
+    /// The queues to which cores send codes that they do not know.
+    pub look_ups: LookupLanes,
     /// The connection through which the expiry thread removes links.
     pub expiry: FleetExpiry,
     /// Runs of counter values that were taken over from nodes that are gone, for the replenisher.
@@ -103,10 +105,11 @@ pub fn start(
 ) -> io::Result<StartedFleet> {
     let (sender, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(fleet, writer.clone())?;
-    let (look_ups, looking) = code_lookup::start(fleet, writer.clone())?;
+    let (look_ups, looking) = code_lookup::start(fleet, &writer)?;
     let follower = Some(follower::prepare(fleet, writer, deliveries)?);
     let beating = heartbeat::start(fleet, lengths, sender)?;
-    let mut threads = vec![asking, looking, beating];
+    let mut threads = vec![asking, beating];
+    threads.extend(looking);
     threads.extend(relay::start(fleet)?);
     threads.extend(courier::start(fleet)?);
     let threads = FleetThreads { threads, follower, stop: Arc::clone(&fleet.stop) };

@@ -69,6 +69,23 @@ pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
 /// Unknown codes that are looked up in one batch.
 pub const LOOK_UP_BATCH: usize = 256;
 
+/// Maximum number of codes of bulk requests that wait for a look-up in a shared home of links: 16 chunks. Further lines get
+/// 503.
+pub const BULK_LOOK_UP_QUEUE_LEN: usize = 4_096;
+
+/// Codes of bulk requests that a node asks Redis for at once. A quarter of a millisecond of a server's time: a redirect of a
+/// link that is not in memory waits behind them for no longer.
+pub const BULK_LOOK_UPS_MAX: usize = 128;
+
+/// Time for which a line of a bulk request waits until Redis is asked for its code. Together with the timeout of Redis, it
+/// is shorter than [`ANSWER_TIME_MAX`], so the client gets the reason.
+pub const BULK_LOOK_UP_WAIT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(
+    BULK_LOOK_UP_WAIT.as_millis() + REDIS_TIME_MAX.as_millis() + DOUBT_TIME.as_millis() < ANSWER_TIME_MAX.as_millis(),
+    "clients would hear of a late answer, and not of its reason"
+);
+
 /// Snapshots for joining nodes that a node serves at once. Each keeps what the store replaces meanwhile.
 pub const SNAPSHOTS_MAX: usize = 2;
 

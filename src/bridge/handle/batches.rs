@@ -220,6 +220,7 @@ pub(super) mod tests {
                 snapshots: None,
             },
             look_ups: None,
+            bulk_look_ups: None,
             fleet_view: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,

@@ -1,5 +1,7 @@
 //! Reads of links and of their visits, for tasks: from the store of this node, or from Redis.
 
+use std::sync::mpsc::TrySendError;
+
 use carom_shards::Code;
 
 use super::{LATE, ServiceHandle, refusal};
@@ -34,19 +36,22 @@ impl ServiceHandle {
         self.context.look_ups.as_ref().map(|queue| (queue, view))
     }
 
-    /// Requests the record of a code for a task or a batch.
+    /// Requests the record of a code for a batch: from the store, or from a shared home by the queue of bulk requests, which
+    /// delays no redirect.
     ///
     /// # Errors
     /// The reason why it cannot be read now, in words for the client.
     pub(super) fn send_link_read(&self, code: Code, ticket: Ticket<LinkAnswer>) -> Result<(), &'static str> {
-        let Some((queue, _)) = self.home() else { return self.send_read(ReadRequest::Link { code, ticket }) };
-        queue.try_send(self.record_look_up(code, ticket.token)).map_err(|error| refusal(&error))
+        let Some(queue) = &self.context.bulk_look_ups else {
+            return self.send_read(ReadRequest::Link { code, ticket });
+        };
+        queue.try_send(self.record_look_up(code, ticket.token)).map_err(|error| busy(&error))
     }
 
     async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
         let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
         if let Err(error) = queue.try_send(self.record_look_up(code, waiter.token)) {
-            return LinkAnswer::Refused(refusal(&error));
+            return LinkAnswer::Refused(busy(&error));
         }
         waiter.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
     }
@@ -66,5 +71,38 @@ impl ServiceHandle {
             }
         }
         self.read(|ticket| ReadRequest::Visits { subject, exists, ticket }).await?
+    }
+}
+
+/// Returns the reason why a queue of look-ups in Redis refused a request.
+fn busy<T>(error: &TrySendError<T>) -> &'static str {
+    match error {
+        TrySendError::Full(_) => "too many requests are waiting for Redis",
+        TrySendError::Disconnected(_) => refusal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::bridge::handle::batches::tests::{NoCodes, services};
+    use crate::bridge::handle::{NodeContext, Recorders};
+    use carom_shards::CoreId;
+
+    #[test]
+    fn bulk_reads_leave_the_queue_of_redirects_alone() {
+        let ((single, singles), (bulk, lines)) = (sync_channel(9), sync_channel(4));
+        let context = services(1).0.context().clone();
+        let context = NodeContext { look_ups: Some(single), bulk_look_ups: Some(bulk), ..context };
+        let services = Rc::new(ServiceHandle::new(CoreId(0), context, Box::new(NoCodes), Recorders::default()));
+        let code = Code::parse(b"abc").unwrap();
+        let _answers = services.read_all(5, |_| code);
+        let sent = services.send_link_read(code, Ticket::new(CoreId(0), 9));
+        assert_eq!(sent, Err("too many requests are waiting for Redis"));
+        assert_eq!(lines.try_iter().filter(|look_up| look_up.is_for_record).count(), 4);
+        assert_eq!(singles.try_iter().count(), 0, "redirects would wait behind the lines");
     }
 }

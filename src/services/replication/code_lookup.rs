@@ -1,5 +1,8 @@
-//! The look-up thread: it asks Redis for codes that a core does not know, while a client waits for some round trips to
+//! The look-up threads: they ask Redis for codes that a core does not know, while a client waits for some round trips to
 //! Redis, or for `fleet.look_up_ms`.
+//!
+//! If links have a shared home, bulk requests ask for thousands of codes, too. They have a thread, a queue and a connection of
+//! their own, and few of their codes are on the way to Redis at once, so the look-up of a redirect waits behind few of them.
 //!
 //! Questions that arrive meanwhile are sent together, and each is answered by itself: in a cluster, a slow server
 //! delays only its own questions. A link that is found goes to the client's core and to the writer, so that the next
@@ -22,9 +25,12 @@ use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::bridge::{Absence, LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
+use crate::bridge::{Absence, LinkAnswer, LookupQueue, LookupRequest, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
-use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, VOUCHED_KEPT};
+use carom_limits::{
+    BULK_LOOK_UP_QUEUE_LEN, BULK_LOOK_UP_WAIT, BULK_LOOK_UPS_MAX, DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH,
+    LOOK_UP_QUEUE_LEN, VOUCHED_KEPT,
+};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
 use carom_model::replication::state::ReceivedState;
@@ -47,28 +53,89 @@ const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell
 /// Reason that clients of the API get for a link whose visits cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";
 
-/// Starts the thread. It ends when all senders are gone.
+/// The queues of codes to look up, one for each look-up thread.
+pub struct LookupLanes {
+    /// The queue for redirects, and for requests of the API about one link.
+    pub single: LookupQueue,
+    /// The queue for bulk requests; `None` if this node stores all links, and so reads them from its store.
+    pub bulk: Option<LookupQueue>,
+}
+
+/// Starts the threads. Each ends when all senders of its queue are gone.
 pub(super) fn start(
     fleet: &FleetContext,
+    writer: &SyncSender<WriterOrder>,
+) -> io::Result<(LookupLanes, Vec<JoinHandle<()>>)> {
+    let (single, thread) = start_lane(fleet, writer.clone(), Lane::Single)?;
+    let (mut bulk, mut threads) = (None, vec![thread]);
+    if fleet.home.is_some() {
+        let (queue, thread) = start_lane(fleet, writer.clone(), Lane::Bulk)?;
+        bulk = Some(queue);
+        threads.push(thread);
+    }
+    Ok((LookupLanes { single, bulk }, threads))
+}
+
+fn start_lane(
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
-) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
-    let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
+    lane: Lane,
+) -> io::Result<(LookupQueue, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(lane.queue_len());
     let looker = CodeLookup {
+        lane,
         redis: fleet.redis()?,
         fleet: fleet.clone(),
         writer,
         asked: HashMap::new(),
         in_flight: HashMap::new(),
         doubts: VecDeque::new(),
+        doubts_counted: 0,
     };
-    let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
+    let name = lane.thread_name().to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
+}
+
+/// The requests of one look-up thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lane {
+    /// Redirects, and requests of the API about one link.
+    Single,
+    /// Lines of bulk requests, in a shared home of links.
+    Bulk,
+}
+
+impl Lane {
+    fn thread_name(self) -> &'static str {
+        match self {
+            Lane::Single => "redis-look",
+            Lane::Bulk => "redis-bulk",
+        }
+    }
+
+    /// Returns the number of requests that may wait in the queue.
+    fn queue_len(self) -> usize {
+        match self {
+            Lane::Single => LOOK_UP_QUEUE_LEN,
+            Lane::Bulk => BULK_LOOK_UP_QUEUE_LEN,
+        }
+    }
+
+    /// Returns the number of codes that Redis may be asked for at once.
+    fn asked_max(self) -> usize {
+        match self {
+            Lane::Single => LOOK_UP_QUEUE_LEN,
+            Lane::Bulk => BULK_LOOK_UPS_MAX,
+        }
+    }
 }
 
 /// The state of a code as Redis has it, or the reason why that is unknown.
 type StateAnswer = Result<Option<ReceivedState>, RedisError>;
 
 struct CodeLookup {
+    lane: Lane,
     fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
@@ -78,6 +145,8 @@ struct CodeLookup {
     in_flight: HashMap<Code, RequestId>,
     /// The requests in doubt, in the order of their questions.
     doubts: VecDeque<Doubt>,
+    /// The number of these requests that the heartbeat thread knows of.
+    doubts_counted: usize,
 }
 
 /// The look-ups that wait for one answer of Redis.
@@ -114,12 +183,13 @@ impl CodeLookup {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             };
-            let room = LOOK_UP_QUEUE_LEN.saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
+            let room = self.lane.asked_max().saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
             self.ask(first.into_iter().chain(receiver.try_iter().take(room)));
             self.resolve_doubts();
             let answers = self.redis.turn(Instant::now() + LOOK_EVERY);
             self.answer(answers);
-            self.fleet.view.set_doubts(self.doubts.len());
+            let before = std::mem::replace(&mut self.doubts_counted, self.doubts.len());
+            self.fleet.view.count_doubts(before, self.doubts_counted);
         }
     }
 
@@ -128,6 +198,25 @@ impl CodeLookup {
     fn answer_time(&self) -> Duration {
         let look_up_time = self.fleet.look_up_time();
         if self.fleet.home.is_some() { self.fleet.answer_time().max(look_up_time) } else { look_up_time }
+    }
+
+    /// True if a look-up has waited for too long to ask Redis about it.
+    fn is_late(&self, look_up: &LookupRequest) -> bool {
+        let waited = look_up.since.elapsed();
+        match self.lane {
+            // The ways to this thread and back take some of the time, too.
+            Lane::Single => waited + 2 * TIME_MIN > self.answer_time(),
+            Lane::Bulk => waited >= BULK_LOOK_UP_WAIT,
+        }
+    }
+
+    /// Returns the instant until which Redis may answer a look-up whose client waits since then. The lines of a bulk request
+    /// wait for each other, so the time of a line begins with its question.
+    fn deadline(&self, since: Instant) -> Instant {
+        match self.lane {
+            Lane::Single => since + self.answer_time() - TIME_MIN,
+            Lane::Bulk => Instant::now() + self.answer_time(),
+        }
     }
 
     /// Asks Redis again for the codes in doubt for whose time all other nodes have vouched. Answers those that have waited
@@ -150,7 +239,7 @@ impl CodeLookup {
     }
 
     fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
-        self.fleet.stats.fleet.look_ups.add(1);
+        self.fleet.stats.fleet.look_ups.add_shared(1);
         let as_of = self.fleet.links.commits();
         let request_id = self.redis.put_state(&code, deadline);
         if self.fleet.home.is_some() {
@@ -224,9 +313,7 @@ impl CodeLookup {
                 self.reply(&look_up, &Lookup::Missing, true);
                 continue;
             }
-            // The ways to this thread and back take some of the time, too.
-            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > self.answer_time();
-            if is_late || !self.fleet.has_same_code_secret() {
+            if self.is_late(&look_up) || !self.fleet.has_same_code_secret() {
                 self.reply(&look_up, &self.without_redis(&look_up.code), false);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
@@ -235,7 +322,7 @@ impl CodeLookup {
         for (code, look_ups) in by_code {
             let look_ups = self.join(&code, look_ups);
             let Some(since) = look_ups.iter().map(|look_up| look_up.since).min() else { continue };
-            self.ask_redis(code, look_ups, false, since + self.answer_time() - TIME_MIN);
+            self.ask_redis(code, look_ups, false, self.deadline(since));
         }
     }
 
@@ -296,7 +383,7 @@ impl CodeLookup {
         if !again.is_empty() {
             self.ask(again.into_iter());
         }
-        self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
+        self.fleet.stats.fleet.look_up_hits.add_shared(states.len() as u64);
         if !states.is_empty() && self.fleet.home.is_none() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
@@ -312,9 +399,10 @@ impl CodeLookup {
         }
     }
 
-    /// Gives a link that was read when `as_of` commits had ended to the memory of its owner, if links have a shared home.
+    /// Gives a link that was read when `as_of` commits had ended to the memory of its owner, if links have a shared home. Links
+    /// of a bulk request would push those in use out of it.
     fn keep_in_memory(&self, link: &Arc<Link>, as_of: u64) {
-        if let Some(home) = &self.fleet.home {
+        if let (Some(home), Lane::Single) = (&self.fleet.home, self.lane) {
             let (code, link) = (link.code, Some(Arc::clone(link)));
             self.fleet.mailboxes.to(home.owner_of(&code)).post(ToCore::Fetched { code, link, as_of });
         }

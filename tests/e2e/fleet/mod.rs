@@ -25,6 +25,7 @@ mod retention;
 mod scripts;
 mod sentinel;
 mod shared_home;
+mod shared_home_load;
 mod sharing;
 mod sites;
 mod slots;

@@ -24,7 +24,7 @@ const LIMIT: u64 = 1 << 20;
 const TARGET: &str = "https://example.org/target";
 
 /// A node whose links are in Redis.
-fn shared(setup: Setup) -> Setup {
+pub(super) fn shared(setup: Setup) -> Setup {
     let setup = setup.env("CAROM_LINKS_HOME", "shared").env("CAROM_LINKS_MEMORY_LIMIT", &LIMIT.to_string());
     setup.env("CAROM_FLEET_RETENTION", "forever").env("CAROM_FLEET_ANSWER_MS", "150").expect("redis_away")
 }
