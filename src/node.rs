@@ -323,7 +323,6 @@ fn site(
         trailing_slash: settings.paths.trailing_slash,
         extra_path: settings.paths.extra_path,
         slugs: settings.slugs,
-        home_is_shared: settings.home.is_shared(),
         app_creates: settings.limits.creates_per_second,
         creator_links: CreatorLinks::new(base.code_secret.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::console::session::Sessions;
+use super::problem::Problem;
 use super::public_pages::pictures::Pictures;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::origins::CorsOrigins;
@@ -32,8 +33,6 @@ pub struct Site {
     pub extra_path: ExtraPath,
     /// The rules for slugs that clients choose.
     pub slugs: SlugRules,
-    /// True if this node does not store all links: their home is shared.
-    pub home_is_shared: bool,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
     /// True if `GET /` serves the form that creates links.
@@ -97,5 +96,13 @@ impl Context {
     /// Returns the context of a core, before a caller is known.
     pub(super) fn of(services: Rc<ServiceHandle>, site: Arc<Site>) -> Context {
         Context { services, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
+    }
+
+    /// Checks that this node stores all links, which `what` needs: a noun in the plural, at the beginning of a sentence.
+    ///
+    /// # Errors
+    /// 501 if Redis is the shared home of the links.
+    pub(super) fn require_all_links(&self, what: &str) -> Result<(), Problem> {
+        if self.services.stores_all_links() { Ok(()) } else { Err(Problem::shared_home(what)) }
     }
 }

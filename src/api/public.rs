@@ -128,8 +128,10 @@ impl Context {
         if let Err(invalid) = parameters::check(request.uri().path(), &method, query) {
             return Problem::invalid(&invalid).into_answer();
         }
-        if let Some(what) = routes::of_all_links(segments, &method).filter(|_| self.site.home_is_shared) {
-            return Problem::shared_home(what).into_answer();
+        if let Some(what) = routes::of_all_links(segments, &method)
+            && let Err(problem) = self.require_all_links(what)
+        {
+            return problem.into_answer();
         }
         match *segments {
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
@@ -409,7 +411,6 @@ mod tests {
             trailing_slash: false,
             extra_path: ExtraPath::Off,
             slugs: SlugRules::default(),
-            home_is_shared: false,
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },

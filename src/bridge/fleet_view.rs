@@ -125,6 +125,11 @@ impl FleetView {
         FleetView { slugs: Some(SlugFilter::default()), ..self }
     }
 
+    /// True if this node stores all links; false if Redis is their shared home.
+    pub fn stores_all_links(&self) -> bool {
+        self.slugs.is_none()
+    }
+
     /// Returns the filter of chosen slugs, on a node whose links have a shared home.
     pub fn slugs(&self) -> Option<&SlugFilter> {
         self.slugs.as_ref()

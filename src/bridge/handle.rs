@@ -321,7 +321,7 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
-        if self.home().is_some() {
+        if !self.stores_all_links() {
             return Err(NO_LISTS);
         }
         let waiter = self.expect_within(ANSWER_TIME_MAX);

@@ -81,7 +81,7 @@ impl LookupQueues {
             redis,
             allowances: context.allowances.clone(),
             view: context.fleet_view.clone(),
-            is_shared: context.fleet_view.as_ref().is_some_and(|view| view.slugs().is_some()),
+            is_shared: context.fleet_view.as_ref().is_some_and(|view| !view.stores_all_links()),
             missing: vec![(0, 0); if remembers { MISSING_SLOTS } else { 0 }].into(),
             stats: Arc::clone(&context.cores[me.index()]),
             node: Arc::clone(&context.node),

@@ -44,7 +44,7 @@ pub(super) struct Base {
 impl Base {
     /// Returns the knowledge about the fleet if it is the shared home of the links; `None` if this node stores all links.
     pub(super) fn home(&self) -> Option<Arc<FleetView>> {
-        self.fleet_view.slugs().map(|_| Arc::clone(&self.fleet_view))
+        (!self.fleet_view.stores_all_links()).then(|| Arc::clone(&self.fleet_view))
     }
 }
 

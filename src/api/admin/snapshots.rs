@@ -60,7 +60,8 @@ async fn ask<T: Send + 'static>(
     ask: impl FnOnce(&dyn SnapshotProvider) -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let Some(queue) = &context.services.context().jobs.snapshots else {
-        return Err(if context.site.home_is_shared { Problem::no_copy() } else { Problem::no_fleet() });
+        let stores_all_links = context.services.stores_all_links();
+        return Err(if stores_all_links { Problem::no_fleet() } else { Problem::no_copy() });
     };
     context.services.ask_snapshots(queue, ask).await.map_err(|why| Problem::unavailable(format!("{why}.")))
 }

@@ -43,7 +43,7 @@ impl Context {
         if let Some(domain) = domain {
             fields.insert("domain".to_owned(), domain.clone());
         }
-        fields.insert("findIfExists".to_owned(), Value::Bool(!self.site.home_is_shared));
+        fields.insert("findIfExists".to_owned(), Value::Bool(self.services.stores_all_links()));
         caller.create_from_fields(&fields).await
     }
 

@@ -90,7 +90,7 @@ impl Context {
             }
             "expand" => context.yourls_expand(form).await,
             "url-stats" => context.yourls_stats_of(form).await,
-            "stats" | "db-stats" if self.site.home_is_shared => {
+            "stats" | "db-stats" if !self.services.stores_all_links() => {
                 Err(Problem::shared_home("The actions stats and db-stats"))
             }
             "stats" => context.yourls_stats(form).await,
@@ -119,7 +119,7 @@ impl Context {
         let url = if has_scheme { Cow::Borrowed(url) } else { Cow::Owned(format!("http://{url}")) };
         fields.insert("longUrl".to_owned(), json!(url));
         if keyword.is_empty() {
-            fields.insert("findIfExists".to_owned(), json!(!self.site.home_is_shared));
+            fields.insert("findIfExists".to_owned(), json!(self.services.stores_all_links()));
         } else {
             fields.insert("customSlug".to_owned(), json!(keyword));
         }

@@ -30,9 +30,7 @@ impl Context {
 
     async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
         self.caller.needs(Role::WriteOwn)?;
-        if self.site.home_is_shared {
-            return Err(Problem::shared_home("Deletes that can be undone"));
-        }
+        self.require_all_links("Deletes that can be undone")?;
         let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
         let parsed = self.code_in(code, query).await?;
         let delete_at_ms = Some(self.services.unix_ms() + after.as_millis() as u64);

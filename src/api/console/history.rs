@@ -29,9 +29,7 @@ impl Context {
     }
 
     async fn try_history(&self, code: &str, query: Option<&str>) -> Result<Vec<Value>, Problem> {
-        if self.site.home_is_shared {
-            return Err(Problem::shared_home("Histories of links"));
-        }
+        self.require_all_links("Histories of links")?;
         let parsed = self.code_in(code, query).await?;
         if !self.caller.scope().is_all() {
             // Links of others are invisible, and so is what became of a slug before.

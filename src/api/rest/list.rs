@@ -110,7 +110,7 @@ impl Context {
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        if self.site.home_is_shared {
+        if !self.services.stores_all_links() {
             // No link of this node is crawlable.
             let text = "User-agent: *\nDisallow: /\n".to_owned();
             return answer(StatusCode::OK, "text/plain; charset=utf-8", text);

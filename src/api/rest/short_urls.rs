@@ -97,7 +97,7 @@ impl Context {
             limited: self.caller.domains(),
             meant: self.caller.domain_meant(),
             slugs: self.site.slugs,
-            home_is_shared: self.site.home_is_shared,
+            home_is_shared: !self.services.stores_all_links(),
         })
     }
 
@@ -135,9 +135,7 @@ impl Context {
         let create = create.filter(|_| invalid.is_empty());
         let mut create = create.ok_or_else(|| Problem::invalid(&invalid))?;
         if let Some(key) = of_fields.or_else(of_request) {
-            if self.site.home_is_shared {
-                return Err(Problem::shared_home("Idempotency keys"));
-            }
+            self.require_all_links("Idempotency keys")?;
             let fields = Value::Object(std::mem::take(fields)).to_string();
             create.labels.idempotency = Some(Idempotency::of(self.caller.name(), &key, &fields));
         }
@@ -376,11 +374,11 @@ impl Context {
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
         }
-        if purges && self.site.home_is_shared {
-            return Problem::shared_home("Purges").into_answer();
-        }
         if purges {
-            return self.purge_link(code, query).await;
+            return match self.require_all_links("Purges") {
+                Ok(()) => self.purge_link(code, query).await,
+                Err(problem) => problem.into_answer(),
+            };
         }
         let parsed = match self.code_in(code, query).await {
             Ok(parsed) => parsed,

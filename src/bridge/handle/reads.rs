@@ -32,8 +32,13 @@ impl ServiceHandle {
 
     /// Returns the queue to the shared home of the links, and the knowledge about it; `None` if this node stores all links.
     pub(super) fn home(&self) -> Option<(&LookupQueue, &FleetView)> {
-        let view = self.context.fleet_view.as_deref().filter(|view| view.slugs().is_some())?;
+        let view = self.context.fleet_view.as_deref().filter(|view| !view.stores_all_links())?;
         self.context.look_ups.as_ref().map(|queue| (queue, view))
+    }
+
+    /// True if this node stores all links, so that it can list, search and copy them.
+    pub fn stores_all_links(&self) -> bool {
+        self.home().is_none()
     }
 
     /// Requests the record of a code for a batch: from the store, or from a shared home by the queue of bulk requests, which
