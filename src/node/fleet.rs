@@ -22,7 +22,7 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{
-    self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, SiteSetup, agreement,
+    self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, SiteSetup, StateHome, agreement,
 };
 use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
@@ -200,7 +200,7 @@ pub(super) fn join(
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
         view: Arc::clone(&base.fleet_view),
-        home: base.home().map(|_| SharedHome { hasher: base.hasher, cores: base.cores, visits: visits.clone() }),
+        home: state_home(base, visits),
         retention: Arc::new(retention.with_shared_home(settings.home.is_shared())),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -225,6 +225,14 @@ pub(super) fn join(
         expiry: Some(started.expiry),
         source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),
     })
+}
+
+/// Returns the home of the states of links, with what this node needs to answer for a shared one.
+fn state_home(base: &Base, visits: &VisitReader) -> StateHome {
+    if base.fleet_view.stores_all_links() {
+        return StateHome::Node;
+    }
+    StateHome::Shared(SharedHome { hasher: base.hasher, cores: base.cores, visits: visits.clone() })
 }
 
 /// Starts the thread that serves snapshots to joining nodes, and adds its queue. Without Redis, or if this node does not

@@ -9,6 +9,7 @@
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values;
+//! * `home` has the differences between nodes that store all links and nodes whose links Redis stores;
 //! * `retention` measures whether this node has all that Redis no longer has;
 //! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
 //!   `courier` brings visits, API keys and redirects of domains.
@@ -30,6 +31,7 @@ pub mod follower;
 pub mod gateway;
 pub mod heartbeat;
 mod held_creates;
+mod home;
 pub mod redis;
 mod relay;
 mod retention;
@@ -44,9 +46,10 @@ use std::thread::JoinHandle;
 use carom_shards::{CodeLength, Run};
 
 use self::code_lookup::LookupLanes;
-pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SharedHome, SiteSetup};
+pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SiteSetup};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
+pub use self::home::{SharedHome, StateHome};
 pub use self::retention::Retention;
 use crate::bridge::{WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;

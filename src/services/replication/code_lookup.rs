@@ -68,7 +68,7 @@ pub(super) fn start(
 ) -> io::Result<(LookupLanes, Vec<JoinHandle<()>>)> {
     let (single, thread) = start_lane(fleet, writer.clone(), Lane::Single)?;
     let (mut bulk, mut threads) = (None, vec![thread]);
-    if fleet.home.is_some() {
+    if !fleet.home.stores_all_links() {
         let (queue, thread) = start_lane(fleet, writer.clone(), Lane::Bulk)?;
         bulk = Some(queue);
         threads.push(thread);
@@ -193,19 +193,12 @@ impl CodeLookup {
         }
     }
 
-    /// Returns the time for which a client waits for Redis. A link in a shared home is worth a longer wait than a code that
-    /// may have a link elsewhere.
-    fn answer_time(&self) -> Duration {
-        let look_up_time = self.fleet.look_up_time();
-        if self.fleet.home.is_some() { self.fleet.answer_time().max(look_up_time) } else { look_up_time }
-    }
-
     /// True if a look-up has waited for too long to ask Redis about it.
     fn is_late(&self, look_up: &LookupRequest) -> bool {
         let waited = look_up.since.elapsed();
         match self.lane {
             // The ways to this thread and back take some of the time, too.
-            Lane::Single => waited + 2 * TIME_MIN > self.answer_time(),
+            Lane::Single => waited + 2 * TIME_MIN > self.fleet.look_up_time(),
             Lane::Bulk => waited >= BULK_LOOK_UP_WAIT,
         }
     }
@@ -214,8 +207,8 @@ impl CodeLookup {
     /// wait for each other, so the time of a line begins with its question.
     fn deadline(&self, since: Instant) -> Instant {
         match self.lane {
-            Lane::Single => since + self.answer_time() - TIME_MIN,
-            Lane::Bulk => Instant::now() + self.answer_time(),
+            Lane::Single => since + self.fleet.look_up_time() - TIME_MIN,
+            Lane::Bulk => Instant::now() + self.fleet.look_up_time(),
         }
     }
 
@@ -234,7 +227,7 @@ impl CodeLookup {
             }
             self.doubts.pop_front();
         }
-        let deadline = Instant::now() + self.answer_time();
+        let deadline = Instant::now() + self.fleet.look_up_time();
         by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
     }
 
@@ -242,7 +235,7 @@ impl CodeLookup {
         self.fleet.stats.fleet.look_ups.add_shared(1);
         let as_of = self.fleet.links.commits();
         let request_id = self.redis.put_state(&code, deadline);
-        if self.fleet.home.is_some() {
+        if self.fleet.home.shares_questions() {
             self.in_flight.insert(code, request_id);
         }
         let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), as_of, is_vouched });
@@ -348,7 +341,10 @@ impl CodeLookup {
                     let theirs = State::Link(Arc::clone(&link));
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
-                            self.keep_in_memory(&link, as_of);
+                            // Links of a bulk request would push those in use out of memory.
+                            if self.lane == Lane::Single {
+                                self.fleet.home.keep_in_memory(&link, as_of, &self.fleet.mailboxes);
+                            }
                             states.push((code, theirs));
                             Some(Lookup::Live(link))
                         }
@@ -384,7 +380,7 @@ impl CodeLookup {
             self.ask(again.into_iter());
         }
         self.fleet.stats.fleet.look_up_hits.add_shared(states.len() as u64);
-        if !states.is_empty() && self.fleet.home.is_none() {
+        if !states.is_empty() && self.fleet.home.stores_all_links() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
         }
@@ -393,25 +389,16 @@ impl CodeLookup {
     /// Raises the alarm about codes with a state of a later version, if links have a shared home. A node that stores all
     /// links marks such codes, and counts them.
     fn report_newer(&self) {
-        if self.fleet.home.is_some() {
+        if !self.fleet.home.stores_all_links() {
             let text = "codes in Redis have a state that only a newer version of carom can decode; they get 503 until this node is upgraded";
             self.fleet.stats.alarms.raise(Alarm::NewerFormat, text.to_owned());
-        }
-    }
-
-    /// Gives a link that was read when `as_of` commits had ended to the memory of its owner, if links have a shared home. Links
-    /// of a bulk request would push those in use out of it.
-    fn keep_in_memory(&self, link: &Arc<Link>, as_of: u64) {
-        if let (Some(home), Lane::Single) = (&self.fleet.home, self.lane) {
-            let (code, link) = (link.code, Some(Arc::clone(link)));
-            self.fleet.mailboxes.to(home.owner_of(&code)).post(ToCore::Fetched { code, link, as_of });
         }
     }
 
     /// Returns the state of a code in a shared home of links: the newer of two states, one in Redis and one of this node,
     /// which Redis may lack. If Redis does not answer, the state of this node counts.
     fn with_own(&self, code: &Code, answered: StateAnswer) -> StateAnswer {
-        let Some(mine) = self.own_state(code) else { return answered };
+        let Some(mine) = self.unsettled_state(code) else { return answered };
         match answered {
             Ok(Some(ReceivedState::Unread(text))) => Ok(Some(ReceivedState::Unread(text))),
             Ok(Some(ReceivedState::Known(theirs))) => {
@@ -427,21 +414,14 @@ impl CodeLookup {
         }
     }
 
-    /// Returns the state of a code that Redis may not have, if links have a shared home.
-    fn own_state(&self, code: &Code) -> Option<State> {
-        let value = self.fleet.home.as_ref().and_then(|_| self.fleet.links.get(code).ok().flatten())?;
-        State::from_value(*code, &value)
+    fn unsettled_state(&self, code: &Code) -> Option<State> {
+        self.fleet.home.unsettled_state(code, &self.fleet.links)
     }
 
-    /// Returns the answer for a link, with its visits if links have a shared home. Otherwise, the reader of the store knows
-    /// them once it has the link.
+    /// Returns the answer for a link, with the visits that are known here.
     fn counted(&self, link: &Arc<Link>) -> LinkAnswer {
-        let counts = match &self.fleet.home {
-            Some(home) => home.visits.counts(&[link.code]),
-            None => Ok(Vec::new()),
-        };
-        match counts {
-            Ok(counts) => LinkAnswer::Found(Arc::clone(link), counts.first().copied().unwrap_or_default()),
+        match self.fleet.home.counts(link.code) {
+            Ok(counts) => LinkAnswer::Found(Arc::clone(link), counts),
             Err(error) => {
                 self.fleet.stats.store_errors.add_shared(1);
                 tracing::error!(%error, code = %link.code, "the visits of a link could not be read");
@@ -452,7 +432,7 @@ impl CodeLookup {
 
     /// Returns the result for a code about which Redis is not asked.
     fn without_redis(&self, code: &Code) -> Lookup<Arc<Link>> {
-        match self.own_state(code) {
+        match self.unsettled_state(code) {
             Some(State::Link(link)) => Lookup::Live(link),
             _ => Lookup::Unconfirmed,
         }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
+use carom_shards::Code;
 
+use super::home::StateHome;
 use super::retention::{BEHIND, Retention};
 use crate::bridge::Mailboxes;
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
-use crate::services::visits::VisitReader;
 use carom_model::replication::members::Lease;
 use carom_model::replication::round_trips::RedisTimeout;
 use carom_model::replication::sites::SiteShare;
@@ -64,24 +64,6 @@ pub struct SiteSetup {
     pub redis: Arc<RedisSettings>,
 }
 
-/// The parts of a node that answer for links in a shared home.
-#[derive(Clone)]
-pub struct SharedHome {
-    /// The hasher of the process, which finds the owner of a code.
-    pub hasher: CodeHasher,
-    /// Number of cores that own links.
-    pub cores: CoreCount,
-    /// The visits of links.
-    pub visits: VisitReader,
-}
-
-impl SharedHome {
-    /// Returns the core that owns a code.
-    pub(super) fn owner_of(&self, code: &Code) -> CoreId {
-        owner(self.hasher.hash(code), self.cores)
-    }
-}
-
 /// The state that the threads of a fleet share.
 #[derive(Clone)]
 pub struct FleetContext {
@@ -97,8 +79,8 @@ pub struct FleetContext {
     pub lease: Arc<Mutex<Lease>>,
     /// The knowledge about the fleet that decides between 404 and 503.
     pub view: Arc<FleetView>,
-    /// The parts that answer for links if Redis is their shared home; `None` if this node stores all links.
-    pub home: Option<SharedHome>,
+    /// The home of the states of links.
+    pub home: StateHome,
     /// The retention of Redis, and whether this node has what Redis no longer has.
     pub retention: Arc<Retention>,
     /// True once no codes of an earlier process are left that may belong to another node.
@@ -124,7 +106,7 @@ impl FleetContext {
 
     /// Returns the time for which a request for an unknown code waits for Redis.
     pub(super) fn look_up_time(&self) -> Duration {
-        self.settings.look_up_time.at(self.round_trip())
+        self.home.look_up_time(self.settings.look_up_time.at(self.round_trip()), self.answer_time())
     }
 
     /// Returns the time for which expired links are kept, in milliseconds; `None` if their codes are not recycled.

@@ -182,7 +182,7 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            let is_due = self.fleet.home.is_some() || self.fleet.stats.fleet.outbox.get() > 0;
+            let is_due = self.fleet.home.drops_settled_states() || self.fleet.stats.fleet.outbox.get() > 0;
             if is_due && self.send_to_writer(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
@@ -317,7 +317,7 @@ impl Follower {
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {
-                if self.fleet.home.is_some() {
+                if !self.fleet.home.stores_all_links() {
                     // Other nodes may be about to bring back links that Redis has lost, and no core has them any more.
                     self.fleet.view.disturb(since_boot());
                 }
@@ -356,7 +356,7 @@ impl Follower {
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);
-            if self.fleet.home.is_some() {
+            if !self.fleet.home.stores_all_links() {
                 self.forget_slugs();
             } else if !self.must_compare.contains(&partition) {
                 self.must_compare.push(partition);

@@ -141,7 +141,7 @@ impl HeartbeatThread {
         let settings = &self.fleet.settings;
         let (expiring_ms, expires) = self.fleet.retention.expiring(self.fleet.stats.fleet.format.get());
         let (node, fingerprint) = (&settings.node, &settings.fingerprint);
-        let is_home = self.fleet.home.is_some();
+        let is_home = !self.fleet.home.stores_all_links();
         let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expires, is_home };
         self.redis.beat(&beat, BEAT_TIME)
     }

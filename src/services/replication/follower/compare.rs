@@ -35,7 +35,7 @@ impl Follower {
     /// Continues the comparison. Returns true if more is left.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
         self.count_what_is_left();
-        if self.fleet.home.is_some() {
+        if !self.fleet.home.stores_all_links() {
             // This node has no copy to compare.
             return self.learn_slugs();
         }

@@ -50,7 +50,7 @@ impl Follower {
     pub(super) fn read_again(&mut self) -> Result<bool, Stopped> {
         if self.fleet.stats.fleet.unread.get() == 0 {
             // In a shared home, nothing is marked, and look-ups raise this alarm until the node is upgraded.
-            if self.fleet.home.is_none() {
+            if self.fleet.home.stores_all_links() {
                 self.fleet.stats.alarms.clear(Alarm::NewerFormat);
             }
             self.forget_marks();

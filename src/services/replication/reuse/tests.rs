@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::super::context::FleetSetup;
+use super::super::home::StateHome;
 use super::super::retention::Retention;
 use super::*;
 use crate::bridge::Ticket;
@@ -48,7 +49,7 @@ fn context(dir: &Path) -> FleetContext {
         stats: Arc::clone(&node.stats),
         lease: Arc::new(Mutex::new(Lease::new(None, Duration::from_secs(600)))),
         view: Arc::new(FleetView::new(CodeSpace::new(&CodeSecret::from_bytes([7; 32])))),
-        home: None,
+        home: StateHome::Node,
         is_resumed: Arc::default(),
         stop: Arc::default(),
     }
