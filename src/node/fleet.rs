@@ -201,7 +201,7 @@ pub(super) fn join(
         lease: Arc::new(Mutex::new(lease)),
         view: Arc::clone(&base.fleet_view),
         home: state_home(base, visits),
-        retention: Arc::new(retention.with_shared_home(settings.home.is_shared())),
+        retention: Arc::new(retention),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };

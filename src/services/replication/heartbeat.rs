@@ -382,7 +382,11 @@ impl HeartbeatThread {
 /// Judges whether this node may lack changes that Redis no longer has, and tells the other threads and the operator.
 fn judge(fleet: &FleetContext) {
     let stats = &fleet.stats;
-    let standing = fleet.retention.judge(stats.fleet.comparing.get() > 0);
+    let standing = if fleet.home.stores_all_links() {
+        fleet.retention.judge(stats.fleet.comparing.get() > 0)
+    } else {
+        fleet.retention.judge_shared_home()
+    };
     fleet.view.set_behind(standing.is_behind);
     stats.fleet.retention_ms.set(standing.retention.map_or(0, |retention| retention.as_millis() as u64));
     stats.fleet.may_have_expired.store(fleet.retention.may_have_expired(), Ordering::Release);

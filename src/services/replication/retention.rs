@@ -81,8 +81,6 @@ pub struct Retention {
     /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
     is_behind: AtomicBool,
-    /// True if Redis is the shared home of the links.
-    is_home: bool,
     measured: Mutex<Measured>,
 }
 
@@ -136,7 +134,6 @@ impl Retention {
             shortest_ms: AtomicU64::new(own.map_or(0, millis)),
             state_ms: Arc::default(),
             is_behind: AtomicBool::new(false),
-            is_home: false,
             measured: Mutex::new(Measured {
                 span,
                 clock: None,
@@ -145,12 +142,6 @@ impl Retention {
                 written: (span, since_boot()),
             }),
         })
-    }
-
-    /// Sets whether Redis is the shared home of the links. The node counts as behind then as soon as states may expire.
-    #[must_use]
-    pub fn with_shared_home(self, is_home: bool) -> Retention {
-        Retention { is_home, ..self }
     }
 
     /// Returns the time for which Redis keeps states, for the connections to Redis: in milliseconds, 0 for forever.
@@ -226,14 +217,16 @@ impl Retention {
         self.state_ms.store(state_ms, Ordering::Release);
     }
 
-    /// Judges the standing of this node now. It `compares` partitions with Redis, or waits for that.
+    /// Judges the standing of a node whose links have a shared home. It is behind as soon as states may expire there.
+    pub(super) fn judge_shared_home(&self) -> Standing {
+        let is_behind = self.may_have_expired();
+        self.is_behind.store(is_behind, Ordering::Release);
+        Standing { retention: self.shortest(), lag_ms: 0, is_behind, needs_copy: false, is_home: true }
+    }
+
+    /// Judges the standing of a node that stores all links. It `compares` partitions with Redis, or waits for that.
     pub(super) fn judge(&self, compares: bool) -> Standing {
         let shortest = self.shortest();
-        if self.is_home {
-            let is_behind = self.may_have_expired();
-            self.is_behind.store(is_behind, Ordering::Release);
-            return Standing { retention: shortest, lag_ms: 0, is_behind, needs_copy: false, is_home: true };
-        }
         let (now_ms, span) = {
             let measured = self.measured();
             (measured.now_ms(), measured.span)
@@ -404,16 +397,16 @@ mod tests {
     fn a_shared_home_in_which_states_expire_is_behind() {
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
-        let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
-        assert!(!retention.judge(false).is_behind);
+        let retention = Retention::new(None, &links).unwrap();
+        assert!(!retention.judge_shared_home().is_behind);
         let other = NodeRetention { kept: Duration::from_secs(600), beat_ms: 1_000_000 };
         retention.hear(&[other], (0, None), None);
-        let standing = retention.judge(false);
+        let standing = retention.judge_shared_home();
         assert!(standing.is_behind, "another node lets states expire");
         assert!(retention.is_behind());
         assert!(standing.describe(false).contains("links.home"), "{}", standing.describe(false));
-        let retention = Retention::new(None, &links).unwrap().with_shared_home(true);
+        let retention = Retention::new(None, &links).unwrap();
         retention.hear(&[], (7, None), None);
-        assert!(retention.judge(false).is_behind, "they have expired before");
+        assert!(retention.judge_shared_home().is_behind, "they have expired before");
     }
 }
