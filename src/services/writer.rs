@@ -128,7 +128,11 @@ struct Writer {
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
         assert!(setup.mailboxes.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
-        let outbox = outbox_of(&setup.links, setup.home.is_some()).map_err(io::Error::other)?;
+        let mut outbox = restore_outbox(&setup.links).map_err(io::Error::other)?;
+        if setup.home.is_some() {
+            outbox = outbox.with_settling();
+            note_stored_states(&mut outbox, &setup.links).map_err(io::Error::other)?;
+        }
         // Before the first heartbeat: other nodes rely on this number.
         count_outbox(&setup.stats, &outbox);
         Ok(Writer {
@@ -517,9 +521,8 @@ fn count_outbox(stats: &NodeStats, outbox: &Outbox) {
     stats.fleet.settling.set(outbox.settling() as u64);
 }
 
-/// Restores the outbox from the store. In a shared home of links, every stored state is sent to Redis again: it is unknown
-/// how long Redis has had it.
-fn outbox_of(links: &Links, has_shared_home: bool) -> Result<Outbox, StoreError> {
+/// Restores the outbox from the store.
+fn restore_outbox(links: &Links) -> Result<Outbox, StoreError> {
     let (mut places, mut refused) = (Vec::new(), Vec::new());
     for partition in Partition::all() {
         places.extend(links.position(partition)?.map(|position| (partition, position)));
@@ -527,13 +530,16 @@ fn outbox_of(links: &Links, has_shared_home: bool) -> Result<Outbox, StoreError>
     }
     let mut outbox = Outbox::restore(links.outbox()?, places);
     outbox.restore_refused(refused);
-    if !has_shared_home {
-        return Ok(outbox);
-    }
-    let (mut outbox, mut behind) = (outbox.with_settling(), Vec::<u8>::new());
+    Ok(outbox)
+}
+
+/// Adds every stored state to the outbox, which sends it to Redis again. A node whose links have a shared home needs this,
+/// since it does not know how long Redis has had them.
+fn note_stored_states(outbox: &mut Outbox, links: &Links) -> Result<(), StoreError> {
+    let mut behind = Vec::<u8>::new();
     loop {
         let page = links.page(&behind, STORED_PAGE)?;
-        let Some((last, _)) = page.last() else { return Ok(outbox) };
+        let Some((last, _)) = page.last() else { return Ok(()) };
         behind.clone_from(last);
         for code in page.iter().filter_map(|(key, _)| Code::from_key(key).ok()) {
             if !outbox.has(&code) {

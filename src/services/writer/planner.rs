@@ -229,7 +229,7 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
             WriterOrder::PositionLost { partition, at } => {
                 self.outbox.lost_place(partition, at);
-                if self.shared.is_none() {
+                if self.stores_all_links() {
                     self.compare.insert(partition, true);
                 }
                 self.positions.insert(partition, at);

@@ -124,8 +124,12 @@ impl Outbox {
     }
 
     /// Records that a code has a state that Redis reported and that has not appeared in the stream. Until it does,
-    /// Redis may lose it, and then perhaps no other node would send it again.
+    /// Redis may lose it, and then perhaps no other node would send it again. A node that does not store all links
+    /// forgets the entry of the code: the node that made the change sends it again.
     pub fn note_theirs(&mut self, code: Code) {
+        if self.settling.is_some() {
+            return self.forget(&code);
+        }
         self.note(code, None);
         if let Some(pending) = self.pending.get_mut(&code) {
             pending.is_theirs = true;

@@ -25,9 +25,14 @@ impl<'o> CommitPlanner<'o> {
         CommitPlanner { shared: times, ..self }
     }
 
+    /// True if this node stores all links; false if Redis is their shared home.
+    pub(super) fn stores_all_links(&self) -> bool {
+        self.shared.is_none()
+    }
+
     /// True if the stream has shown a change that Redis has accepted, and this node does not store its code.
     fn is_followed_at_home(&self, echo: Echo, before: &CodeState) -> bool {
-        self.shared.is_some() && before.state().is_none() && self.outbox.was_taken(echo)
+        !self.stores_all_links() && before.state().is_none() && self.outbox.was_taken(echo)
     }
 
     /// Handles a change in a shared home of links that the stream has shown already. Redis may lose it, and no other node
@@ -38,16 +43,6 @@ impl<'o> CommitPlanner<'o> {
         }
         self.put(code, state, state.version(), done);
         self.outbox.keep_awhile(code);
-    }
-
-    /// Records that a code has a state that Redis reported. Until the stream shows it, Redis may lose it. In a shared home
-    /// of links, that is left to the node that made the change.
-    fn note_theirs(&mut self, code: Code) {
-        if self.shared.is_some() {
-            self.outbox.forget(&code);
-        } else {
-            self.outbox.note_theirs(code);
-        }
     }
 
     /// Takes back a link that has turned up after its client heard that it was not created.
@@ -67,7 +62,7 @@ impl<'o> CommitPlanner<'o> {
         }
         self.set(code, CodeState::Held(gone));
         // Memory may have fetched the link from a shared home.
-        if mine.is_some() || self.shared.is_some() {
+        if mine.is_some() || !self.stores_all_links() {
             self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
@@ -151,7 +146,7 @@ impl<'o> CommitPlanner<'o> {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
             if is_theirs {
-                self.note_theirs(code);
+                self.outbox.note_theirs(code);
             }
         }
     }
@@ -344,7 +339,7 @@ impl<'o> CommitPlanner<'o> {
                     let is_theirs = !self.outbox.is_withdrawn(&code, &state);
                     self.adopt_over(code, state, &before);
                     if is_theirs {
-                        self.note_theirs(code);
+                        self.outbox.note_theirs(code);
                     }
                 }
                 (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
@@ -356,7 +351,7 @@ impl<'o> CommitPlanner<'o> {
                 }
                 (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
                 // The state here has changed since, through the stream, and is delivered instead.
-                _ => self.note_theirs(code),
+                _ => self.outbox.note_theirs(code),
             }
         }
     }

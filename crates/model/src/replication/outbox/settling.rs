@@ -169,6 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn a_state_that_redis_reported_is_left_to_its_node() {
+        let mut outbox = Outbox::default().with_settling();
+        outbox.note(code("a"), None);
+        outbox.note_theirs(code("a"));
+        assert!(!outbox.has(&code("a")), "the node that made the change sends it again");
+        let mut all = Outbox::default();
+        all.note_theirs(code("a"));
+        assert!(all.has(&code("a")), "perhaps no other node would send it again");
+    }
+
+    #[test]
     fn later_entries_of_a_code_are_known() {
         let mut outbox = Outbox::default().with_settling();
         outbox.taken(echo(5), code("a"));
