@@ -335,36 +335,14 @@ impl CodeLookup {
             }
             let answered = self.with_own(&code, answer.state(code));
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
-            let found = match answered {
-                Ok(theirs) if self.fleet.has_lost_marked(&code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
-                Ok(Some(ReceivedState::Known(State::Link(link)))) => {
-                    let theirs = State::Link(Arc::clone(&link));
-                    match self.is_known_to_be_gone(&code, &theirs) {
-                        Ok(false) => {
-                            // Links of a bulk request would push those in use out of memory.
-                            if self.lane == Lane::Single {
-                                self.fleet.home.keep_in_memory(&link, as_of, &self.fleet.mailboxes);
-                            }
-                            states.push((code, theirs));
-                            Some(Lookup::Live(link))
-                        }
-                        // The slug may have another link, which Redis has lost.
-                        Ok(true) => self.missing(&code, None, is_vouched),
-                        Err(_) => Some(Lookup::NotResident),
-                    }
+            let found = self.judge(&code, answered, is_vouched);
+            if let Some(Lookup::Live(link)) = &found {
+                // Links of a bulk request would push those in use out of memory.
+                if self.lane == Lane::Single {
+                    self.fleet.home.keep_in_memory(link, as_of, &self.fleet.mailboxes);
                 }
-                // A later version knows which link that is.
-                Ok(Some(ReceivedState::Unread(_))) => {
-                    self.report_newer();
-                    Some(Lookup::Unconfirmed)
-                }
-                Ok(Some(ReceivedState::Known(gone))) => self.missing(&code, Some(&gone), is_vouched),
-                Ok(None) => self.missing(&code, None, is_vouched),
-                Err(error) => {
-                    note_error(&self.fleet.stats, &error);
-                    Some(Lookup::Unconfirmed)
-                }
-            };
+                states.push((code, State::Link(Arc::clone(link))));
+            }
             let found = found.unwrap_or_else(|| {
                 look_ups = self.doubt(std::mem::take(&mut look_ups));
                 Lookup::Unconfirmed
@@ -383,6 +361,32 @@ impl CodeLookup {
         if !states.is_empty() && self.fleet.home.stores_all_links() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
+        }
+    }
+
+    /// Judges the state of a code as Redis has reported it. Returns `None` if the other nodes must vouch first.
+    fn judge(&self, code: &Code, answered: StateAnswer, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
+        match answered {
+            Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
+            Ok(Some(ReceivedState::Known(State::Link(link)))) => {
+                match self.is_known_to_be_gone(code, &State::Link(Arc::clone(&link))) {
+                    Ok(false) => Some(Lookup::Live(link)),
+                    // The slug may have another link, which Redis has lost.
+                    Ok(true) => self.missing(code, None, is_vouched),
+                    Err(_) => Some(Lookup::NotResident),
+                }
+            }
+            // A later version knows which link that is.
+            Ok(Some(ReceivedState::Unread(_))) => {
+                self.report_newer();
+                Some(Lookup::Unconfirmed)
+            }
+            Ok(Some(ReceivedState::Known(gone))) => self.missing(code, Some(&gone), is_vouched),
+            Ok(None) => self.missing(code, None, is_vouched),
+            Err(error) => {
+                note_error(&self.fleet.stats, &error);
+                Some(Lookup::Unconfirmed)
+            }
         }
     }
 
