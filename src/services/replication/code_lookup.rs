@@ -280,9 +280,9 @@ impl CodeLookup {
 
     /// True if this node knows that the code had its only link, or that all nodes have read of no other one.
     fn is_used_up(&self, code: &Code) -> bool {
-        let state = || State::from_value(*code, &self.fleet.links.get(code).ok()??);
         let view = &self.fleet.view;
-        view.trusts_tombstones() && view.may_be_generated(code) && state().is_some_and(|state| is_spent(&state))
+        let is_known_to_be_spent = || self.fleet.stored_state(code).is_some_and(|state| is_spent(&state));
+        view.trusts_tombstones() && view.may_be_generated(code) && is_known_to_be_spent()
     }
 
     /// Returns the answer for a code after Redis has said that it has no link: this state, or none. Returns `None` if the

@@ -167,13 +167,18 @@ impl FleetContext {
         Ok(redis.with_retention(self.retention.state_ms()))
     }
 
+    /// Returns the state of a code in the store of this node; `None` if the store has none, or none that can be read.
+    pub(super) fn stored_state(&self, code: &Code) -> Option<State> {
+        State::from_value(*code, &self.links.get(code).ok()??)
+    }
+
     /// Returns the state of a code on this node, for a request to a Redis that may no longer have it; `None` while Redis
     /// keeps all states.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot tell. Redis must not be asked then: it would give the code away. The error was
     /// counted and logged.
-    pub(super) fn own_state(&self, code: &Code) -> Result<Option<State>, StoreError> {
+    pub(super) fn state_for_redis(&self, code: &Code) -> Result<Option<State>, StoreError> {
         if !self.retention.may_have_expired() {
             return Ok(None);
         }

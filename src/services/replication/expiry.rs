@@ -116,7 +116,7 @@ impl FleetExpiry {
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
         let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
-                let state = State::from_value(due.code, &self.fleet.links.get(&due.code).ok()??)?;
+                let state = self.fleet.stored_state(&due.code)?;
                 let State::Link(link) = &state else { return None };
                 let (is_due, now_ms) = (due_of(link) == Some(*due), link.deletion_ms(now_ms, keep_ms));
                 is_due.then_some((due.code, CodeChange::Expire { state, now_ms, or_none }))

@@ -379,7 +379,7 @@ impl Follower {
         while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
             self.queue.pop_front();
             self.note_slug(&delivery.code);
-            if let Some(state) = self.stored(&delivery.code) {
+            if let Some(state) = self.fleet.stored_state(&delivery.code) {
                 some.push((delivery, state));
             }
         }
@@ -413,11 +413,6 @@ impl Follower {
             Some(error) => Err(Stopped::RedisError(error)),
             None => Ok(!self.queue.is_empty()),
         }
-    }
-
-    /// Returns the current state of a code in the store; `None` if it has none or cannot be read.
-    fn stored(&self, code: &Code) -> Option<State> {
-        State::from_value(*code, &self.fleet.links.get(code).ok()??)
     }
 }
 

@@ -196,7 +196,9 @@ impl Gateway {
         }
         match &request {
             StoreRequest::Create { link, .. } => {
-                let Ok(mine) = self.fleet.own_state(&link.code) else { return self.send_to_writer(request, UNKNOWN) };
+                let Ok(mine) = self.fleet.state_for_redis(&link.code) else {
+                    return self.send_to_writer(request, UNKNOWN);
+                };
                 let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link)), mine));
                 self.put(request, deadline, change);
             }
@@ -218,18 +220,13 @@ impl Gateway {
             }
             _ => return None,
         };
-        let Some(State::Link(mine)) = self.mine(code) else { return None };
+        let Some(State::Link(mine)) = self.fleet.stored_state(code) else { return None };
         let may = match (by, request) {
             (Some(by), _) => by.has(&mine),
             (None, StoreRequest::Create { link, .. }) => link.labels.app == mine.labels.app,
             (None, _) => true,
         };
         (!may).then_some(State::Link(mine))
-    }
-
-    /// Returns the state of a code on this node.
-    fn mine(&self, code: &Code) -> Option<State> {
-        self.fleet.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
@@ -273,13 +270,13 @@ impl Gateway {
                 Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
-                Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code, false) => {
+                Ok(None) if self.fleet.stored_state(code).is_none() && !self.fleet.view.is_denied(code, false) => {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
                     // Without a readable state, the delete says so, and other nodes bring the link back.
-                    let mine = self.fleet.own_state(code).unwrap_or_default();
-                    let gone = state_to_remove(known(state), || self.mine(code));
+                    let mine = self.fleet.state_for_redis(code).unwrap_or_default();
+                    let gone = state_to_remove(known(state), || self.fleet.stored_state(code));
                     let claim = gone.as_ref().map_or(0, |state| state.version().claim);
                     let now_ms = self.deletion_ms(gone.as_ref());
                     let change = (*code, CodeChange::Remove { claim, now_ms, mine });
@@ -306,7 +303,7 @@ impl Gateway {
     /// Offers the changed link to Redis, as the next state after the newer one of Redis and this node.
     fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
         let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
-        let now = rules::newest(self.mine(code), theirs);
+        let now = rules::newest(self.fleet.stored_state(code), theirs);
         let changed = match &now {
             Some(State::Link(link)) if !by.has(link) => None,
             Some(State::Link(link)) => patch.apply(link).ok(),

@@ -209,7 +209,8 @@ impl LinkReuse {
             if *reuse == Reuse::OfSlug {
                 // Only the link with this very slug will do.
                 let search = Search::new(link, *reuse, key, at);
-                let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
+                let is_here =
+                    turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
                 searches.push(if is_here {
                     Search { step: Step::Look(link.code), here: Some(link.code), ..search }
                 } else {
@@ -236,7 +237,7 @@ impl LinkReuse {
     fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
         let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.
-        let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
+        let making = self.making.code(search.key).filter(|code| turn.fleet.stored_state(code).is_none());
         let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
         if search.reuse == Reuse::Any
             && let Some(code) = find(ReuseCandidates::All)
@@ -327,12 +328,6 @@ impl Turn<'_> {
         self.fleet.settings.dedupe
     }
 
-    /// Returns the state of a code in the store.
-    fn state(&self, code: &Code) -> Option<State> {
-        let value = self.fleet.links.get(code).ok().flatten()?;
-        State::from_value(*code, &value)
-    }
-
     /// True if Redis may still be asked. All questions of a turn share one timeout. The last one still gets its full
     /// time, because a server that is given too little time would count as away.
     fn has_time(&self) -> bool {
@@ -374,7 +369,7 @@ impl Turn<'_> {
         let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
         let (mut open, mut claims) = (Vec::new(), Vec::new());
         for search in searches.iter_mut().filter(is_open) {
-            match self.fleet.own_state(&search.link.code) {
+            match self.fleet.state_for_redis(&search.link.code) {
                 Ok(mine) => {
                     claims.push((search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link)), mine)));
                     open.push(search);
@@ -404,7 +399,7 @@ impl Turn<'_> {
                 // The link is on its way to the writer, which will look it up itself.
                 if let Step::Look(code) = search.step
                     && making.code(search.key) == Some(code)
-                    && self.state(&code).is_none()
+                    && self.fleet.stored_state(&code).is_none()
                 {
                     search.step = Step::Found(code, None);
                 }
@@ -436,7 +431,7 @@ impl Turn<'_> {
 
     /// Judges the link of a code, by what this node and Redis know of it.
     fn judge(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> Judgement {
-        let here = self.state(&code);
+        let here = self.fleet.stored_state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
         if let Ok(there) = &answer {
             match self.fleet.knows_lost_marked(&code, there.as_ref()) {

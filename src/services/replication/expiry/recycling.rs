@@ -154,20 +154,16 @@ impl FleetExpiry {
 
     /// Returns the release of the code of an entry; `None` if something has happened to the code since.
     fn released(&self, entry: &DueEvent) -> Option<State> {
-        let state = self.state(&entry.code)?;
+        let state = self.fleet.stored_state(&entry.code)?;
         let is_same = matches!(&state, State::Gone(gone) if gone.deleted_ms == entry.at_ms);
         // Zero stands for links from before the fleet.
         if is_same { state.released(getrandom::u64().ok()?.max(1)) } else { None }
     }
 
-    fn state(&self, code: &Code) -> Option<State> {
-        State::from_value(*code, &self.fleet.links.get(code).ok()??)
-    }
-
     /// Returns those of the released codes that are still as they were released, on this node as in Redis.
     fn confirm(&self, codes: &[(Code, State)]) -> RecycledCodes {
         self.fleet.view.await_passing(None);
-        let own = codes.iter().filter(|(code, state)| self.state(code).as_ref() == Some(state));
+        let own = codes.iter().filter(|(code, state)| self.fleet.stored_state(code).as_ref() == Some(state));
         let codes = own.filter_map(|(code, _)| GeneratedCode::from_code(&code.within(None))).collect();
         RecycledCodes { codes, left: false }
     }

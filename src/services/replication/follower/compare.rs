@@ -99,7 +99,7 @@ impl Follower {
         // For a code that is here already the head of its state decides, which is much shorter than the state.
         for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
             let Some(head) = self.leave_out(head)? else { continue };
-            if self.stored(code).is_none_or(|state| differs(code, &state, &head)) {
+            if self.fleet.stored_state(code).is_none_or(|state| differs(code, &state, &head)) {
                 wanted.push(*code);
             }
         }
@@ -142,7 +142,7 @@ impl Follower {
         let Some((codes, next)) = page else { return Ok(Some(Phase::Up(Vec::new()))) };
         let codes: BTreeSet<Code> = codes.into_iter().filter(|code| which.contains(&Partition::of(code))).collect();
         let states: Vec<(Code, State)> =
-            codes.into_iter().filter_map(|code| self.stored(&code).map(|state| (code, state))).collect();
+            codes.into_iter().filter_map(|code| self.fleet.stored_state(&code).map(|state| (code, state))).collect();
         *compared += states.len() as u64;
         self.offer_those_lacking(states)?;
         Ok(Some(Phase::Recent(next, until)))
