@@ -154,6 +154,11 @@ impl FleetView {
         self.is_behind.store(is_behind, Ordering::Release);
     }
 
+    /// True if the node may lack links that Redis no longer has.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
     /// Returns the instant before which every change in the streams is in the memory of the cores; `None` before the first.
     pub fn followed_at(&self) -> Option<Duration> {
         Some(self.followed_ms.load(Ordering::Acquire)).filter(|at_ms| *at_ms > 0).map(Duration::from_millis)
@@ -499,6 +504,7 @@ mod tests {
         view.hear([(LENGTH, 1_000)], false, since_boot());
         view.follow(since_boot());
         view.set_behind(true);
+        assert!(view.is_behind());
         assert!(!view.is_denied(&slug, true), "the state may have expired in Redis");
         assert!(!view.is_absent(&guess, view.followed()));
         view.set_behind(false);

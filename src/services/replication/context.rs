@@ -142,7 +142,7 @@ impl FleetContext {
             // The writer tells the client why. Redis must not get a change that a client will hear was refused.
             return Err("the store does not accept writes");
         }
-        if self.retention.is_behind() {
+        if self.view.is_behind() {
             return Err(BEHIND);
         }
         Ok(())

@@ -110,7 +110,7 @@ impl Gateway {
                 self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if self.has_marked_code(&request) {
                 self.send_to_writer(request, UNKNOWN)?;
-            } else if self.fleet.retention.is_behind() {
+            } else if self.fleet.view.is_behind() {
                 self.refuse(&request);
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;

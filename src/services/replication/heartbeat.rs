@@ -133,7 +133,7 @@ impl HeartbeatThread {
     /// Returns the number of partitions in which Redis may lack links that this node is about to bring back.
     fn restoring(&self) -> u64 {
         // A node that is behind brings back only the changes in its outbox, which it counts by themselves.
-        let restores = !self.is_new && !self.fleet.retention.is_behind();
+        let restores = !self.is_new && !self.fleet.view.is_behind();
         if restores { self.fleet.stats.fleet.comparing.get() } else { 0 }
     }
 
@@ -355,7 +355,7 @@ impl HeartbeatThread {
     /// Takes over the leases of nodes that are gone.
     fn take_over(&mut self, heard: &HeartbeatReply, now: Duration) {
         // A node that is behind would not know which of the codes have a link.
-        if self.fleet.retention.is_behind() {
+        if self.fleet.view.is_behind() {
             return;
         }
         let me = self.fleet.settings.node.clone();

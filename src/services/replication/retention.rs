@@ -6,7 +6,7 @@
 //! A comparison offers the states that have changed on this node within the retention. The store has a log of changed
 //! codes, and this module notes the positions of that log over time.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,7 +80,6 @@ pub struct Retention {
     shortest_ms: AtomicU64,
     /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
     state_ms: Arc<AtomicU64>,
-    is_behind: AtomicBool,
     measured: Mutex<Measured>,
 }
 
@@ -133,7 +132,6 @@ impl Retention {
             own,
             shortest_ms: AtomicU64::new(own.map_or(0, millis)),
             state_ms: Arc::default(),
-            is_behind: AtomicBool::new(false),
             measured: Mutex::new(Measured {
                 span,
                 clock: None,
@@ -157,11 +155,6 @@ impl Retention {
     /// True if a state that this node has may have expired in Redis, also before all nodes kept states forever.
     pub(super) fn may_have_expired(&self) -> bool {
         self.shortest_ms.load(Ordering::Acquire) > 0 || self.measured().span.expiring_ms > 0
-    }
-
-    /// True if this node may lack changes that Redis no longer has.
-    pub(super) fn is_behind(&self) -> bool {
-        self.is_behind.load(Ordering::Acquire)
     }
 
     /// Returns the time since which states expire in Redis, as far as is known, and true if this node lets them expire from
@@ -219,9 +212,8 @@ impl Retention {
 
     /// Judges the standing of a node whose links have a shared home. It is behind as soon as states may expire there.
     pub(super) fn judge_shared_home(&self) -> Standing {
-        let is_behind = self.may_have_expired();
-        self.is_behind.store(is_behind, Ordering::Release);
-        Standing { retention: self.shortest(), lag_ms: 0, is_behind, needs_copy: false, is_home: true }
+        let (retention, is_behind) = (self.shortest(), self.may_have_expired());
+        Standing { retention, lag_ms: 0, is_behind, needs_copy: false, is_home: true }
     }
 
     /// Judges the standing of a node that stores all links. It `compares` partitions with Redis, or waits for that.
@@ -232,12 +224,10 @@ impl Retention {
             (measured.now_ms(), measured.span)
         };
         let Some(retention) = shortest else {
-            self.is_behind.store(false, Ordering::Release);
             return Standing { retention: None, lag_ms: 0, is_behind: false, needs_copy: false, is_home: false };
         };
         let is_behind = !span.is_current(now_ms, retention);
         let needs_copy = is_behind && (compares || !span.has_had_all(retention));
-        self.is_behind.store(is_behind, Ordering::Release);
         let lag_ms = span.lag_ms(now_ms, retention);
         Standing { retention: shortest, lag_ms, is_behind, needs_copy, is_home: false }
     }
@@ -338,7 +328,7 @@ mod tests {
         assert!(!hear(None, 9_000_000, None).is_behind, "states are kept forever");
         let standing = hear(Some(600_000), 9_000_000, None);
         assert_eq!((standing.is_behind, standing.needs_copy), (true, true), "another node lets them expire");
-        assert!(retention.is_behind() && retention.may_have_expired());
+        assert!(retention.may_have_expired());
         assert!(standing.describe(false).contains("carom join"), "{}", standing.describe(false));
         assert!(!hear(Some(600_000), 1_000_500, Some(since_boot())).is_behind);
         assert!(hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind, "the clock was set since");
@@ -403,7 +393,6 @@ mod tests {
         retention.hear(&[other], (0, None), None);
         let standing = retention.judge_shared_home();
         assert!(standing.is_behind, "another node lets states expire");
-        assert!(retention.is_behind());
         assert!(standing.describe(false).contains("links.home"), "{}", standing.describe(false));
         let retention = Retention::new(None, &links).unwrap();
         retention.hear(&[], (7, None), None);

@@ -39,7 +39,7 @@ impl Follower {
             // This node has no copy to compare.
             return self.learn_slugs();
         }
-        if self.fleet.retention.is_behind() {
+        if self.fleet.view.is_behind() {
             // Redis no longer has all that this node lacks.
             self.compare = None;
             return Ok(false);
