@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::connection::{Conn, ConnState, Conns};
+use super::connection::{CloseKind, Conn, ConnState, Conns};
 use super::driver::Tag;
 use carom_limits::ConnectionLimits;
 use carom_model::access::miss_limiter::MissLimiter;
@@ -139,7 +139,7 @@ impl Admission {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
+        let is_evicted = matches!(conn.state, ConnState::Closed(CloseKind::Evicted));
         debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
         self.leaving -= usize::from(is_evicted);
         let Some(client_key) = conn.counted else { return };

@@ -50,12 +50,18 @@ pub(super) enum ConnState {
     /// Waits for the client to end its side, so that it reads our last answer before a reset reaches it.
     Lingering,
     /// Ends as soon as nothing is in flight.
-    Closed {
-        /// Closes with a reset where answers are unread, because the connection was broken off.
-        is_cut: bool,
-        /// Counts among the connections that leave because there are too many.
-        is_evicted: bool,
-    },
+    Closed(CloseKind),
+}
+
+/// The way in which a connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CloseKind {
+    /// Everything was sent. The client may still read its last answer.
+    Finished,
+    /// Broken off: ends with a reset if the client has not read its answers.
+    BrokenOff,
+    /// Broken off, because there are too many connections. Counts among those that leave until it is removed.
+    Evicted,
 }
 
 impl ConnState {
@@ -68,7 +74,7 @@ impl ConnState {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self, ConnState::Closed { .. })
+        matches!(self, ConnState::Closed(_))
     }
 }
 
@@ -304,7 +310,7 @@ impl Conn {
                 assert!(matches!(self.state, ConnState::Draining { .. }), "what is queued goes out first");
                 assert!(!self.transport.is_sending() && self.out.is_empty(), "everything has gone out");
             }
-            ConnState::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
+            ConnState::Closed(_) => assert!(!self.state.is_closed(), "a connection ends once"),
         }
         self.state = next;
     }

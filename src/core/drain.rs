@@ -1,6 +1,6 @@
 //! The end of a core's connections: one by one once they are idle, all of them in a drain.
 
-use super::connection::{Conn, ConnState};
+use super::connection::{CloseKind, ConnState};
 use super::hyper_bridge::stream::Ending;
 use super::work::Work;
 
@@ -66,10 +66,7 @@ impl Work {
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
             let was_lingering = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, ConnState::Lingering));
-            self.break_off(slot);
-            if let Some(Conn { state: ConnState::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
-                *is_cut &= !was_lingering;
-            }
+            self.close(slot, if was_lingering { CloseKind::Finished } else { CloseKind::BrokenOff });
         }
     }
 }

@@ -3,7 +3,7 @@
 //! This is where the state of a connection meets the driver. [`super::work`] changes the state and fills the buffers;
 //! the functions here hand them to the driver, once in a turn for each connection that changed.
 
-use super::connection::{Conn, ConnState};
+use super::connection::{CloseKind, Conn, ConnState};
 use super::run_loop::Core;
 
 impl Core {
@@ -61,7 +61,7 @@ impl Core {
         }
         if let Some(mut conn) = self.work.conns.remove(slot) {
             debug_assert!(conn.state.is_closed(), "a connection ends before it is removed");
-            if matches!(conn.state, ConnState::Closed { is_cut: true, .. }) && conn.has_unread() {
+            if matches!(conn.state, ConnState::Closed(CloseKind::BrokenOff | CloseKind::Evicted)) && conn.has_unread() {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
                 conn.transport.reset_on_close();
             }
@@ -81,7 +81,7 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
     {
         let has_unread = conn.has_unread();
         if conn.peer_ended && !has_unread {
-            conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
+            conn.enter(ConnState::Closed(CloseKind::Finished));
             return true;
         }
         // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
@@ -97,7 +97,7 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
         conn.hyper = None;
     }
     if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
-        conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
+        conn.enter(ConnState::Closed(CloseKind::Finished));
         return true;
     }
     false

@@ -10,7 +10,7 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::admission::Admission;
-use super::connection::{Conn, ConnState, Conns};
+use super::connection::{CloseKind, Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
 use super::hyper_bridge::stream::{Ending, Stream};
@@ -144,7 +144,7 @@ impl Work {
     pub(super) fn evict(&mut self, idle_for: u32) -> bool {
         let Some(slot) = self.admission.take_idle(&mut self.conns, self.now.tick, idle_for) else { return false };
         self.stats.evicted.add(1);
-        self.close(slot, true);
+        self.close(slot, CloseKind::Evicted);
         true
     }
 
@@ -230,7 +230,7 @@ impl Work {
             ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
             // The client broke its promise to send nothing more, so the connection must linger.
             ConnState::Draining { said_last } => return *said_last = false,
-            ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed { .. } => return,
+            ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed(_) => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
             let consumed = self.step(slot, bytes);
@@ -368,16 +368,16 @@ impl Work {
 
     /// Breaks a connection off.
     pub(super) fn break_off(&mut self, slot: u32) {
-        self.close(slot, false);
+        self.close(slot, CloseKind::BrokenOff);
     }
 
-    /// Ends a connection without a word, because it is broken or because there are too many.
-    pub(super) fn close(&mut self, slot: u32, is_evicted: bool) {
+    /// Closes a connection as soon as nothing is in flight, without an answer.
+    pub(super) fn close(&mut self, slot: u32, kind: CloseKind) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         if !conn.state.is_closed() {
             self.tls.uncount_handshake(conn);
-            conn.enter(ConnState::Closed { is_cut: true, is_evicted });
+            conn.enter(ConnState::Closed(kind));
         }
         conn.peer_ended = true;
         if let Some(stream) = conn.hyper.take() {
