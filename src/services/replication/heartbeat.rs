@@ -14,7 +14,7 @@ use carom_shards::{CodeLength, CounterValue, Run};
 use super::agreement::{self, OtherNode, Voucher};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
+use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError, StateExpiry};
 use carom_model::replication::Partition;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
@@ -141,8 +141,12 @@ impl HeartbeatThread {
         let settings = &self.fleet.settings;
         let (expiring_ms, expires) = self.fleet.retention.expiring(self.fleet.stats.fleet.format.get());
         let (node, fingerprint) = (&settings.node, &settings.fingerprint);
-        let is_home = !self.fleet.home.stores_all_links();
-        let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expires, is_home };
+        let expiry = match (self.fleet.home.stores_all_links(), expires) {
+            (false, _) => StateExpiry::Forbidden,
+            (true, true) => StateExpiry::On,
+            (true, false) => StateExpiry::Off,
+        };
+        let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expiry };
         self.redis.beat(&beat, BEAT_TIME)
     }
 

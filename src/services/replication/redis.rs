@@ -27,7 +27,7 @@ pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
 pub use self::purges::VisitStreamEnd;
 pub use self::sites::{OtherSpace, SiteNotes};
-pub use self::space::{Heartbeat, HeartbeatReply};
+pub use self::space::{Heartbeat, HeartbeatReply, StateExpiry};
 pub use self::streams::READ_TOGETHER_MAX;
 pub use self::visit_log::VisitLogNotes;
 pub use self::visits::VisitNotes;

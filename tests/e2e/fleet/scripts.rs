@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis, SiteNotes};
+use carom::services::replication::redis::{
+    CodeChange, Heartbeat, HeartbeatReply, Recent, Redis, SiteNotes, StateExpiry,
+};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
@@ -292,8 +294,8 @@ fn returned_node_with_an_old_time_is_not_gone() {
     let length = CodeLength::DEFAULT;
     let beat = |redis: &mut Redis, about: &str| {
         let about = about.to_owned();
-        let (expiring_ms, expires, is_home) = (0, false, false);
-        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms, expires, is_home };
+        let (expiring_ms, expiry) = (0, StateExpiry::Off);
+        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms, expiry };
         redis.beat(&beat, WITHIN).unwrap()
     };
     let watched = beat(&mut redis, r#"{"beat":1}"#);
@@ -376,34 +378,34 @@ fn trimmed_streams_keep_the_position_at_the_end() {
 fn nodes_remember_since_when_states_expire() {
     let server = Server::start();
     let mut redis = connect(&server);
-    let mut beat = |expiring_ms: u64, expires: bool| {
+    let mut beat = |expiring_ms: u64, expiry: StateExpiry| {
         let about = "{}".to_owned();
-        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expires, is_home: false };
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expiry };
         redis.beat(&beat, WITHIN).unwrap().expiring_ms
     };
-    assert_eq!(beat(0, false), 0);
-    let since_ms = beat(0, true);
+    assert_eq!(beat(0, StateExpiry::Off), 0);
+    let since_ms = beat(0, StateExpiry::On);
     assert!(unix_ms().abs_diff(since_ms) < 60_000, "{since_ms}");
-    assert_eq!(beat(0, false), since_ms);
-    assert_eq!(beat(since_ms + 5, true), since_ms);
-    assert_eq!(beat(since_ms - 5, false), since_ms - 5, "the earliest counts");
+    assert_eq!(beat(0, StateExpiry::Off), since_ms);
+    assert_eq!(beat(since_ms + 5, StateExpiry::On), since_ms);
+    assert_eq!(beat(since_ms - 5, StateExpiry::Off), since_ms - 5, "the earliest counts");
     server.command(&["FLUSHALL"]);
-    assert_eq!(beat(since_ms, true), since_ms, "a server that came back empty hears of it");
+    assert_eq!(beat(since_ms, StateExpiry::On), since_ms, "a server that came back empty hears of it");
 }
 
 #[test]
 fn home_of_links_lets_no_states_expire() {
     let server = Server::start();
     let mut redis = connect(&server);
-    let mut beat = |expires: bool, is_home: bool| {
+    let mut beat = |expiry: StateExpiry| {
         let about = "{}".to_owned();
-        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expires, is_home };
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry };
         redis.beat(&beat, WITHIN).unwrap().expiring_ms
     };
-    assert_eq!(beat(false, true), 0);
-    assert_eq!(beat(true, false), 0, "a node with another setting does not count");
+    assert_eq!(beat(StateExpiry::Forbidden), 0);
+    assert_eq!(beat(StateExpiry::On), 0, "a node with another setting does not count");
     server.command(&["FLUSHALL"]);
-    let since_ms = beat(true, false);
+    let since_ms = beat(StateExpiry::On);
     assert!(since_ms > 0);
-    assert_eq!(beat(false, true), since_ms, "they have expired before");
+    assert_eq!(beat(StateExpiry::Forbidden), since_ms, "they have expired before");
 }

@@ -28,10 +28,30 @@ pub struct Heartbeat<'a> {
     /// The time since which states expire in Redis, as far as it knows, in milliseconds since 1970 UTC by the clock of
     /// Redis; 0 if they do not.
     pub expiring_ms: u64,
-    /// True if the node lets states expire from now on. They do not once a node has said that Redis is the home of links.
-    pub expires: bool,
-    /// True if Redis is the home of the links, of which the node has no copy. Such a node lets no states expire.
-    pub is_home: bool,
+    /// The wish of the node about states.
+    pub expiry: StateExpiry,
+}
+
+/// The wish of a node about the expiry of states in Redis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateExpiry {
+    /// The node lets no states expire. Other nodes may.
+    Off,
+    /// The node lets states expire from now on, unless a node has forbidden that.
+    On,
+    /// No node may let states expire: Redis is the home of the links, of which the node has no copy.
+    Forbidden,
+}
+
+impl StateExpiry {
+    /// Returns the number by which `beat.lua` knows it.
+    fn number(self) -> u64 {
+        match self {
+            StateExpiry::Off => 0,
+            StateExpiry::On => 1,
+            StateExpiry::Forbidden => 2,
+        }
+    }
 }
 
 /// The response to a heartbeat.
@@ -260,8 +280,7 @@ impl Redis {
         let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
-        let says = if beat.is_home { 2 } else { u64::from(beat.expires) };
-        arguments.extend([beat.expiring_ms, says].map(|number| number.to_string().into_bytes()));
+        arguments.extend([beat.expiring_ms, beat.expiry.number()].map(|number| number.to_string().into_bytes()));
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
