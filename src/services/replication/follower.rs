@@ -73,7 +73,7 @@ pub(super) fn prepare(
         deliveries,
         queue: VecDeque::new(),
         positions: HashMap::new(),
-        is_behind: false,
+        has_more: false,
         compare: None,
         rereading: Rereading::default(),
         retaining: Retaining::default(),
@@ -87,7 +87,7 @@ pub(super) fn prepare(
         orders_sent: Cell::new(0),
         fence: RefCell::new(None),
     };
-    follower.take_places().map_err(io::Error::other)?;
+    follower.read_positions().map_err(io::Error::other)?;
     Ok(follower)
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Follower {
     /// The position of the node in each stream. A stream whose position was lost has no entry.
     positions: HashMap<Partition, StreamPosition>,
     /// True if a stream had more entries than were read last.
-    is_behind: bool,
+    has_more: bool,
     compare: Option<Compare>,
     rereading: Rereading,
     retaining: Retaining,
@@ -170,7 +170,7 @@ impl Follower {
             return Ok(Pace::Away);
         }
         if stats.fleet.orders_dropped.get() != self.dropped {
-            if self.take_places().is_err() {
+            if self.read_positions().is_err() {
                 return Ok(Pace::Away);
             }
             if self.send_to_writer(WriterOrder::Resumed).is_err() {
@@ -204,7 +204,7 @@ impl Follower {
     }
 
     /// Reads the positions from the store, at the start and after the writer has dropped orders.
-    fn take_places(&mut self) -> Result<(), StoreError> {
+    fn read_positions(&mut self) -> Result<(), StoreError> {
         self.dropped = self.fleet.stats.fleet.orders_dropped.get();
         self.positions.clear();
         self.must_compare.clear();
@@ -222,12 +222,12 @@ impl Follower {
                 self.must_compare.push(partition);
             }
         }
-        self.count_what_is_left();
+        self.publish_comparing();
         Ok(())
     }
 
     /// Publishes the number of partitions still to be compared, including those without a position.
-    fn count_what_is_left(&self) {
+    fn publish_comparing(&self) {
         assert!(self.positions.len() <= usize::from(PARTITIONS), "a stream has a position that no partition has");
         let lost = usize::from(PARTITIONS) - self.positions.len();
         self.fleet.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
@@ -253,7 +253,7 @@ impl Follower {
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let begun = since_boot();
-        let count = if self.is_behind { READ_COUNT } else { READ_TOGETHER_MAX };
+        let count = if self.has_more { READ_COUNT } else { READ_TOGETHER_MAX };
         let answers = self.redis.read(&places, count, ANSWER_TIME);
         let (mut more, mut failure) = (false, None);
         for ((partition, position), answer) in places.into_iter().zip(answers) {
@@ -265,7 +265,7 @@ impl Follower {
                 Err(error) => failure = Some(error),
             }
         }
-        self.is_behind = more;
+        self.has_more = more;
         let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
         if !lost.is_empty() && failure.is_none() {
             self.go_to_the_end(&lost)?;
@@ -363,7 +363,7 @@ impl Follower {
             }
             // A comparison in progress may have passed codes that changed since.
             if let Some(compare) = &mut self.compare {
-                compare.again(partition);
+                compare.drop_partition(partition);
             }
             self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }

@@ -34,7 +34,7 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 impl Follower {
     /// Continues the comparison. Returns true if more is left.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
-        self.count_what_is_left();
+        self.publish_comparing();
         if !self.fleet.home.stores_all_links() {
             // This node has no copy to compare.
             return self.learn_slugs();
@@ -255,7 +255,7 @@ impl Follower {
             (true, false) => self.compared(partition),
             // Redis has lost an entry: the partition is compared from the start.
             (_, true) => {
-                self.compare.iter_mut().for_each(|compare| compare.again(partition));
+                self.compare.iter_mut().for_each(|compare| compare.drop_partition(partition));
                 Ok(())
             }
             // A comparison in progress may make more entries; its end will find none missing.

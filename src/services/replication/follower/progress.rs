@@ -33,7 +33,7 @@ pub(super) enum Phase {
 
 impl Compare {
     /// Takes a partition out of this comparison: its position was lost again, so it must be compared from the start.
-    pub(super) fn again(&mut self, partition: Partition) {
+    pub(super) fn drop_partition(&mut self, partition: Partition) {
         self.which.remove(&partition);
     }
 }
