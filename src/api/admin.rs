@@ -16,7 +16,7 @@ use hyper::{Request, StatusCode};
 
 use super::ApiService;
 use super::browser::{is_foreign, is_of_foreign_page};
-use super::compression::Packing;
+use super::compression::Compression;
 use super::console::Console;
 use super::context::{Context, Site};
 use super::problem::Problem;
@@ -35,9 +35,9 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
         let (context, console) = (context.clone(), Rc::clone(&console));
         Box::pin(async move {
             let request = context.at_route(request);
-            let packing = Packing::of(&request);
+            let compression = Compression::of(&request);
             let answer = context.serve_admin(&console, request).await;
-            context.packed(packing, answer).await
+            context.compressed(compression, answer).await
         })
     })
 }

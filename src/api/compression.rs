@@ -35,7 +35,7 @@ const CHOSEN_BY: &str = "Accept-Encoding";
 
 /// Compression of the response to one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Packing {
+pub(super) enum Compression {
     /// The response is never packed.
     Never,
     /// The response could be packed, but not for this client.
@@ -44,16 +44,16 @@ pub(super) enum Packing {
     From(u64),
 }
 
-impl Packing {
+impl Compression {
     /// Returns the compression of the response to a request. The path is that of the current version of the API.
-    pub(super) fn of<B>(request: &Request<B>) -> Packing {
+    pub(super) fn of<B>(request: &Request<B>) -> Compression {
         if !is_read(request.method()) || has_secrets(request.uri().path()) {
-            return Packing::Never;
+            return Compression::Never;
         }
         match coding_for(request.headers()) {
-            Coding::Identity => Packing::NotForClient,
-            Coding::Gzip => Packing::From(PACKED_LEN_MIN),
-            Coding::OnlyGzip => Packing::From(1),
+            Coding::Identity => Compression::NotForClient,
+            Coding::Gzip => Compression::From(PACKED_LEN_MIN),
+            Coding::OnlyGzip => Compression::From(1),
         }
     }
 }
@@ -87,13 +87,13 @@ fn varying(answer: ApiResponse) -> ApiResponse {
 }
 
 impl Context {
-    /// Returns a response with its body packed, if `packing` and its content type allow it.
-    pub(super) async fn packed(&self, packing: Packing, answer: ApiResponse) -> ApiResponse {
-        if packing == Packing::Never || !is_text(&answer) {
+    /// Returns a response with its body packed, if `compression` and its content type allow it.
+    pub(super) async fn compressed(&self, compression: Compression, answer: ApiResponse) -> ApiResponse {
+        if compression == Compression::Never || !is_text(&answer) {
             return answer;
         }
         let answer = varying(answer);
-        let Packing::From(least) = packing else { return answer };
+        let Compression::From(least) = compression else { return answer };
         let (mut head, content) = answer.into_parts();
         let (content, is_packed) = match content.size_hint().exact() {
             Some(len) if len < least => (content, false),
@@ -112,7 +112,7 @@ impl Context {
         let Ok(collected) = content.collect().await;
         let bytes = collected.to_bytes();
         let given = bytes.clone();
-        match self.services.hand_off(JobKind::Packing, move || gzip::pack_fast(&given)).await {
+        match self.services.hand_off(JobKind::Compression, move || gzip::pack_fast(&given)).await {
             Ok(packed) => (Box::pin(Full::new(Bytes::from(packed))) as Content, true),
             Err(_) => (Box::pin(Full::new(bytes)) as Content, false),
         }
@@ -129,7 +129,7 @@ impl Context {
                 while !rest.is_empty() {
                     let piece = rest.split_to(rest.len().min(PIECE_LEN_MAX));
                     let given = piece.clone();
-                    let packed = services.hand_off(JobKind::Packing, move || PackedPiece::of(&given)).await;
+                    let packed = services.hand_off(JobKind::Compression, move || PackedPiece::of(&given)).await;
                     let packed = packed.unwrap_or_else(|_| PackedPiece::stored(&piece));
                     end.add(&packed);
                     bytes.extend_from_slice(&packed.bytes);
@@ -149,21 +149,21 @@ mod tests {
     use super::*;
     use crate::api::response::{answer, empty};
 
-    fn packing(method: Method, path: &str, accepted: &str) -> Packing {
+    fn compression(method: Method, path: &str, accepted: &str) -> Compression {
         let request = Request::builder().method(method).uri(path).header(header::ACCEPT_ENCODING, accepted);
-        Packing::of(&request.body(()).unwrap())
+        Compression::of(&request.body(()).unwrap())
     }
 
     #[test]
     fn reads_are_packed_for_clients_that_accept_it() {
         let list = "/rest/v3/short-urls?page=2";
         for method in [Method::GET, Method::HEAD] {
-            assert_eq!(packing(method.clone(), list, "gzip, br"), Packing::From(PACKED_LEN_MIN));
-            assert_eq!(packing(method.clone(), list, "gzip, identity;q=0"), Packing::From(1));
-            assert_eq!(packing(method, list, "br"), Packing::NotForClient);
+            assert_eq!(compression(method.clone(), list, "gzip, br"), Compression::From(PACKED_LEN_MIN));
+            assert_eq!(compression(method.clone(), list, "gzip, identity;q=0"), Compression::From(1));
+            assert_eq!(compression(method, list, "br"), Compression::NotForClient);
         }
         for method in [Method::POST, Method::PATCH, Method::DELETE] {
-            assert_eq!(packing(method, "/rest/v3/short-urls", "gzip"), Packing::Never);
+            assert_eq!(compression(method, "/rest/v3/short-urls", "gzip"), Compression::Never);
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
             "/rest/v3/mercure-info",
             "/rest/v3/short-urls/shorten?longUrl=https://example.org/",
         ] {
-            assert_eq!(packing(Method::GET, path, "gzip"), Packing::Never, "{path}");
+            assert_eq!(compression(Method::GET, path, "gzip"), Compression::Never, "{path}");
         }
         for path in [
             "/admin/sign-in?next=/admin/apps",
@@ -193,7 +193,7 @@ mod tests {
             "/rest/v3/short-urls/shorten2",
             "/application",
         ] {
-            assert_eq!(packing(Method::GET, path, "gzip"), Packing::From(PACKED_LEN_MIN), "{path}");
+            assert_eq!(compression(Method::GET, path, "gzip"), Compression::From(PACKED_LEN_MIN), "{path}");
         }
     }
 

@@ -12,7 +12,7 @@ use hyper::{Method, Request, StatusCode};
 
 use super::ApiService;
 use super::admin::status;
-use super::compression::Packing;
+use super::compression::Compression;
 use super::context::{Context, Site};
 use super::orphans::logged_request;
 use super::problem::{Problem, health};
@@ -55,12 +55,12 @@ impl Context {
         if path != "/rest" && !path.starts_with("/rest/") {
             return self.route_path(request).await;
         }
-        let (grant, packing) = (self.grant_of(&request), Packing::of(&request));
+        let (grant, compression) = (self.grant_of(&request), Compression::of(&request));
         let answer = match request.method() {
             &Method::OPTIONS => self.rest_options(path, &grant),
             _ => self.route_path(request).await,
         };
-        self.packed(packing, self.with_grant(answer, &grant)).await
+        self.compressed(compression, self.with_grant(answer, &grant)).await
     }
 
     async fn route_path(&self, request: Request<Incoming>) -> ApiResponse {

@@ -35,7 +35,7 @@ pub struct JobQueues {
     /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
     /// Queue for bodies to compress. Documents have a queue of their own, because they have no other way to be written.
-    pub packing: SyncSender<Job>,
+    pub compression: SyncSender<Job>,
     /// Queue to the thread that keeps purges.
     pub purges: PurgeQueue,
     /// Queue for snapshots of the store; `None` if the node is not in a fleet.
@@ -59,5 +59,5 @@ pub enum JobKind {
     /// Reads or writes a long body.
     Document,
     /// Compresses a body.
-    Packing,
+    Compression,
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use super::threads::pool;
 use super::threads::priority::let_cores_go_first;
 use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
-use carom_limits::{DOCUMENT_QUEUE_LEN, PACKING_QUEUE_LEN, PICTURE_QUEUE_LEN};
+use carom_limits::{COMPRESSION_QUEUE_LEN, DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
 /// Starts one thread for pictures, one for documents and one for compression. They end when all senders are gone.
 /// Returns their queues, with that to the thread of purges.
@@ -25,7 +25,7 @@ pub fn start(mailboxes: &Mailboxes, purges: PurgeQueue) -> io::Result<(JobQueues
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;
     let (documents, others) = begin("documents", DOCUMENT_QUEUE_LEN)?;
     threads.extend(others);
-    let (packing, others) = begin("packing", PACKING_QUEUE_LEN)?;
+    let (compression, others) = begin("compression", COMPRESSION_QUEUE_LEN)?;
     threads.extend(others);
-    Ok((JobQueues { pictures, documents, packing, purges, snapshots: None }, threads))
+    Ok((JobQueues { pictures, documents, compression, purges, snapshots: None }, threads))
 }

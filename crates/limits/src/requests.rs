@@ -87,11 +87,11 @@ pub const DOCUMENT_QUEUE_LEN: usize = 256;
 
 /// Maximum number of bodies that wait to be compressed: a third of a second of the thread's time, at 5 ms each. Long bodies
 /// wait piece by piece. Further bodies are sent as they are.
-pub const PACKING_QUEUE_LEN: usize = 64;
+pub const COMPRESSION_QUEUE_LEN: usize = 64;
 
 /// Time for the compression of a body, or of a part of one. A thread that gets too little of a busy CPU needs longer: then
 /// the body is sent as it is.
-pub const PACKING_TIME_MAX: Duration = Duration::from_secs(3);
+pub const COMPRESSION_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than a hand-over
 /// with usual ones. A thread writes longer responses.

@@ -215,7 +215,7 @@ pub(super) mod tests {
             jobs: JobQueues {
                 pictures: sync_channel(1).0,
                 documents: sync_channel(1).0,
-                packing: sync_channel(1).0,
+                compression: sync_channel(1).0,
                 purges: sync_channel(1).0,
                 snapshots: None,
             },

@@ -8,7 +8,7 @@ use super::{LATE, ServiceHandle, refusal};
 use crate::bridge::{
     Job, JobDone, JobKind, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
 };
-use carom_limits::{ANSWER_TIME_MAX, PACKING_TIME_MAX};
+use carom_limits::{ANSWER_TIME_MAX, COMPRESSION_TIME_MAX};
 
 /// The reason of a job that has no result.
 const NO_THREAD: &str = "no thread became free in time";
@@ -27,7 +27,7 @@ impl ServiceHandle {
         let (queue, within) = match kind {
             JobKind::Picture => (&jobs.pictures, ANSWER_TIME_MAX),
             JobKind::Document => (&jobs.documents, ANSWER_TIME_MAX),
-            JobKind::Packing => (&jobs.packing, PACKING_TIME_MAX),
+            JobKind::Compression => (&jobs.compression, COMPRESSION_TIME_MAX),
         };
         self.hand_to(queue, within, run).await
     }
