@@ -7,10 +7,10 @@
 //! it offers every state that the other Redis has, and stores a position after that.
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
-//! * `hearing` tells this node up to when its site has heard of the other one, and `contact` is what it remembers.
+//! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers.
 
 mod contact;
-mod hearing;
+mod freshness;
 mod offers;
 
 use std::collections::{BTreeMap, HashMap};
