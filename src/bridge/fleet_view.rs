@@ -40,7 +40,7 @@ pub struct FleetView {
     heard_ms: AtomicU64,
     /// The instant before which every change in the streams is in the memory of the cores.
     followed_ms: AtomicU64,
-    /// The instant at which a connection to Redis was last lost, or a master replaced.
+    /// The instant at which a connection to Redis was last lost or established again, or a master replaced.
     disturbed_ms: AtomicU64,
     /// True if another node with links of its own compares them with Redis, which may lack some.
     others_restore: AtomicBool,
@@ -169,7 +169,7 @@ impl FleetView {
         self.is_settled(since_boot())
     }
 
-    /// Records that a connection to Redis was lost, or a master replaced, at that instant.
+    /// Records that a connection to Redis was lost or established again, or a master replaced, at that instant.
     pub fn disturb(&self, at: Duration) {
         self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
     }

@@ -57,8 +57,8 @@ pub const FOLLOWED_KEPT: Duration = Duration::from_millis(100);
 /// generated code. It is longer than any node relies on an earlier reading of the streams ([`FOLLOWED_KEPT`]).
 pub const SLUG_HELD: Duration = Duration::from_millis(125);
 
-/// Time after a lost connection or a new master in which Redis may lack changes that other nodes are about to bring
-/// back: they notice a loss after at most five seconds.
+/// Time after a lost or new connection, or a new master, in which Redis may lack changes that other nodes are about to
+/// bring back: they notice a loss after at most five seconds.
 pub const SETTLE_TIME: Duration = Duration::from_secs(6);
 
 const _: () = assert!(SLUG_HELD.as_millis() * 4 >= FOLLOWED_KEPT.as_millis() * 5, "clocks run at different speeds");

@@ -42,7 +42,7 @@ pub struct Client {
     search: Option<Search>,
     /// The masters that were found last; empty before the first search has succeeded.
     masters: Vec<ServerAddress>,
-    /// The instant at which a connection was last lost, or a master replaced.
+    /// The instant at which a connection was last lost or established again, or a master replaced.
     disturbed: Option<Instant>,
     /// The instant at which the last topology search began.
     searched: Option<Instant>,
@@ -197,6 +197,11 @@ impl Client {
                     ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
                 };
                 if server.dialed(attempt, Ok((connection, map))) {
+                    // It may have lost writes when it started again, long after its connection was lost. If its machine
+                    // failed, nothing has closed the connection.
+                    if server.comes_back() && !self.sentinels.contains(&address) {
+                        self.disturbed = Some(Instant::now());
+                    }
                     self.take_role(&address, Ok(role));
                 }
             }
@@ -385,8 +390,8 @@ impl Client {
         }
     }
 
-    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never. Since then, the
-    /// servers may lack writes that they had acknowledged before.
+    /// Returns the instant at which a connection was last lost or established again, or a master replaced; `None` if
+    /// never. Since then, the servers may lack writes that they had acknowledged before.
     pub fn disturbed(&self) -> Option<Instant> {
         self.disturbed
     }

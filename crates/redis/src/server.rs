@@ -31,6 +31,8 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Server {
     link: Link,
     is_sentinel: bool,
+    /// True once a connection was established.
+    was_up: bool,
 }
 
 enum Link {
@@ -104,7 +106,7 @@ pub(super) enum Readiness {
 
 impl Server {
     pub(super) fn new(is_sentinel: bool) -> Server {
-        Server { link: Link::Down(None), is_sentinel }
+        Server { link: Link::Down(None), is_sentinel, was_up: false }
     }
 
     /// True if the server is connected.
@@ -173,6 +175,12 @@ impl Server {
             Err(why) => Link::Down(Some((Instant::now() + REST, why.clone()))),
         };
         true
+    }
+
+    /// Notes that a connection was established. Returns true if there was one before: the server may have lost writes
+    /// since.
+    pub(super) fn comes_back(&mut self) -> bool {
+        std::mem::replace(&mut self.was_up, true)
     }
 
     /// Closes the connection. Returns the requests without a response. With a reason, the server is also avoided for a

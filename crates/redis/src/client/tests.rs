@@ -46,6 +46,7 @@ impl FakeServer {
                 format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
             };
             let answer = match &*command {
+                "QUIT" => return,
                 "INFO" => "$17\r\ncluster_enabled:1\r\n".to_owned(),
                 "ROLE" => "*1\r\n$6\r\nmaster\r\n".to_owned(),
                 "CLUSTER" if has_moved => String::new(),
@@ -107,4 +108,22 @@ fn server_that_redirects_delays_no_request_to_others() {
     let answers = client.await_all(&[request], deadline);
     assert!(answers[0].is_ok(), "{answers:?}");
     assert_eq!(b.asked()[before], "GET", "the request waited for the search: {:?}", b.asked());
+}
+
+#[test]
+fn server_that_comes_back_may_have_lost_writes() {
+    let server = Arc::new(FakeServer::new());
+    server.serve([server.address.port; 2]);
+    let mut client = Client::new(ClientSettings::plain(server.address.clone()), &[]).unwrap();
+    let ask = |client: &mut Client, name: &str| {
+        let question = Question::Plain(cmd(name).arg("a").to_owned());
+        client.ask_all(vec![(Route::Slot(0), question)], Duration::from_secs(20)).remove(0)
+    };
+    assert!(ask(&mut client, "GET").is_ok());
+    assert_eq!(client.disturbed(), None, "this is the first connection");
+    assert!(ask(&mut client, "QUIT").is_err());
+    let lost = client.disturbed();
+    assert!(lost.is_some());
+    assert!(ask(&mut client, "GET").is_ok());
+    assert!(client.disturbed() > lost, "it may have started again since its connection was lost");
 }

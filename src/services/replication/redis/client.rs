@@ -185,7 +185,8 @@ impl Redis {
         format!("{}:{name}", self.tag(KeyGroup::Space))
     }
 
-    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never.
+    /// Returns the instant at which a connection was last lost or established again, or a master replaced; `None` if
+    /// never.
     pub fn disturbed(&self) -> Option<Instant> {
         self.client.disturbed()
     }
