@@ -120,7 +120,7 @@ struct Relay {
     scan: Option<Comparison>,
     /// The time at which a comparison has met a state of a later version.
     rests: Option<Instant>,
-    /// The time at which the position in a stream was last lost.
+    /// The time at which the other Redis may last have lost states: a position in a stream was lost, or a connection.
     gapped: Option<Instant>,
     /// True if a stream had more entries than were read last.
     has_more: bool,
@@ -189,6 +189,10 @@ impl Relay {
     /// relay.
     fn notice_losses(&mut self) {
         let losses = ([self.own.disturbed(), self.other.disturbed()], self.fleet.stats.fleet.gaps.get());
+        if losses.0[1] != self.losses.0[1] {
+            // A new master may lack states that it lost before this relay has read them. No position shows that.
+            self.gapped = Some(Instant::now());
+        }
         if losses != self.losses {
             (self.losses, self.is_relay, self.renewed) = (losses, false, None);
         }
@@ -484,10 +488,12 @@ impl Relay {
         Ok(Duration::ZERO)
     }
 
-    /// Notes that all streams were read to their ends. After a gap, the other Redis may lack states that its nodes are about
-    /// to bring back.
+    /// Notes that all streams were read to their ends. After a gap or a lost connection, the other Redis may lack states that
+    /// its nodes are about to bring back.
     fn end_pass(&mut self) -> Result<(), Failure> {
-        if self.gapped.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
+        // The connection may have been lost since the beginning of this turn.
+        let is_disturbed = self.other.disturbed() != self.losses.0[1];
+        if is_disturbed || self.gapped.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
             return Ok(());
         }
         let Some((_, space)) = &self.space else { return Ok(()) };
