@@ -71,7 +71,8 @@ struct Courier {
 impl Courier {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
-            let wait = if self.fleet.stats.fleet.site.is_linked.load(Ordering::Acquire) {
+            let is_linked = self.fleet.stats.fleet.site.is_linked.load(Ordering::Acquire);
+            let wait = if is_linked && self.fleet.has_same_code_secret() {
                 match self.turn() {
                     Ok(()) => EVERY,
                     Err(error) => {

@@ -155,11 +155,15 @@ impl Relay {
     /// Does one turn. Returns the time to wait for the next one.
     fn turn(&mut self) -> Duration {
         if !self.fleet.has_same_code_secret() {
+            // The Redis of this node may belong to another fleet by now, which must get nothing of this one.
+            (self.is_relay, self.renewed) = (false, None);
+            self.show();
             return POLL_WHILE_IDLE;
         }
         let done = self.work();
         if let Err(failure) = &done {
             self.note(failure);
+            self.show();
         }
         self.judge();
         done.unwrap_or(POLL_WHILE_IDLE)
@@ -227,11 +231,13 @@ impl Relay {
         Ok(holds)
     }
 
-    /// Shows whether this node is the relay, and whether it has found the other Redis to be the right one.
+    /// Shows whether this node is the relay, and whether its courier may work: the other Redis is the right one, and no
+    /// other node can have the lease.
     fn show(&self) {
         let stats = &self.fleet.stats.fleet.site;
+        let holds = self.renewed.is_some_and(|at| at.elapsed() < LEASE_TIME);
         stats.is_relay.store(self.is_relay, Ordering::Release);
-        stats.is_linked.store(self.is_relay && self.space.is_some(), Ordering::Release);
+        stats.is_linked.store(self.is_relay && holds && self.space.is_some(), Ordering::Release);
     }
 
     /// Reads the positions and the notes of the last relay.
