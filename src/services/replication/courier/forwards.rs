@@ -2,10 +2,14 @@
 //!
 //! A forwarded request carries the name of the site that asks. So the other relay never sends it back, where it would
 //! replace the node's next request, and a relay that takes over finds what an earlier one has forwarded.
+//!
+//! A node that waits in vain repeats its request under another name. A repeated request is forwarded at once. Otherwise a
+//! relay with many other duties could be too late each time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use carom_model::visits::exchange::STALE_AFTER;
 use carom_model::visits::origins::OriginId;
 
 /// Time for which a request waits for a node of its own site.
@@ -19,13 +23,27 @@ pub(super) type Wanted = (OriginId, String);
 
 /// The progress of a forwarded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Progress {
+enum Progress {
     /// The other site has the request.
     Forwarded,
     /// This relay brings the chunks of the other site.
     Bringing,
-    /// A node of this site answers.
-    AnsweredHere,
+    /// A node of this site answers, or the node that asked is gone.
+    Ended,
+}
+
+/// A forwarded request.
+#[derive(Clone, Copy, Debug)]
+struct Forward {
+    progress: Progress,
+    /// The time at which it was forwarded, or the last chunk came.
+    since: Instant,
+}
+
+impl Forward {
+    fn now(progress: Progress) -> Forward {
+        Forward { progress, since: Instant::now() }
+    }
 }
 
 /// The next steps with requests at the other site.
@@ -40,10 +58,10 @@ pub(super) struct Steps {
 /// The requests of this site that its own nodes have not answered.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
-    /// Requests that were not forwarded, each with the time at which this relay first saw it.
-    seen: HashMap<Wanted, Instant>,
+    /// The time at which this relay first saw a request of an origin for the counts of another one, whatever its name.
+    seen: HashMap<(OriginId, String), Instant>,
     /// Forwarded requests.
-    pub(super) open: HashMap<Wanted, Progress>,
+    open: HashMap<Wanted, Forward>,
 }
 
 /// Returns the form of a request of a site at the other one.
@@ -57,26 +75,69 @@ fn at_home(wanted: &Wanted, site: &str) -> Option<Wanted> {
     (text.split(' ').count() == WORDS).then(|| (wanted.0, text.to_owned()))
 }
 
+/// Returns the origin that asks, and the one whose counts it wants.
+fn subject_of(wanted: &Wanted) -> (OriginId, String) {
+    (wanted.0, wanted.1.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
 impl Forwards {
     /// Returns the next steps of the relay of `site`, given the requests of both sites.
     pub(super) fn steps(&mut self, site: &str, ours: &[Wanted], theirs: &[Wanted]) -> Steps {
         let own: Vec<&Wanted> = ours.iter().filter(|wanted| wanted.1.split(' ').count() == WORDS).collect();
+        let there: Vec<Wanted> = theirs.iter().filter_map(|wanted| at_home(wanted, site)).collect();
         self.open.retain(|wanted, _| own.contains(&wanted));
+        self.seen.retain(|subject, _| own.iter().any(|wanted| subject_of(wanted) == *subject));
+        for wanted in there.iter().filter(|wanted| own.contains(wanted)) {
+            self.open.entry(wanted.clone()).or_insert_with(|| Forward::now(Progress::Forwarded));
+        }
+        // A node that still waits has repeated its request by now. Nobody takes back the request of one that is gone.
+        let stale = self.open.values_mut().filter(|forward| forward.since.elapsed() >= STALE_AFTER);
+        stale.for_each(|forward| forward.progress = Progress::Ended);
         let mut steps = Steps::default();
-        for wanted in theirs.iter().filter_map(|wanted| at_home(wanted, site)) {
-            let is_wanted = own.contains(&&wanted)
-                && *self.open.entry(wanted.clone()).or_insert(Progress::Forwarded) != Progress::AnsweredHere;
-            if !is_wanted {
+        for wanted in &there {
+            if self.open.get(wanted).is_none_or(|forward| forward.progress == Progress::Ended) {
                 steps.taken_back.push(wanted.0);
             }
         }
-        self.seen.retain(|wanted, _| own.contains(&wanted));
-        for wanted in own.into_iter().filter(|wanted| !self.open.contains_key(*wanted)) {
-            if self.seen.entry(wanted.clone()).or_insert_with(Instant::now).elapsed() >= FORWARD_AFTER {
+        for wanted in own {
+            let since = *self.seen.entry(subject_of(wanted)).or_insert_with(Instant::now);
+            let is_due = match self.open.get(wanted) {
+                // The other site has lost it.
+                Some(forward) => forward.progress == Progress::Forwarded && !there.contains(wanted),
+                None => since.elapsed() >= FORWARD_AFTER,
+            };
+            if is_due {
                 steps.forwarded.push(wanted.clone());
             }
         }
         steps
+    }
+
+    /// Notes that the other site has a request.
+    pub(super) fn note_forwarded(&mut self, wanted: Wanted) {
+        self.open.insert(wanted, Forward::now(Progress::Forwarded));
+    }
+
+    /// Returns the requests whose chunks this relay may bring.
+    pub(super) fn awaited(&self) -> Vec<Wanted> {
+        let open = self.open.iter().filter(|(_, forward)| forward.progress != Progress::Ended);
+        open.map(|(wanted, _)| wanted.clone()).collect()
+    }
+
+    /// Notes that a chunk of the other site has come. Returns true if this relay brings it. Before the first chunk, it must
+    /// `claim` the request, because a node of this site may have begun to answer: chunks of two snapshots would mix.
+    ///
+    /// # Errors
+    /// The error of `claim`. The next chunk tries again.
+    pub(super) fn take<E>(&mut self, wanted: &Wanted, claim: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+        let brings = match self.open.get(wanted).map(|forward| forward.progress) {
+            Some(Progress::Bringing) => true,
+            Some(Progress::Forwarded) => claim()?,
+            Some(Progress::Ended) | None => return Ok(false),
+        };
+        let progress = if brings { Progress::Bringing } else { Progress::Ended };
+        self.open.insert(wanted.clone(), Forward::now(progress));
+        Ok(brings)
     }
 }
 
@@ -93,20 +154,42 @@ mod tests {
         at_other_site(&wanted(by), "berlin")
     }
 
-    fn late(forwards: &mut Forwards) {
-        let long_ago = Instant::now().checked_sub(FORWARD_AFTER).unwrap();
+    /// Moves everything that was noted into the past.
+    fn age(forwards: &mut Forwards, by: Duration) {
+        let long_ago = Instant::now().checked_sub(by).unwrap();
         forwards.seen.values_mut().for_each(|since| *since = long_ago);
+        forwards.open.values_mut().for_each(|forward| forward.since = long_ago);
+    }
+
+    fn progress(forwards: &Forwards, by: u64) -> Option<Progress> {
+        forwards.open.get(&wanted(by)).map(|forward| forward.progress)
     }
 
     #[test]
     fn request_waits_for_nodes_of_its_site() {
         let mut forwards = Forwards::default();
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
-        late(&mut forwards);
+        age(&mut forwards, FORWARD_AFTER);
         let expected = Steps { forwarded: vec![wanted(1)], ..Steps::default() };
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), expected);
-        forwards.open.insert(wanted(1), Progress::Forwarded);
-        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default(), "it is forwarded once");
+        forwards.note_forwarded(wanted(1));
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default(), "it is forwarded once");
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), expected, "the other site has lost it");
+    }
+
+    #[test]
+    fn repeated_request_is_forwarded_at_once() {
+        let mut forwards = Forwards::default();
+        forwards.steps("berlin", &[wanted(1)], &[]);
+        age(&mut forwards, FORWARD_AFTER);
+        forwards.steps("berlin", &[wanted(1)], &[]);
+        forwards.note_forwarded(wanted(1));
+        let repeated = (OriginId(1), "request-2 3 7".to_owned());
+        let expected = Steps { taken_back: vec![OriginId(1)], forwarded: vec![repeated.clone()] };
+        assert_eq!(forwards.steps("berlin", std::slice::from_ref(&repeated), &[forwarded(1)]), expected);
+        let of_another = (OriginId(1), "request-3 4 7".to_owned());
+        let steps = forwards.steps("berlin", &[of_another], &[at_other_site(&repeated, "berlin")]);
+        assert_eq!(steps.forwarded, [], "nodes of this site may have the counts of that origin");
     }
 
     #[test]
@@ -127,13 +210,42 @@ mod tests {
         // By whichever relay they were forwarded.
         assert_eq!(forwards.steps("berlin", &[], &[forwarded(1)]), back);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default());
-        assert_eq!(forwards.open.get(&wanted(1)), Some(&Progress::Forwarded), "this relay brings its chunks");
+        assert_eq!(progress(&forwards, 1), Some(Progress::Forwarded), "this relay brings its chunks");
         // A node of this site was faster.
-        forwards.open.insert(wanted(1), Progress::AnsweredHere);
+        assert_eq!(forwards.take(&wanted(1), || Ok::<_, ()>(false)), Ok(false));
+        assert_eq!(forwards.awaited(), []);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), back);
-        late(&mut forwards);
+        age(&mut forwards, FORWARD_AFTER);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
         assert_eq!(forwards.steps("berlin", &[], &[]), Steps::default());
-        assert!(forwards.open.is_empty() && forwards.seen.is_empty());
+        assert!(forwards.open.is_empty());
+        assert!(forwards.seen.is_empty());
+    }
+
+    #[test]
+    fn request_of_a_lost_node_ends() {
+        let mut forwards = Forwards::default();
+        forwards.note_forwarded(wanted(1));
+        forwards.note_forwarded(wanted(2));
+        age(&mut forwards, STALE_AFTER);
+        // One of two transfers goes on.
+        assert_eq!(forwards.take(&wanted(2), || Ok::<_, ()>(true)), Ok(true));
+        let (ours, theirs) = ([wanted(1), wanted(2)], [forwarded(1), forwarded(2)]);
+        assert_eq!(forwards.steps("berlin", &ours, &theirs).taken_back, [OriginId(1)]);
+        assert_eq!(forwards.awaited(), [wanted(2)]);
+        age(&mut forwards, FORWARD_AFTER);
+        assert_eq!(forwards.steps("berlin", &ours, &theirs[1..]), Steps::default(), "it is not forwarded again");
+    }
+
+    #[test]
+    fn chunks_are_brought_under_a_claim() {
+        let mut forwards = Forwards::default();
+        forwards.note_forwarded(wanted(1));
+        assert_eq!(forwards.take(&wanted(1), || Err("no answer")), Err("no answer"));
+        assert_eq!(progress(&forwards, 1), Some(Progress::Forwarded), "a node of this site may claim it");
+        assert_eq!(forwards.take(&wanted(1), || Ok::<_, ()>(true)), Ok(true));
+        let claimed_once = || -> Result<bool, ()> { panic!("it is claimed") };
+        assert_eq!(forwards.take(&wanted(1), claimed_once), Ok(true));
+        assert_eq!(forwards.take(&wanted(2), claimed_once), Ok(false), "it was taken back");
     }
 }

@@ -1,6 +1,6 @@
 //! Forwards requests for snapshots of visit counts that no node of this site answers, and brings their chunks.
 
-use super::forwards::{Progress, Wanted, at_other_site};
+use super::forwards::at_other_site;
 use super::{ANSWER_TIME, Courier, OTHER_TIME};
 use crate::services::replication::redis::{RedisError, VisitNotes};
 use carom_model::visits::exchange::SnapshotRequest;
@@ -19,25 +19,20 @@ impl Courier {
         for wanted in steps.forwarded {
             let (origin, text) = at_other_site(&wanted, &site.name);
             self.other.want_visits(origin, Some(&text), OTHER_TIME)?;
-            self.forwards.open.insert(wanted, Progress::Forwarded);
+            self.forwards.note_forwarded(wanted);
         }
         Ok(())
     }
 
     /// Brings some chunks of snapshots. One that is lost on the way lets the node ask again.
     pub(super) fn bring_chunks(&mut self) -> Result<(), RedisError> {
-        let open = self.forwards.open.iter().filter(|(_, progress)| **progress != Progress::AnsweredHere);
-        let open: Vec<Wanted> = open.map(|(wanted, _)| wanted.clone()).collect();
-        for wanted in open {
+        for wanted in self.forwards.awaited() {
             let Some(SnapshotRequest { request, .. }) = SnapshotRequest::parse(wanted.0, &wanted.1) else { continue };
             let room = self.own.room_for_chunks(&request, ANSWER_TIME)?;
             for _ in 0..room.min(CHUNKS_TOGETHER) {
                 let chunk = self.other.take_chunk(&request, OTHER_TIME)?;
                 let Some(chunk) = chunk else { break };
-                let before = self.forwards.open.insert(wanted.clone(), Progress::Bringing);
-                // A node of this site may have begun to answer meanwhile.
-                if before != Some(Progress::Bringing) && !self.own.claim_wanted(&request, ANSWER_TIME)? {
-                    self.forwards.open.insert(wanted, Progress::AnsweredHere);
+                if !self.forwards.take(&wanted, || self.own.claim_wanted(&request, ANSWER_TIME))? {
                     break;
                 }
                 self.own.put_chunk(&request, &chunk, ANSWER_TIME)?;
