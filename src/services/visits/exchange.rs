@@ -80,6 +80,7 @@ pub(super) fn start(
 ) -> io::Result<JoinHandle<()>> {
     let id = OriginId(random().map_err(io::Error::other)?);
     visits.aggregator().identify(id, &fleet.node).map_err(io::Error::other)?;
+    let own = visits.aggregator().own_origin().0;
     let exchange = Exchange {
         redis: fleet.redis,
         node: fleet.node,
@@ -87,7 +88,7 @@ pub(super) fn start(
         stats: Arc::clone(stats),
         own: OwnStream::default(),
         others: OtherOrigins::default(),
-        snapshots: Snapshots::default(),
+        snapshots: Snapshots::new(own),
     };
     std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
 }
@@ -147,8 +148,9 @@ impl Exchange {
         let notes = self.read_notes(own)?;
         let followed = self.follow(own, &notes);
         self.snapshots.answer_wanted(own, &notes, &mut self.redis, &self.visits);
+        let taken_back = self.snapshots.take_back(&mut self.redis);
         self.show();
-        followed
+        followed.and(taken_back)
     }
 
     /// Finds out what Redis has of this node. If that is more than this node has published, the identity belongs to

@@ -40,6 +40,8 @@ pub(super) struct Snapshots {
     giving: Option<Giving>,
     taking: Option<WantedSnapshot>,
     wanted: SeenRequests,
+    /// The origin under which Redis may have a request of this node.
+    asked: Option<OriginId>,
 }
 
 /// A snapshot that this node sends.
@@ -145,6 +147,11 @@ impl Giving {
 }
 
 impl Snapshots {
+    /// Returns the state of a process that has asked for nothing yet. An earlier one may have left a request of `own` behind.
+    pub(super) fn new(own: OriginId) -> Snapshots {
+        Snapshots { asked: Some(own), ..Snapshots::default() }
+    }
+
     /// True if a snapshot is on its way.
     pub(super) fn is_busy(&self) -> bool {
         self.giving.is_some() || self.taking.is_some()
@@ -180,7 +187,12 @@ impl Snapshots {
     /// Looks for a request that this node can answer.
     pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes, redis: &mut Redis, visits: &VisitReader) {
         let wanted = notes.wanted.iter().filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect();
-        for SnapshotRequest { request, of, after, .. } in self.wanted.due(own, wanted, since_boot()) {
+        let due = self.wanted.due(own, wanted, since_boot());
+        // Nobody takes its chunks any more, and the node may be asking again.
+        if self.giving.as_ref().is_some_and(|giving| !self.wanted.is_wanted(&giving.request)) {
+            self.giving = None;
+        }
+        for SnapshotRequest { request, of, after, .. } in due {
             if self.giving.is_some() {
                 return;
             }
@@ -190,6 +202,19 @@ impl Snapshots {
                 self.giving = Some(Giving { request, view, read, current, is_read: false, sent: 0, since });
             }
         }
+    }
+
+    /// Takes the request of this node back unless it waits for a snapshot. Otherwise nodes that start later would answer it,
+    /// and would be busy with a snapshot that nobody takes.
+    ///
+    /// # Errors
+    /// If Redis does not answer. A later call tries again.
+    pub(super) fn take_back(&mut self, redis: &mut Redis) -> Result<(), Unfinished> {
+        if let Some(by) = self.asked.filter(|_| self.taking.is_none()) {
+            redis.want_visits(by, None, ANSWER_TIME)?;
+            self.asked = None;
+        }
+        Ok(())
     }
 
     /// Sends the next chunks of a snapshot, if there is room for them.
@@ -222,6 +247,7 @@ impl Snapshots {
             let after = visits.aggregator().counted_of(taking.origin);
             let (request, of) = (taking.request.clone(), taking.origin);
             let text = SnapshotRequest { by: own, request, of, after }.to_text();
+            self.asked = Some(own);
             let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
             taking.is_asked = asked.is_ok();
             self.taking = Some(taking);
@@ -268,9 +294,7 @@ impl Snapshots {
             Some(applied) => {
                 visits.aggregator().end_snapshot(slot, applied)?;
                 tracing::info!(node = taking.node, batch = applied, "received a snapshot of the visits of a node");
-                // Without the lock of the aggregator: Redis may take a second to answer.
-                let own = visits.aggregator().own_origin().0;
-                redis.want_visits(own, None, ANSWER_TIME)?;
+                self.take_back(redis)?;
             }
             None => self.taking = Some(taking),
         }

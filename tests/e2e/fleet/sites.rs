@@ -13,7 +13,7 @@ use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis::Server;
+use crate::support::redis::{Reply, Server};
 use crate::support::sessions::sign_in;
 
 /// Delay of each direction between the sites.
@@ -266,6 +266,9 @@ fn lost_batches_come_as_a_snapshot() {
     wait_until("the same total at the other site", || {
         let expected = total(&nodes[0]);
         nodes[2..].iter().all(|node| total(node) >= expected)
+    });
+    wait_until("no request is left at either site", || {
+        sites.servers.iter().all(|server| server.command(&["HLEN", "{carom}:visits:wanted"]) == Reply::Int(0))
     });
 }
 

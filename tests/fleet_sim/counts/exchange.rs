@@ -217,7 +217,12 @@ impl World {
         let requests = self.redis.wanted().iter();
         let requests = requests.filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect();
         let now = self.now;
-        for SnapshotRequest { request, of, after, .. } in self.process(node).wanted.due(own, requests, now) {
+        let process = self.process(node);
+        let due = process.wanted.due(own, requests, now);
+        if process.giving.as_ref().is_some_and(|giving| !process.wanted.is_wanted(&giving.request)) {
+            process.giving = None;
+        }
+        for SnapshotRequest { request, of, after, .. } in due {
             if self.process(node).giving.is_some() {
                 return;
             }

@@ -284,6 +284,12 @@ impl SeenRequests {
         }
         due
     }
+
+    /// True if Redis had the request at the last call of [`SeenRequests::due`]. Otherwise the node that asked has everything,
+    /// has given up, or asks again under another name: it takes no more chunks.
+    pub fn is_wanted(&self, request: &str) -> bool {
+        self.0.contains_key(request)
+    }
 }
 
 /// A snapshot that this node receives.
@@ -424,5 +430,18 @@ mod tests {
             seen.iter_mut().map(|(own, seen)| seen.due(*own, vec![request.clone()], at(seconds)).len()).collect()
         };
         assert_eq!([due(0), due(3), due(45), due(46)], [[0, 1, 0], [0, 1, 1], [0, 1, 1], [0, 0, 0]]);
+    }
+
+    #[test]
+    fn a_repeated_request_replaces_the_earlier_one() {
+        let request =
+            |name: &str| vec![SnapshotRequest { by: OriginId(1), request: name.to_owned(), of: OriginId(2), after: 7 }];
+        let (mut seen, late) = (SeenRequests::default(), 2 * STALE_AFTER);
+        seen.due(OriginId(3), request("first"), Duration::ZERO);
+        seen.due(OriginId(3), request("first"), late);
+        assert!(seen.is_wanted("first"), "a long snapshot goes on");
+        seen.due(OriginId(3), request("second"), late);
+        assert!(!seen.is_wanted("first"));
+        assert!(seen.is_wanted("second"));
     }
 }
