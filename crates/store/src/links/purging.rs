@@ -48,9 +48,9 @@ const FILLERS_MAX: usize = 512;
 /// Number of looks within which the library deletes old journals: 10 seconds.
 const LOOKS_MAX: usize = 500;
 
-/// Number of times that the library is asked to move its watermark, below which nobody reads. An iterator that is open
-/// at that moment, for a page of some index, keeps the watermark where it is.
-const WATERMARKS: usize = 5;
+/// Number of attempts to move the watermark of the library after which the interval between two of them grows no more:
+/// each attempt writes a small table.
+const WATERMARK_ATTEMPTS: u32 = 50;
 
 /// Entries that are read at once from an index.
 const PAGE_LEN: usize = 1_000;
@@ -159,8 +159,7 @@ impl Links {
             }
             sleep(LOOK_EVERY);
         }
-        self.move_watermark()?;
-        if !self.replace_journals(&is_stopping)? {
+        if !self.move_watermark(&is_stopping)? || !self.replace_journals(&is_stopping)? {
             return Ok(false);
         }
         let log = self.event_log()?;
@@ -171,8 +170,7 @@ impl Links {
             }
         }
         // The library deletes replaced tables once the watermark is behind the compaction.
-        self.move_watermark()?;
-        Ok(true)
+        self.move_watermark(&is_stopping)
     }
 
     /// Commits an entry without a meaning. Returns the sequence number from which on views see all earlier commits.
@@ -183,13 +181,26 @@ impl Links {
         Ok(self.db.visible_seqno())
     }
 
-    /// Makes the library move its watermark behind all removed data.
-    fn move_watermark(&self) -> Result<(), StoreError> {
-        for _ in 0..WATERMARKS {
+    /// Makes the library move its watermark, below which nobody reads, behind all removed data. An iterator that was open
+    /// before keeps the watermark where it is, so this waits for its end. Returns false if `is_stopping` has become true
+    /// before the end.
+    fn move_watermark(&self, is_stopping: &impl Fn() -> bool) -> Result<bool, StoreError> {
+        let since = self.note_wipe()?;
+        for attempt in 1.. {
+            // Iterators that were opened later see nothing that was removed. The first of them holds the watermark one
+            // number below its own.
+            let has_moved = self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc() + 1 >= since;
+            // Once more with the new watermark, by which the library deletes replaced tables.
             self.pull_watermark()?;
-            sleep(LOOK_EVERY);
+            if has_moved {
+                break;
+            }
+            if is_stopping() {
+                return Ok(false);
+            }
+            sleep(LOOK_EVERY * WATERMARK_ATTEMPTS.min(attempt));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Replaces a memtable. Then the library moves its watermark behind all removed data, unless an iterator is open, and
