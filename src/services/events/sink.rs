@@ -173,7 +173,7 @@ impl<S: Sink> SinkWorker<S> {
         let page = self.log.page(self.cursor, count, EVENTS_PAGE_BYTES)?;
         let events = self.renderer.render(&page.events)?;
         if events.is_empty() {
-            self.move_to(page.up_to, &[])?;
+            self.move_to(page.up_to)?;
             return Ok(true);
         }
         let (delivered, result) = self.sink.deliver(&events);
@@ -181,7 +181,7 @@ impl<S: Sink> SinkWorker<S> {
         if delivered > 0 {
             let last = if delivered == events.len() { page.up_to } else { events[delivered - 1].id.seq };
             self.stats().delivered.add(delivered as u64);
-            self.move_to(last, &[])?;
+            self.move_to(last)?;
             self.recover();
         }
         match result {
@@ -199,14 +199,14 @@ impl<S: Sink> SinkWorker<S> {
             let lost = first - 1 - self.cursor;
             self.stats().lost.add(lost);
             tracing::error!(sink = S::NAME, lost, "events were removed before the sink has delivered them");
-            self.move_to(first - 1, &[])?;
+            self.move_to(first - 1)?;
         }
         Ok(())
     }
 
-    fn move_to(&mut self, seq: u64, dead: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    fn move_to(&mut self, seq: u64) -> Result<(), StoreError> {
         assert!(seq >= self.cursor, "a sink would deliver events again");
-        self.log.move_cursor(S::NAME, seq, dead, DEAD_LETTERS_MAX)?;
+        self.log.move_cursor(S::NAME, seq, &[], DEAD_LETTERS_MAX)?;
         self.cursor = seq;
         self.count_lag();
         Ok(())
@@ -230,11 +230,26 @@ impl<S: Sink> SinkWorker<S> {
             return Ok(());
         }
         tracing::error!(sink = S::NAME, event = %event.id, why, "an event became a dead letter");
-        let letter = json!({ "reason": why, "date": dates::format(unix_ms()), "event": event.envelope() });
         self.stats().failed.add(1);
         self.stats().dead.add(1);
-        self.move_to(event.id.seq, &[(event.id.seq, letter.to_string().into_bytes())])?;
+        self.bury(event.id.seq, why)?;
         self.recover();
+        Ok(())
+    }
+
+    /// Moves behind an event that the receiver refuses, and stores its dead letter. The letter has what the log has of the
+    /// event now: a purge may have removed its content since it was read.
+    fn bury(&mut self, seq: u64, why: &str) -> Result<(), StoreError> {
+        assert!(seq > self.cursor, "a sink would give an event up that it has delivered");
+        let date = dates::format(unix_ms());
+        self.log.give_up(S::NAME, seq, DEAD_LETTERS_MAX, |stored| {
+            let rendered = self.renderer.render(&[(seq, stored.to_vec())])?;
+            let letter =
+                rendered.first().map(|event| json!({ "reason": why, "date": date, "event": event.envelope() }));
+            Ok(letter.map(|letter| letter.to_string().into_bytes()))
+        })?;
+        self.cursor = seq;
+        self.count_lag();
         Ok(())
     }
 

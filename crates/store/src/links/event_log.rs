@@ -42,6 +42,8 @@ struct EventsEnd {
     appends: Mutex<()>,
     /// Held while old tables are dropped, and while a purge rewrites all of them.
     tables: Mutex<()>,
+    /// Held while a dead letter is made, and while a purge removes some.
+    letters: Mutex<()>,
     last: AtomicU64,
     /// The number of the last event that is known to be synced.
     synced: AtomicU64,
@@ -130,7 +132,8 @@ impl EventLog {
         };
         // The open store was synced.
         let (last, synced) = (AtomicU64::new(last), AtomicU64::new(last));
-        let end = EventsEnd { appends: Mutex::default(), tables: Mutex::default(), last, synced };
+        let (appends, tables, letters) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let end = EventsEnd { appends, tables, letters, last, synced };
         Ok(EventLog { db: db.clone(), events, sinks, name, end: Arc::new(end) })
     }
 
@@ -322,6 +325,27 @@ impl EventLog {
             }
         }
         Ok(batch.commit()?)
+    }
+
+    /// Moves a sink behind an event that it gives up. `letter` makes a dead letter of the stored event; `None` stores none.
+    /// If the log no longer has the event, there is no letter. A purge first removes the content of events and then
+    /// letters, so a letter has nothing that a purge has removed. Limits and durability are those of
+    /// [`EventLog::move_cursor`].
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails, or the error of `letter`.
+    pub fn give_up(
+        &self,
+        sink: &str,
+        seq: u64,
+        keep: usize,
+        letter: impl FnOnce(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let _no_purge = self.end.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.events.get(seq.to_be_bytes())?;
+        let made = stored.map_or(Ok(None), |event| letter(&event))?;
+        let dead: Vec<(u64, Vec<u8>)> = made.map(|content| (seq, content)).into_iter().collect();
+        self.move_cursor(sink, seq, &dead, keep)
     }
 
     /// Returns the dead letters of all sinks, by sink and number.

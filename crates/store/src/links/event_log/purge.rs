@@ -55,6 +55,8 @@ impl EventLog {
     /// Removes the dead letters with these events. The log may no longer have the event of a letter, so the code in it
     /// decides as well.
     fn purge_letters(&self, bounds: &PurgeBounds, purged: &HashSet<u64>) -> Result<(), StoreError> {
+        // A sink may have read an event before its content was removed: it makes the letter of what the log has now.
+        let _no_letter = self.end.letters.lock().unwrap_or_else(PoisonError::into_inner);
         let slugs: HashSet<String> = bounds.keys().map(|code| code.as_slug().to_string()).collect();
         let mut batch = self.db.batch();
         let range = (Bound::Included(&b"dead/"[..]), Bound::Excluded(&b"dead0"[..]));

@@ -139,6 +139,29 @@ fn next_link_with_the_slug_keeps_its_entries() {
 }
 
 #[test]
+fn letter_of_a_purged_event_has_no_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let (gone, kept) = (marked("gone", 5), marked("kept", 6));
+    put(&links, &gone);
+    put(&links, &kept);
+    links.sync().unwrap();
+    remove(&links, &gone.code);
+    links.purge_entries(&[purged(&gone)]).unwrap();
+    // A sink has read both events before, and its receiver has refused them since.
+    let as_stored = |event: &[u8]| Ok(Some(event.to_vec()));
+    for seq in [1, 2, 77] {
+        log.give_up("webhook", seq, 10, as_stored).unwrap();
+        assert_eq!(log.cursor("webhook").unwrap(), Some(seq));
+    }
+    let has_content = |content: &[u8]| memchr::memmem::find(content, MARKER.as_bytes()).is_some();
+    let letters = log.dead_letters().unwrap();
+    let shown: Vec<(u64, bool)> = letters.iter().map(|letter| (letter.seq, has_content(&letter.content))).collect();
+    assert_eq!(shown, [(1, false), (2, true)], "the log has no event 77");
+}
+
+#[test]
 fn wipe_waits_for_views_that_see_removed_data() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
