@@ -67,6 +67,17 @@ impl VisitPurges {
         self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Waits).for_each(|(_, stage)| *stage = Stage::Passes);
     }
 
+    /// Ends the purges of the present pass with a failure: a segment may still have their visits.
+    pub(super) fn fail_pass(&mut self, why: &'static str) {
+        self.0.retain(|(purge, stage)| {
+            let fails = *stage == Stage::Passes;
+            if fails {
+                end(purge, Err(why));
+            }
+            !fails
+        });
+    }
+
     /// Notes that a pass is over, when this was the last sealed segment.
     pub(super) fn end_pass(&mut self, last: u64) {
         let passing = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Passes);
@@ -95,6 +106,23 @@ impl VisitPurges {
 mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn purge_fails_if_its_pass_leaves_a_segment_as_it_is() {
+        let ([(first, first_end), (second, second_end)], mut purges) =
+            ([0, 1].map(|_| sync_channel(1)), VisitPurges::default());
+        purges.add(VisitPurge { codes: Vec::new(), ended: first });
+        purges.begin_pass();
+        purges.add(VisitPurge { codes: Vec::new(), ended: second });
+        purges.fail_pass("damage");
+        assert_eq!(first_end.try_recv(), Ok(Err("damage")));
+        assert!(second_end.try_recv().is_err(), "it waits for the next pass");
+        purges.end_pass(4);
+        purges.begin_pass();
+        purges.end_pass(4);
+        purges.end_all(|_| false);
+        assert_eq!(second_end.try_recv(), Ok(Ok(())));
+    }
 
     #[test]
     fn purge_ends_after_a_pass_that_began_later() {

@@ -35,6 +35,10 @@ const PASS_EVERY: Duration = Duration::from_secs(24 * 3_600);
 const YOUNG_MS: u64 = 60_000;
 const YOUNG_IN_FLEET_MS: u64 = 24 * 3_600_000;
 
+/// The reason why a purge leaves visits on disk.
+const UNCLEANED: &str =
+    "a segment is damaged or cannot be rewritten (alarm visit_log_damaged); stop the node and delete the file";
+
 /// A pass over the segments of one instant.
 #[derive(Debug)]
 struct Pass {
@@ -197,8 +201,14 @@ impl Upkeep {
             return;
         };
         pass.behind = segment.seq;
-        if let Err(error) = self.clean(&segment) {
-            self.shared.note_damage(&segment, &error);
+        match self.clean(&segment) {
+            // Nobody knows whose visits a damaged segment has.
+            Ok(()) if !segment.is_readable => self.purges.fail_pass(UNCLEANED),
+            Ok(()) => {}
+            Err(error) => {
+                self.shared.note_damage(&segment, &error);
+                self.purges.fail_pass(UNCLEANED);
+            }
         }
     }
 
