@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 
+use super::deletions::Deletions;
 use super::mark::{BlockContent, BlockMark};
 use super::outgoing::{OwnBlock, open_blocks};
-use super::segment::active_path;
+use super::segment::{active_path, each_record, push_block};
 use super::sharing::{self, LogSharing, ReceivedBlock};
 use super::{Shared, State, Writer, locked};
 use carom_limits::VISIT_DELETIONS_KEPT;
@@ -117,8 +118,8 @@ impl Shared {
 }
 
 impl Writer {
-    /// Appends the blocks of other nodes that have arrived, as they are. Blocks without the next number of their origin are
-    /// left out: the exchange reads them again.
+    /// Appends the blocks of other nodes that have arrived, without deleted visits. Blocks without the next number of their
+    /// origin are left out: the exchange reads them again.
     pub(super) fn write_received(&mut self) {
         let received = {
             let mut inbox = self.shared.sharing.inbox();
@@ -137,6 +138,7 @@ impl Writer {
         if received.is_empty() {
             return;
         }
+        self.leave_deleted_out(&mut received);
         self.block.clear();
         received.iter().for_each(|of| self.block.extend_from_slice(&of.block));
         // The marks reach the disk with the visits. A crash in between cuts off whole blocks.
@@ -154,6 +156,20 @@ impl Writer {
         self.shared.stats.visit_log.received.add(visits);
     }
 
+    /// Removes the visits that were deleted before they came. A purge of theirs may be over, and so is the pass that would
+    /// have removed them.
+    fn leave_deleted_out(&self, received: &mut [ReceivedBlock]) {
+        let state = locked(&self.shared.state);
+        if state.deletions.is_empty() {
+            return;
+        }
+        for of in received {
+            if let Some(rest) = without_deleted(of, &state.deletions) {
+                *of = rest;
+            }
+        }
+    }
+
     /// Keeps the blocks that follow upon those that the log has.
     fn retain_next(&self, received: &mut Vec<ReceivedBlock>) {
         let state = locked(&self.shared.state);
@@ -167,4 +183,24 @@ impl Writer {
             is_next
         });
     }
+}
+
+/// Returns a block without its deleted visits, with the same mark; `None` if it has none.
+fn without_deleted(of: &ReceivedBlock, deletions: &Deletions) -> Option<ReceivedBlock> {
+    let (mut raw, mut visits, mut is_whole) = (Vec::with_capacity(of.raw.len()), 0, true);
+    each_record(&of.raw, |bytes, visit| {
+        if deletions.has(visit) {
+            is_whole = false;
+        } else {
+            raw.extend_from_slice(bytes);
+            visits += 1;
+        }
+    });
+    if is_whole {
+        return None;
+    }
+    let mut block = Vec::new();
+    of.mark.push(&mut raw);
+    push_block(&raw, &mut block);
+    Some(ReceivedBlock { block, raw: raw.into(), visits, ..*of })
 }
