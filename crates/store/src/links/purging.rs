@@ -96,7 +96,7 @@ impl Links {
         }
         self.purge_idempotency(links)?;
         self.purge_earlier_visits(links)?;
-        self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds))
+        self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds, links))
     }
 
     /// Removes the idempotency keys with which creates would find the deleted links.

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::{MutexGuard, PoisonError};
 
+use carom_shards::Code;
 use fjall::Keyspace;
 
 use super::EventLog;
 use crate::error::StoreError;
-use carom_model::events::StoredEvent;
-use carom_model::purge::PurgeBounds;
+use carom_model::events::{LinkEvent, StoredEvent};
+use carom_model::purge::{PurgeBounds, PurgedLink};
 
 /// Events that are read at once.
 const PAGE_LEN: usize = 1_000;
@@ -25,12 +26,15 @@ impl EventLog {
         self.end.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the content of events about purged links, and the dead letters with these events. Numbers, types, codes
-    /// and instants stay, so that readers and sinks miss no number. Blocks the thread for a pass over the log.
+    /// Removes the content of events about purged links, and the dead letters with these events. An event with the record of
+    /// such a link goes whatever its date, because the next link of its code may come from a node whose clock is behind.
+    /// Numbers, types, codes and instants stay, so that readers and sinks miss no number. Blocks the thread for a pass over
+    /// the log.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails. Events that are damaged stay as they are.
-    pub(in crate::links) fn purge(&self, bounds: &PurgeBounds) -> Result<(), StoreError> {
+    pub(in crate::links) fn purge(&self, bounds: &PurgeBounds, links: &[PurgedLink]) -> Result<(), StoreError> {
+        let links: HashSet<(Code, u64)> = links.iter().map(|link| (link.code, link.created_ms)).collect();
         let mut purged = HashSet::new();
         let (mut after, end) = (0, self.last());
         while after < end {
@@ -39,7 +43,8 @@ impl EventLog {
             for (seq, bytes) in &page.events {
                 let Some(event) = StoredEvent::decode(bytes) else { continue };
                 let until_ms = event.code().and_then(|code| bounds.get(&code));
-                if until_ms.is_some_and(|until_ms| event.at_ms() < *until_ms) {
+                let is_earlier = until_ms.is_some_and(|until_ms| event.at_ms() < *until_ms);
+                if is_earlier || has_record_of(&links, &event) {
                     purged.insert(*seq);
                     batch.insert(&self.events, seq.to_be_bytes(), event.purged());
                 }
@@ -69,6 +74,12 @@ impl EventLog {
         }
         if batch.is_empty() { Ok(()) } else { Ok(batch.commit()?) }
     }
+}
+
+/// True if an event has the record of one of these links, each a code with its time of creation.
+fn has_record_of(links: &HashSet<(Code, u64)>, event: &StoredEvent<'_>) -> bool {
+    let StoredEvent::Link(LinkEvent { code, link: Some(link), .. }) = event else { return false };
+    links.contains(&(*code, link.created_ms))
 }
 
 /// True if a dead letter is about a link with one of these slugs, on whatever domain.

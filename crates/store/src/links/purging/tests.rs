@@ -162,6 +162,28 @@ fn letter_of_a_purged_event_has_no_content() {
 }
 
 #[test]
+fn events_of_a_purged_link_are_purged_despite_clocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let (first, second) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &first);
+    let mut batch = links.batch();
+    batch.remove(&first.code);
+    let deletion = LinkEvent::removal(Arc::new(first.clone()), 12, EventCause::Request);
+    batch.add_event(deletion.encode());
+    links.commit(batch).unwrap();
+    // The clock of its node is behind that of this one.
+    put(&links, &second);
+    links.sync().unwrap();
+    links.purge_entries(&[purged(&first)]).unwrap();
+    let events = log.page(0, 10, usize::MAX).unwrap().events;
+    let whole: Vec<bool> =
+        events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
+    assert_eq!(whole, [false, false, true]);
+}
+
+#[test]
 fn wipe_waits_for_views_that_see_removed_data() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
