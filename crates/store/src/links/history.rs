@@ -76,17 +76,24 @@ impl Links {
         Ok(edits)
     }
 
-    /// Removes the edits of a code from before an instant, in milliseconds since 1970 UTC.
+    /// Removes the edits of a code from before an instant, in milliseconds since 1970 UTC, and those up to the last deletion.
+    /// The next link of the code may have an earlier date of creation than the deletion: by an import, or because the clock
+    /// of its node is behind.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
     pub(super) fn purge_edits(&self, code: &Code, until_ms: u64) -> Result<(), StoreError> {
         let until_nanos = until_ms.saturating_mul(1_000_000);
-        let mut batch = self.batch();
+        let (mut batch, mut later) = (self.batch(), Vec::new());
         for guard in self.history.prefix(prefix(code)) {
-            let key = guard.key()?;
+            let (key, value) = guard.into_inner()?;
             if instant_of(&key).is_none_or(|nanos| nanos < until_nanos) {
                 batch.inner.remove(&self.history, key);
+                continue;
+            }
+            later.push(key);
+            if Edit::decode(&value).is_some_and(|edit| edit.is_end()) {
+                later.drain(..).for_each(|key| batch.inner.remove(&self.history, key));
             }
         }
         if batch.is_empty() { Ok(()) } else { self.commit(batch) }

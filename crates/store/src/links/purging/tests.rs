@@ -43,7 +43,8 @@ fn put(links: &Links, link: &Link) {
     let mut record = Vec::new();
     encode_link(link.code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
     batch.put(&link.code, &record);
-    let edit = Edit::between(link, None, link.created_ms, &Author::default()).unwrap();
+    let before = Link { target: "https://b.example/".to_owned(), ..link.clone() };
+    let edit = Edit::between(&before, Some(link), link.created_ms, &Author::default()).unwrap();
     links.add_edits(&mut batch, link.created_ms * 1_000_000, &[(link.code, edit)]).unwrap();
     let (of, cause, at_ms) = (EventType::LinkCreated, EventCause::Request, link.created_ms);
     let changes = format!("[{:?}]", link.target).into_bytes();
@@ -181,6 +182,32 @@ fn events_of_a_purged_link_are_purged_despite_clocks() {
     let whole: Vec<bool> =
         events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
     assert_eq!(whole, [false, false, true]);
+}
+
+#[test]
+fn edits_up_to_the_deletion_of_a_purged_link_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    // The second link was imported, with its date.
+    let (first, second) = (marked("slug", 5), Link { created_ms: 3, ..link("slug", Origin::Custom) });
+    put(&links, &first);
+    let mut batch = links.batch();
+    batch.remove(&first.code);
+    let deletion = Edit::between(&first, None, 12, &Author::default()).unwrap();
+    links.add_edits(&mut batch, 12_000_000, &[(first.code, deletion)]).unwrap();
+    links.commit(batch).unwrap();
+    let mut batch = links.batch();
+    let mut record = Vec::new();
+    encode_link(second.code.key(&mut [0; CODE_KEY_LEN_MAX]), &second, &mut record);
+    batch.put(&second.code, &record);
+    links.commit(batch).unwrap();
+    let before = Link { target: "https://b.example/".to_owned(), ..second.clone() };
+    let change = Edit::between(&before, Some(&second), 13, &Author::default()).unwrap();
+    let mut batch = links.batch();
+    links.add_edits(&mut batch, 13_000_000, &[(second.code, change.clone())]).unwrap();
+    links.commit(batch).unwrap();
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(links.edits_of(&second.code).unwrap(), [change]);
 }
 
 #[test]
