@@ -266,7 +266,7 @@ impl<'o> CommitPlanner<'o> {
         self.outbox.forget(&code);
         self.outbox.keep_no_longer(&code);
         self.set(code, CodeState::Unread(text));
-        if before.state().is_none_or(State::is_link) {
+        if self.may_be_in_memory(before) {
             self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
@@ -286,12 +286,18 @@ impl<'o> CommitPlanner<'o> {
             self.report_conflict(code, mine, &state);
         }
         let change = change_of(code, &state);
-        let was_link = before.state().is_none_or(State::is_link);
         self.quarantine(code, before, &state);
         self.set(code, CodeState::Held(state));
-        if was_link || matches!(change, LinkChange::Put(_)) {
+        if matches!(change, LinkChange::Put(_)) || self.may_be_in_memory(before) {
             self.effects.push(CommitEffect::Apply { code, change, notify: None });
         }
+    }
+
+    /// True if memory may have a link of a code, given the state in the store. From a shared home, memory may have fetched a
+    /// link that came after the tombstone in the store, and of which this node reads no entry: a purge has removed it, or
+    /// the outbox was in its way.
+    fn may_be_in_memory(&self, stored: &CodeState) -> bool {
+        self.shared.is_some() || stored.state().is_none_or(State::is_link)
     }
 
     fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {

@@ -197,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn a_tombstone_after_another_one_drops_what_was_fetched() {
+        let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
+        stored.commit(&mut outbox, 1, vec![create(5)]);
+        let gone = state(0).deleted(1);
+        stored.commit(&mut outbox, 2, vec![followed(5, state(0)), followed(6, gone.clone())]);
+        assert_eq!(stored.0.borrow().get(&abc()), Some(&gone), "Redis may lose the deletion");
+        // A look-up has found the next link of the slug. Then a purge deletes it, and removes its entry from the stream.
+        let later = gone.with_version(Version { rev: gone.version().rev + 2, claim: 8, edit: 0 });
+        assert_eq!(stored.commit(&mut outbox, 3, vec![followed(8, later)]), [abc()]);
+    }
+
+    #[test]
     fn a_change_that_the_stream_shows_early_is_stored_as_long() {
         let (stored, mut outbox) = (Stored::default(), Outbox::default().with_settling());
         stored.commit(&mut outbox, 1, vec![followed(5, state(0))]);
