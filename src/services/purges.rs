@@ -118,7 +118,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let PurgeSources { orders, visits, visit_log } = sources;
     let (sharing, redis, view) = match fleet {
         Some(PurgeFleet { node, sharing, erasing, view }) => {
-            let sharing = PurgeSharing::new(node, sharing, links.clone(), Arc::clone(&stats));
+            let sharing = PurgeSharing::new(node, sharing, links.clone(), Arc::clone(&stats), visits.clone());
             (Some(sharing), Some(erasing), Some(view))
         }
         None => (None, None, None),

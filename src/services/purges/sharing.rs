@@ -4,8 +4,8 @@
 //! node. A list of links has a key of its own. A node that was away finds the purge when it returns, for 30 days. Redis is
 //! one more copy: nodes put back what it has lost.
 //!
-//! Once all nodes of the fleet have carried a purge out, each of them removes the entries that the streams of visits in
-//! Redis had by then.
+//! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
+//! nodes from before, and removes the entries that the streams of visits in Redis had by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -16,6 +16,7 @@ use carom_shards::Code;
 
 use super::book::{PurgeBook, PurgeStage, locked};
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
+use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
 use carom_store::links::{Links, StoreError};
@@ -68,8 +69,19 @@ pub(super) struct PurgeSharing {
     redis: Redis,
     links: Links,
     stats: Arc<NodeStats>,
-    /// The purges that all nodes have carried out, with the ends of the streams at that time.
-    trimming: HashMap<PurgeId, (Instant, Vec<VisitStreamEnd>)>,
+    visits: VisitReader,
+    /// The purges that all nodes have carried out.
+    trimming: HashMap<PurgeId, Trimming>,
+}
+
+/// The end of a purge that all nodes have carried out.
+struct Trimming {
+    /// The time at which this node has heard of that.
+    since: Instant,
+    /// The ends of the streams at that time.
+    ends: Vec<VisitStreamEnd>,
+    /// The number of the count log to fold; `None` until all nodes have read the streams up to these ends.
+    log: Option<u32>,
 }
 
 impl SharedPurges {
@@ -105,8 +117,14 @@ impl SharedPurges {
 }
 
 impl PurgeSharing {
-    pub(super) fn new(node: String, redis: Redis, links: Links, stats: Arc<NodeStats>) -> PurgeSharing {
-        PurgeSharing { node, redis, links, stats, trimming: HashMap::new() }
+    pub(super) fn new(
+        node: String,
+        redis: Redis,
+        links: Links,
+        stats: Arc<NodeStats>,
+        visits: VisitReader,
+    ) -> PurgeSharing {
+        PurgeSharing { node, redis, links, stats, visits, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -198,8 +216,8 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Ends the purges that all nodes have carried out. Before that, removes the entries that the streams of visits had
-    /// by then, after the time within which all nodes have read them.
+    /// Ends the purges that all nodes have carried out. Before that, after the time within which all nodes have read what the
+    /// streams of visits had by then, folds the count log and removes these entries.
     fn complete(&mut self, book: &Mutex<PurgeBook>) -> Result<(), NotShared> {
         let erased = locked(book).ids(|_, entry| entry.stage == PurgeStage::Erased);
         for id in erased {
@@ -207,12 +225,16 @@ impl PurgeSharing {
                 self.trimming.remove(&id);
                 continue;
             }
-            let Some((since, ends)) = self.trimming.get(&id) else {
+            let Some(Trimming { since, ends, log }) = self.trimming.get_mut(&id) else {
                 let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
-                self.trimming.insert(id, (Instant::now(), ends));
+                self.trimming.insert(id, Trimming { since: Instant::now(), ends, log: None });
                 continue;
             };
             if since.elapsed() < READ_WITHIN {
+                continue;
+            }
+            // A batch of another node may have come after the fold of the purge on this node.
+            if !self.visits.is_folded(*log.get_or_insert_with(|| self.visits.ask_fold())) {
                 continue;
             }
             self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
