@@ -163,8 +163,15 @@ impl PurgeBook {
         self.lists(|_, entry| entry.stage == stage)
     }
 
+    /// Returns the settled purges that Redis lacks, with their lists. Leaves out those of before the time for which nodes know
+    /// them: other nodes would remove them again.
+    pub(super) fn unshared(&self, is_shared: impl Fn(PurgeId) -> bool, now_ms: u64) -> Vec<(PurgeId, PurgeList)> {
+        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        self.lists(|id, entry| entry.stage >= PurgeStage::Settled && entry.list.at_ms >= since_ms && !is_shared(id))
+    }
+
     /// Returns the purges that match, with their lists.
-    pub(super) fn lists(&self, matches: impl Fn(PurgeId, &PurgeEntry) -> bool) -> Vec<(PurgeId, PurgeList)> {
+    fn lists(&self, matches: impl Fn(PurgeId, &PurgeEntry) -> bool) -> Vec<(PurgeId, PurgeList)> {
         let matching = self.all.iter().filter(|(id, entry)| matches(**id, entry));
         matching.map(|(id, entry)| (*id, entry.list.clone())).collect()
     }
@@ -291,6 +298,19 @@ mod tests {
         book.advance(PurgeId(1), PurgeStage::Complete).unwrap();
         assert!(book.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(book.progress(PurgeId(2)), None);
+    }
+
+    #[test]
+    fn purges_that_redis_lacks_are_put_back_while_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        book.begin(PurgeId(1), list(&["a"])).unwrap();
+        book.take(PurgeId(2), list(&["b"])).unwrap();
+        book.take(PurgeId(3), list(&["c"])).unwrap();
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let unshared = |book: &PurgeBook, now_ms| book.unshared(|id| id == PurgeId(3), now_ms);
+        assert_eq!(unshared(&book, 1_000 + kept_ms), [(PurgeId(2), list(&["b"]))], "the first one is not final");
+        assert!(unshared(&book, 1_001 + kept_ms).is_empty(), "all nodes remove it from Redis");
     }
 
     #[test]

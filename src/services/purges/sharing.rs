@@ -152,7 +152,7 @@ impl PurgeSharing {
         let shared = SharedPurges::of(&self.redis.purges(ANSWER_TIME)?);
         let now_ms = unix_ms();
         let has_new = self.take_new(book, &shared, now_ms)?;
-        self.put_own(book, &shared)?;
+        self.put_own(book, &shared, now_ms)?;
         self.confirm(book, &shared)?;
         locked(book).hear(self.members(), &shared.done);
         self.complete(book)?;
@@ -189,9 +189,8 @@ impl PurgeSharing {
     }
 
     /// Gives Redis the purges that it lacks, once it has the deletions of their links.
-    fn put_own(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges) -> Result<(), NotShared> {
-        let is_lacking = |id: PurgeId| !shared.at_ms.contains_key(&id);
-        let lacking = locked(book).lists(|id, entry| entry.stage >= PurgeStage::Settled && is_lacking(id));
+    fn put_own(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges, now_ms: u64) -> Result<(), NotShared> {
+        let lacking = locked(book).unshared(|id| shared.at_ms.contains_key(&id), now_ms);
         if lacking.is_empty() {
             return Ok(());
         }
