@@ -1,7 +1,8 @@
 //! The counters of a node in a fleet of two sites.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 
@@ -26,4 +27,39 @@ pub struct SiteStats {
     pub gaps: Counter,
     /// Entries with batches of visits that this node has copied from the other site. Written by the courier thread.
     pub visits: Counter,
+    /// The latest instant up to which this site has every change of the other one; `None` before the first contact.
+    heard: Mutex<Option<Instant>>,
+}
+
+impl SiteStats {
+    /// Records that this site has every change that the other one had made by an instant. Called by the relay thread.
+    pub fn hear(&self, at: Instant) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        *heard = (*heard).max(Some(at));
+    }
+
+    /// Returns how far this site is behind the other one: changes of the other site that are older than that are here.
+    /// `None` before the first contact. Any thread may call this.
+    pub fn lag(&self) -> Option<Duration> {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.map(|at| at.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_is_that_of_the_latest_contact() {
+        let stats = SiteStats::default();
+        assert_eq!(stats.lag(), None);
+        let (late, apart) = (Instant::now(), Duration::from_millis(20));
+        let early = late.checked_sub(apart).unwrap();
+        stats.hear(late);
+        // A new relay proves less than the last one had.
+        stats.hear(early);
+        let lag = stats.lag().unwrap();
+        assert!(lag + apart <= early.elapsed(), "{lag:?}");
+    }
 }

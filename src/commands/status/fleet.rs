@@ -1,10 +1,10 @@
-//! The fleet in `carom status`: a line for this node, a table of all nodes, and what the totals lack.
+//! The fleet in `carom status`: a line for this node and one for its site, a table of all nodes, and what the totals lack.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::text::{count, grouped, number, plain, write_table};
+use super::text::{contact, count, grouped, number, plain, write_table};
 use carom_telemetry::readable;
 
 /// Columns of the table. Rates are those of the last second.
@@ -30,12 +30,32 @@ pub(super) fn render(page: &mut String, now: &Value) {
         grouped(number(fleet, "/lagMillis")),
         grouped(number(fleet, "/totals/redirectsPerSecond")),
     );
+    if let Some(site) = site(fleet) {
+        let _ = writeln!(page, "site    {site}");
+    }
     let _ = writeln!(page, "visits  {}", sources(&fleet["totals"]));
     let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
     rows.extend(nodes.iter().map(|node| row(node, &fleet["node"], now["redis"]["connected"] == true)));
     if rows.len() > 1 {
         write_table(page, &rows);
     }
+}
+
+/// Describes the site of this node and its contact to the other one; `None` for a fleet of one site.
+fn site(fleet: &Value) -> Option<String> {
+    let site = &fleet["site"];
+    let (name, other) = (plain(site["name"].as_str()?), plain(site["other"].as_str()?));
+    let nodes = fleet["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_relay = |node: &&Value| node["about"]["relay"] == true && number(node, "/silentMillis") < SILENT_MS;
+    let relays: Vec<String> =
+        nodes.iter().filter(is_relay).map(|node| plain(node["node"].as_str().unwrap_or_default())).collect();
+    Some(format!(
+        "{name}; other site {other}: {}; relay {}; {}, {} replaced",
+        contact(site),
+        if relays.is_empty() { "unknown".to_owned() } else { relays.join(", ") },
+        count(number(fleet, "/conflicts"), "conflict"),
+        count(number(site, "/replaced"), "link"),
+    ))
 }
 
 /// Names the nodes that are in the counts of visits, and those that are missing.
@@ -122,8 +142,36 @@ mod tests {
         assert_eq!(cells("n1", 9_000, false, false), shown("unknown", "-"), "only this node is known without Redis");
         assert_eq!(cells("n0", 9_000, false, false).0, "ready");
         assert_eq!(sources(&json!({"nodes": ["n0", "n1"], "lacks": []})), "of all nodes: n0, n1");
+        assert!(!page.contains("site "), "a fleet of one site: {page}");
         let mut alone = String::new();
         render(&mut alone, &json!({"redis": {"configured": false}}));
         assert_eq!(alone, "");
+    }
+
+    #[test]
+    fn sites_and_their_relay_are_named() {
+        let node = |node: &str, silent: u64, relay: bool| json!({"node": node, "silentMillis": silent, "about": {"relay": relay}});
+        let fleet = |site: Value| {
+            let nodes = [node("n0", 400, false), node("n1", 300, true), node("n2", 9_000, true)];
+            json!({"node": "n0", "nodes": nodes, "conflicts": 2, "site": site})
+        };
+        let site = |current: bool, may_lack: bool, lag: Value| {
+            let site = json!({
+                "name": "berlin", "other": "lis\u{1b}bon", "current": current, "mayLack": may_lack, "lagMillis": lag,
+                "replaced": 1,
+            });
+            super::site(&fleet(site)).unwrap()
+        };
+        let shown =
+            |contact: &str| format!("berlin; other site lisbon: {contact}; relay n1; 2 conflicts, 1 link replaced");
+        assert_eq!(site(true, false, json!(1_250)), shown("current, lag 1,250 ms"));
+        assert_eq!(site(false, false, json!(61_900)), shown("NO CONTACT for 1 min 1 s"));
+        assert_eq!(site(false, false, Value::Null), shown("NO CONTACT since the start"));
+        assert_eq!(site(false, true, json!(5)), shown("MAY LACK LINKS"));
+        assert_eq!(super::site(&fleet(Value::Null)), None);
+        let mut page = String::new();
+        let names = json!({"name": "berlin", "other": "lisbon", "current": true});
+        render(&mut page, &json!({"redis": {"configured": true}, "fleet": {"site": names}}));
+        assert!(page.contains("\nsite    berlin; other site lisbon: current; relay unknown; "), "{page}");
     }
 }

@@ -42,6 +42,19 @@ pub(in crate::commands) fn count(number: f64, one: &str) -> String {
     readable::count(number.round().max(0.0) as u64, one)
 }
 
+/// Describes the contact of a site to the other one, of a fleet with two. `site` is `fleet.site` of a status.
+pub(in crate::commands) fn contact(site: &Value) -> String {
+    if site["mayLack"] == true {
+        return "MAY LACK LINKS".to_owned();
+    }
+    match (site["current"] == true, site["lagMillis"].as_f64()) {
+        (true, Some(lag)) => format!("current, lag {} ms", grouped(lag)),
+        (true, None) => "current".to_owned(),
+        (false, Some(lag)) => format!("NO CONTACT for {}", span(lag / 1_000.0)),
+        (false, None) => "NO CONTACT since the start".to_owned(),
+    }
+}
+
 /// Formats a time in its two largest units.
 pub(in crate::commands) fn span(seconds: f64) -> String {
     readable::duration(seconds.max(0.0) as u64)

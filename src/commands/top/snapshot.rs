@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::latency::{self, Quantiles, Steps};
-use crate::commands::status::text::{cores, number, rate};
+use crate::commands::status::text::{contact, cores, number, rate};
 use crate::commands::terminal::plain;
 use carom_telemetry::alarms::{Alarm, Severity};
 
@@ -50,6 +50,17 @@ pub(super) struct FleetState {
     pub(super) lag_ms: f64,
     /// Changes that have not reached Redis.
     pub(super) unsynced: f64,
+    /// The contact to the other site; `None` for a fleet of one site.
+    pub(super) site: Option<SiteState>,
+}
+
+/// The contact of the site of this node to the other one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SiteState {
+    pub(super) other: String,
+    /// True if this site has all changes of the other one.
+    pub(super) is_current: bool,
+    pub(super) contact: String,
 }
 
 /// Kernel bypass of the node.
@@ -245,7 +256,14 @@ fn fleet(now: &Value) -> Option<FleetState> {
         nodes: now["fleet"]["nodes"].as_array().map_or(0, Vec::len),
         lag_ms: number(now, "/fleet/lagMillis"),
         unsynced: number(now, "/fleet/outbox"),
+        site: site(&now["fleet"]["site"]),
     })
+}
+
+fn site(site: &Value) -> Option<SiteState> {
+    let other = plain(site["other"].as_str()?);
+    let is_current = site["current"] == true && site["mayLack"] != true;
+    Some(SiteState { other, is_current, contact: contact(site) })
 }
 
 fn bypass(now: &Value) -> Option<BypassState> {

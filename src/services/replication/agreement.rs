@@ -97,6 +97,8 @@ pub(super) fn about(
         "unread": stats.fleet.unread.get(),
         "lagMillis": stats.fleet.lag_ms.get(),
         "restoring": restoring,
+        // Null in a fleet of one site.
+        "relay": stats.fleet.site.names.get().map(|_| !stopped && stats.fleet.site.is_relay.load(Ordering::Acquire)),
         "beat": voucher.number,
         "asking": voucher.is_asking,
         // Counted after the other heartbeats were heard.

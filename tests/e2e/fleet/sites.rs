@@ -109,6 +109,13 @@ fn links_and_changes_cross_both_ways() {
     }
     let relays = |nodes: &[Node]| nodes.iter().filter(|node| node.status()["fleet"]["site"]["relay"] == true).count();
     assert_eq!((relays(&nodes[..2]), relays(&nodes[2..])), (1, 1));
+    // Every node names the relay of its site, and says how far the site is behind the other one.
+    let named = |node: &Node| {
+        let fleet = node.status()["fleet"].clone();
+        let nodes = fleet["nodes"].as_array().unwrap().clone();
+        (nodes.iter().filter(|of| of["about"]["relay"] == true).count(), fleet["site"]["lagMillis"].is_u64())
+    };
+    wait_until("the relay on every node", || nodes.iter().all(|node| named(node) == (1, true)));
 }
 
 #[test]

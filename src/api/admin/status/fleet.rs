@@ -102,6 +102,7 @@ fn site(fleet: &FleetStats) -> Value {
         "other": other,
         "current": site.is_current.load(Ordering::Acquire),
         "mayLack": site.may_lack.load(Ordering::Acquire),
+        "lagMillis": site.lag().map(|lag| lag.as_millis() as u64),
         "relay": site.is_relay.load(Ordering::Acquire),
         "relayed": site.relayed.get(),
         "replaced": site.replaced.get(),

@@ -258,7 +258,7 @@ fn certificate(certificate: &Value) -> [String; 3] {
 fn fleet(status: &Value) -> Fleet {
     let (fleet, redis) = (&status["fleet"], &status["redis"]);
     let connected = redis["connected"] == true;
-    let cards = cards([
+    let mut cards = cards([
         (if connected { "Connected" } else { "Disconnected" }.to_owned(), "Redis"),
         (grouped(&fleet["totals"]["redirectsPerSecond"]), "Redirects/s of all nodes"),
         (grouped(&fleet["outbox"]), "Unsynced changes"),
@@ -267,6 +267,7 @@ fn fleet(status: &Value) -> Fleet {
         (grouped(&fleet["lookUpHits"]), "Found via Redis"),
         (grouped(&fleet["conflicts"]), "Conflicts"),
     ]);
+    cards.extend(other_site(&fleet["site"]));
     let node = |node: &Value| {
         let about = &node["about"];
         let me = if node["node"] == fleet["node"] { " (this node)" } else { "" };
@@ -287,6 +288,17 @@ fn fleet(status: &Value) -> Fleet {
         lacks: items(&fleet["totals"]["lacks"]).map(lacks).collect(),
         nodes: items(&fleet["nodes"]).map(node).collect(),
     }
+}
+
+/// The contact to the other site; `None` for a fleet of one site.
+fn other_site(site: &Value) -> Option<Card> {
+    let other = site["other"].as_str()?;
+    let contact = match (site["mayLack"] == true, site["current"] == true) {
+        (true, _) => "May lack links",
+        (false, true) => "Current",
+        (false, false) => "No contact",
+    };
+    Some(Card { number: contact.to_owned(), label: "Other site", note: Some(other.to_owned()) })
 }
 
 /// The alarms that are active, or those that are resolved, the newest first.
@@ -381,6 +393,16 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
+    }
+
+    #[test]
+    fn other_site_has_a_card() {
+        let number = |site: Value| other_site(&site).map(|card| (card.number, card.note.unwrap()));
+        let shown = |number: &str| Some((number.to_owned(), "lisbon".to_owned()));
+        assert_eq!(number(json!({"other": "lisbon", "current": true, "mayLack": false})), shown("Current"));
+        assert_eq!(number(json!({"other": "lisbon", "current": false, "mayLack": false})), shown("No contact"));
+        assert_eq!(number(json!({"other": "lisbon", "current": false, "mayLack": true})), shown("May lack links"));
+        assert_eq!(number(Value::Null), None);
     }
 
     #[test]

@@ -146,6 +146,10 @@ fn health(snapshot: &Snapshot, look: Look) -> Vec<Fact> {
             count(fleet.unsynced, "unsynced change"),
         );
         facts.push(Fact::new("fleet", text, look.label(), Style::new()));
+        if let Some(site) = &fleet.site {
+            let style = if site.is_current { look.good() } else { look.bad() };
+            facts.push(Fact::new("site", format!("{} {}", site.other, site.contact), look.label(), style));
+        }
     }
     if let Some(bypass) = &snapshot.bypass {
         facts.push(match &bypass.obstacle {

@@ -179,6 +179,22 @@ fn missing_data_is_said() {
 }
 
 #[test]
+fn other_site_is_shown_where_there_is_one() {
+    let state = ViewState::default();
+    let page = |site: Value| {
+        let mut status = status(1, 5, &json!([]));
+        status["fleet"]["site"] = site;
+        let snapshot = Snapshot::new(None, &status);
+        rows((80, 24), &picture(Some(&snapshot), &state)).join("\n")
+    };
+    let site =
+        |current: bool| page(json!({"name": "berlin", "other": "lisbon", "current": current, "lagMillis": 2_000}));
+    assert!(site(true).contains("site lisbon current, lag 2,000 ms"), "{}", site(true));
+    assert!(site(false).contains("site lisbon NO CONTACT for 2 s"), "{}", site(false));
+    assert!(!page(Value::Null).contains("site "), "a fleet of one site");
+}
+
+#[test]
 fn help_explains_keys_and_columns() {
     let state = ViewState { shows_help: true, ..ViewState::default() };
     let snapshot = snapshot(1, &json!([]));

@@ -29,6 +29,9 @@ impl Relay {
         let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
         if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
             self.fleet.view.hear_other_site(notes.floors, at);
+            if let Some(at) = Instant::now().checked_sub(since_boot().saturating_sub(at)) {
+                self.fleet.stats.fleet.site.hear(at);
+            }
         }
         Ok(())
     }
