@@ -52,6 +52,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "dom.js",
     SCRIPT "field.js",
     SCRIPT "fleet-map.js",
+    SCRIPT "fleet-sites.js",
     STYLE "fonts.css",
     SCRIPT "format.js",
     PICTURE "icon.svg",

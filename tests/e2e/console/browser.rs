@@ -337,6 +337,37 @@ fn p99_is_of_the_window_or_the_start() {
     node.terminate();
 }
 
+/// Script: how the page Fleet shows a contact that is current, none, and one after which links may be missing; and the relay
+/// among several nodes, and among those that are none.
+const SHOWN_SITES: &str =
+    "import(new URL('fleet-sites.js', document.querySelector('script[type=module]').src)).then(({ contactOf, relaysOf, siteLag }) => {
+    const site = { current: true, mayLack: false, lagMillis: 400 };
+    const sites = [site, { ...site, current: false, lagMillis: null }, { ...site, mayLack: true }];
+    const of = (node, silentMillis, relay) => ({ node, silentMillis, about: { relay } });
+    const nodes = [of('n0', 9000, true), of('n1', 100, true), of('n2', 100, false), { node: 'n3', silentMillis: 1, about: null }];
+    return [...sites.map((one) => [...contactOf(one), siteLag(one)]), relaysOf({ nodes }), relaysOf({ nodes: [nodes[2]] })];
+})";
+
+#[test]
+fn contact_of_sites_is_said_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, "fleet"));
+    // A node that is alone has no picture of a fleet.
+    says(&browser, "main", "Single node");
+    let shown = [
+        json!(["Current", "good", "400 ms"]),
+        json!(["No contact", "warn", "Unknown"]),
+        json!(["May lack links", "bad", "400 ms"]),
+        json!("n1"),
+        json!("Unknown"),
+    ];
+    assert_eq!(browser.value(SHOWN_SITES), json!(shown));
+    browser.close();
+    node.terminate();
+}
+
 #[test]
 fn first_key_stays_shown_until_copied() {
     let dir = tempfile::tempdir().unwrap();

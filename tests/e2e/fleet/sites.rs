@@ -8,6 +8,8 @@ use tempfile::TempDir;
 
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::api_client::new_key;
+use crate::support::browser::{Browser, SCREEN};
+use crate::support::console::{at, says};
 use crate::support::fleet::{redirects, settle, setup};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
@@ -116,6 +118,19 @@ fn links_and_changes_cross_both_ways() {
         (nodes.iter().filter(|of| of["about"]["relay"] == true).count(), fleet["site"]["lagMillis"].is_u64())
     };
     wait_until("the relay on every node", || nodes.iter().all(|node| named(node) == (1, true)));
+    draws_both_sites(&nodes[0]);
+}
+
+/// The console of a node of the site `berlin` draws the other site, and names its own relay.
+fn draws_both_sites(node: &Node) {
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(node, "fleet"));
+    for (part, said) in [(".map-sites", "lisbon"), (".map-between", "relay n"), ("main .cards", "Links replaced")] {
+        says(&browser, part, said);
+    }
+    browser.is_accessible();
+    browser.close();
 }
 
 #[test]

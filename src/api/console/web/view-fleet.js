@@ -1,14 +1,13 @@
-// The fleet: Redis, the nodes, and what is not yet replicated. Live.
+// The fleet: Redis, the nodes, the other site, and what is not yet replicated. Live.
 
 import { badge, card, facts, fill, h, outside, pageHead, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
 import { alarmNotes, followStatus, settingLink, snippet, sourcesNote, sourcesShape, tiles } from "./parts.js";
 import { fleetMap } from "./fleet-map.js";
+import { SILENT_MS, contactOf, relaysOf, siteLag } from "./fleet-sites.js";
 import { fleet as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
 
-// Nodes tell of themselves every second.
-const SILENT_MS = 5_000;
 const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behind", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared", "site_"];
 
 const EXAMPLE = `redis = "redis://10.0.0.1:6379"
@@ -27,7 +26,8 @@ export async function show(main) {
 /** Who is there and which alarms stand: all else is only numbers. */
 function shapeOf(status) {
   const alarms = status.alarms.filter((alarm) => alarm.cleared === null).map((alarm) => [alarm.name, alarm.text]);
-  return status.fleet === null ? null : [status.fleet.node, status.fleet.nodes.map((one) => one.node), status.fleet.servers, sourcesShape(status.fleet.totals), alarms];
+  const { fleet: shown } = status;
+  return shown === null ? null : [shown.node, shown.nodes.map((one) => one.node), shown.servers, shown.site && [shown.site.name, shown.site.other], sourcesShape(shown.totals), alarms];
 }
 
 function alone() {
@@ -38,9 +38,11 @@ function alone() {
 }
 
 function fleet(status) {
-  const parts = [summary(), nodes(status), changes(status), codes(), fleetMap(status, stateOf)];
+  const [numbers, map, list] = [summary(), fleetMap(status, stateOf), nodes(status)];
+  const cards = [status.fleet.site && sites(status.fleet.site), changes(status), codes()].filter(Boolean);
+  const parts = [numbers, map, list, ...cards];
   return {
-    content: [alarmNotes(status, ALARMS), parts[0].content, parts[4].content, sourcesNote(status.fleet.totals), parts[1].content, h("div", { class: "cards" }, parts[2].content, parts[3].content)],
+    content: [alarmNotes(status, ALARMS), numbers.content, map.content, sourcesNote(status.fleet.totals), list.content, h("div", { class: "cards" }, cards.map((one) => one.content))],
     update: (now) => parts.forEach((part) => part.update(now)),
   };
 }
@@ -120,6 +122,20 @@ function numbersCard(title, lines, more = []) {
   const write = writer(lines.map(([, read], index) => [values[index], ({ fleet: now }) => read(now)]));
   const pairs = lines.map(([name, , meaning], index) => [name, [values[index], h("small", { class: "meaning" }, meaning)]]);
   return { content: card(title, {}, facts([...pairs, ...more])), update: write };
+}
+
+function sites({ name, other }) {
+  const words = text.sites;
+  return numbersCard(words.title, [
+    [words.thisSite, () => name, words.thisSiteMeaning],
+    [words.otherSite, () => other, words.otherSiteMeaning],
+    [words.contact, ({ site }) => contactOf(site)[0], words.contactMeaning],
+    [words.lag, ({ site }) => siteLag(site), words.lagMeaning],
+    [words.relay, relaysOf, words.relayMeaning],
+    [words.relayed, ({ site }) => format.number(site.relayed), words.relayedMeaning],
+    [words.replaced, ({ site }) => format.number(site.replaced), words.replacedMeaning],
+    [text.gaps, ({ site }) => format.number(site.gaps), words.gapsMeaning],
+  ]);
 }
 
 function changes({ fleet: { servers } }) {
