@@ -64,7 +64,11 @@ impl Context {
         }
         let mut of_links = visits::describe(&all, &span);
         of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
-        let (links, knows_apps) = self.growth(&span, now_ms, &all).await?;
+        // A node that does not store all links cannot count them, and knows few of those that were visited.
+        let has_all = !self.site.home_is_shared;
+        let (links, knows_apps) =
+            if has_all { self.growth(&span, now_ms, &all).await? } else { (uncounted_links(), true) };
+        let top_links = if has_all { self.top_links(&span).await? } else { Vec::new() };
         if !knows_apps {
             notes.push(
                 "Visits by app may be up to an hour old: with this many links, they are assigned to apps once an hour.",
@@ -74,7 +78,7 @@ impl Context {
             "visits": of_links,
             "orphanVisits": visits::describe(&orphans, &span),
             "links": links,
-            "topLinks": self.top_links(&span).await?,
+            "topLinks": top_links,
             "sources": status::sources(&self.services.context().node, now_ms),
             "notes": notes,
         }))
@@ -184,6 +188,11 @@ impl Context {
         known.extend(former);
         Ok(known)
     }
+}
+
+/// Returns the counts of a node that does not store all links.
+fn uncounted_links() -> Value {
+    json!({"total": null, "created": null, "perDay": [], "byApp": [], "byDomain": []})
 }
 
 /// Counts for a group of links: existing, created and visited in a period; `None` if a count is unknown yet.

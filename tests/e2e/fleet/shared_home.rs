@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 
 use crate::support::alarms::is_seen;
 use crate::support::api_client::JSON;
+use crate::support::browser::{Browser, SCREEN};
 use crate::support::bulk::{code_of, many, send_all};
 use crate::support::cluster::Cluster;
+use crate::support::console::{at, press, says, shows};
 use crate::support::fleet::{Fleet, KEY, open_links, redirects, settle};
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::links::change;
@@ -313,6 +315,48 @@ fn requests_for_all_links_are_refused() {
     assert_eq!(wire.create(&json!({"longUrl": TARGET, "findIfExists": false, "maxVisits": null})).status, 200);
     assert_eq!(wire.get("/robots.txt").text(), "User-agent: *\nDisallow: /\n");
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
+}
+
+/// What pages of the console say where they would need all links.
+const MISSING: [(&str, &str); 7] = [
+    ("", "Links in memory"),
+    ("links", "No list of links on this node"),
+    ("tags", "No tags on this node"),
+    ("usage", "Top links, new links, and numbers by tag, app and domain need all links"),
+    ("import", "it rejects lines with maxVisits"),
+    ("domains", "Numbers of links by domain need all links"),
+    ("links/slug", "No history on this node"),
+];
+
+#[test]
+fn console_says_what_needs_all_links() {
+    let server = Server::start();
+    let fleet = Fleet::new(1, &server.url());
+    let nodes = start(&fleet, 1);
+    nodes[0].wire().shorten_as("slug", TARGET);
+    let mut browser = Browser::open();
+    browser.resize(SCREEN);
+    for (page, said) in MISSING {
+        browser.go(&at(&nodes[0], page));
+        says(&browser, "main", said);
+        browser.is_accessible();
+        let to_tags = browser.value("document.querySelectorAll('a[href=\"/admin/tags\"]').length");
+        assert_eq!(to_tags, 0, "{page} leads to tags");
+    }
+    // The browser reports each response above 399: no page has asked for what the node refuses.
+    browser.has_no_complaints();
+    browser.go(&at(&nodes[0], "links"));
+    shows(&browser, "[name=shortCode]");
+    browser.fill("[name=shortCode]", "slug");
+    press(&browser, "main", "open-link");
+    wait_until("the page of the link", || browser.url() == at(&nodes[0], "links/slug"));
+    // A delete takes effect at once, and the page then asks for the link.
+    browser.expect("status of 404");
+    browser.expect("status of 503");
+    press(&browser, "main", "delete");
+    press(&browser, "dialog", "confirm");
+    wait_until("the delete", || get(&nodes[0], "slug") == 404);
+    browser.close();
 }
 
 #[test]

@@ -20,8 +20,8 @@ export function whenRightsChange(changed) {
   onRights = changed;
 }
 
-/** What decides which links a key may see, and what it may do. */
-const rightsOf = ({ role, domains, app }) => JSON.stringify([role, domains, app]);
+/** What decides which links a key may see, and what it may do. After a restart, the node may have other links. */
+const rightsOf = ({ role, domains, app, sharedHome }) => JSON.stringify([role, domains, app, sharedHome]);
 
 /** Takes up a session: every change carries its token. */
 export function setSession(told) {

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { card, emptyState, fill, h, outside, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { reloader, settingLink } from "./parts.js";
+import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
 import { filtersOfRow, nameOf } from "./visit-filters.js";
@@ -62,7 +63,8 @@ export function breakdowns({ query, groups, signal, onPick = null, filters = () 
 
 function content(stats, { groups, onPick, filters }) {
   if (!stats.enabled) {
-    return h("div", { class: "card" }, emptyState(text.off, [text.offText, settingLink("visits.log")]));
+    const [before, after] = text.offShared;
+    return h("div", { class: "card" }, emptyState(text.off, hasAllLinks() ? [text.offText, settingLink("visits.log")] : [before, settingLink("links.home"), after]));
   }
   if (stats.total === 0) {
     const isFiltered = Object.keys(filters).length > 0;

@@ -5,6 +5,7 @@ import { badge, card, clipped, emptyState, facts, h, outside, pageLink, regionTa
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
+import { hasAllLinks } from "./rights.js";
 import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
@@ -14,15 +15,20 @@ const yes = (value) => (value ? text.yes : text.no);
 /** The name of a redirect status: "302 Found". */
 const redirectType = (status) => form.statuses.find(([value]) => value === String(status))?.[1] ?? String(status);
 
+/** A text that leads to the links with something in common, where the node can list them. */
+function toLinks(query, said, props) {
+  return hasAllLinks() ? pageLink(withQuery("/admin/links", query), outside(said), props) : h("span", props, outside(said));
+}
+
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
   return card(text.details, {}, facts([
     [text.visits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
-    [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), outside(tag), { class: "badge" }), " "])],
+    [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [toLinks({ tags: joinTags([tag]) }, tag, { class: "badge" }), " "])],
     [text.created, format.time(link.dateCreated)],
     [text.starts, meta.validSince ? format.time(meta.validSince) : text.immediately],
     [text.expires, meta.validUntil ? format.time(meta.validUntil) : text.never],
-    [text.app, link.app ? [pageLink(`/admin/links?app=${encodeURIComponent(link.app)}`, outside(link.app)), link.appVersion && [" ", outside(link.appVersion)]] : common.none],
+    [text.app, link.app ? [toLinks({ app: link.app }, link.app), link.appVersion && [" ", outside(link.appVersion)]] : common.none],
     [text.domain, link.domain ? outside(link.domain) : common.defaultDomain],
     [text.redirectType, redirectType(link.redirectStatus)],
     [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds)],

@@ -6,7 +6,7 @@ import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
-import { mayManage, mayWrite } from "./rights.js";
+import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
 import { form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
@@ -30,7 +30,10 @@ function expiryHint(lifetime, starts = "") {
   return text.expiresHint.zone(text.expiresHint.after(when, duration(lifetime)), zoneName());
 }
 
-/** The fields of the forms for new and for existing links. `link` has their first values; `expiryHint` explains `lifetime`. */
+/**
+ * The fields of the forms for new and for existing links. `link` has their first values; `expiryHint` explains `lifetime`. Fields
+ * that need all links are `false` on a node that does not store them, and so refuses them.
+ */
 function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
   const [starts, expires] = ["validSince", "validUntil"].map((name) => toLocalInput(meta[name]));
@@ -43,14 +46,14 @@ function commonFields(link, lifetime) {
       oninput: (event) => setText(fields.expires.element.querySelector("small"), expiryHint(lifetime, event.target.value)),
     }),
     expires: field({ name: "validUntil", label: text.expires, type: "datetime-local", value: expires, hint: expiryHint(lifetime), read: fromLocalInput }),
-    maxVisits: field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
+    maxVisits: hasAllLinks() && field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
   };
   const redirect = [
     field({ name: "redirectStatus", label: text.status, type: "select", options: text.statuses, value: String(link?.redirectStatus ?? 302), read: Number }),
     field({ name: "cacheSeconds", label: text.cache, type: "number", min: 0, value: link?.cacheSeconds ?? "", hint: text.cacheHint, read: numberOrNull }),
     field({ name: "forwardQuery", label: text.forwardQuery, type: "checkbox", value: link?.forwardQuery ?? true }),
-    field({ name: "crawlable", label: text.crawlable, type: "checkbox", value: link?.crawlable ?? false }),
-  ];
+    hasAllLinks() && field({ name: "crawlable", label: text.crawlable, type: "checkbox", value: link?.crawlable ?? false }),
+  ].filter(Boolean);
   return { ...fields, redirect };
 }
 
@@ -110,17 +113,19 @@ async function showCreated(link) {
 }
 
 async function askForLink(destination) {
-  const [domains, { lifetime, hasSlashes }] = await Promise.all([choices(), rulesOfNew()]);
+  const [domains, { lifetime, hasSlashes }] = await Promise.all([domainChoices(), rulesOfNew()]);
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
   longUrl.input.value = destination;
   const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
   const code = [
     field({ name: "domain", label: text.domain, type: "select", options: domains, read: (name) => name || null }),
     field({ name: "private", label: text.private, type: "checkbox" }),
-    field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
-  ];
+    hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
+  ].filter(Boolean);
+  const more = [tags, starts, maxVisits].filter(Boolean);
+  const [groupSlug, groupMore] = hasAllLinks() ? [text.groupSlug, text.groupMore] : [text.groupDomain, text.groupTags];
   return formDialog(text.create, {
-    fields: [longUrl, slug, title, expires, fieldGroup(text.groupSlug, code), fieldGroup(text.groupMore, [tags, starts, maxVisits]), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, slug, title, expires, fieldGroup(groupSlug, code), fieldGroup(groupMore, more), fieldGroup(text.groupRedirect, redirect)],
     action: text.createAction,
     submit: (values) => post("/rest/v3/short-urls", values),
   });
@@ -160,7 +165,8 @@ function secondsOf(time) {
   return unit ? Number(count) * UNIT_SECONDS[unit] : time === '"off"' ? null : undefined;
 }
 
-async function choices() {
+/** The domains of the service for a field: `[name, shown]`, where the name of the default one is empty. */
+export async function domainChoices() {
   try {
     const { domains } = await get("/rest/v3/domains");
     return domains.data.map(({ domain, isDefault }) => [isDefault ? "" : domain, domain]);
@@ -178,14 +184,15 @@ function valueIn(link, name) {
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
 export async function editDialog(link, onChange) {
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(link, null);
-  const all = [longUrl, title, tags, starts, expires, maxVisits, ...redirect];
+  const limits = [starts, expires, maxVisits].filter(Boolean);
+  const all = [longUrl, title, tags, ...limits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
   const submit = async (values) => {
     // Only what was changed: fields of the form are coarser than those of the link.
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(text.groupLimits, [starts, expires, maxVisits], true), fieldGroup(text.groupRedirect, redirect, true)], submit });
+  const done = await formDialog(text.edit(link.shortCode), { fields: [longUrl, title, tags, fieldGroup(hasAllLinks() ? text.groupLimits : text.groupSchedule, limits, true), fieldGroup(text.groupRedirect, redirect, true)], submit });
   if (!done?.link) {
     return;
   }

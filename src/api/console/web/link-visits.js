@@ -8,6 +8,7 @@ import * as format from "./format.js";
 import { openMenu } from "./menu.js";
 import { reloader, tiles } from "./parts.js";
 import { LINK_PERIODS, apiQuery, beginningAt, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
+import { hasAllLinks } from "./rights.js";
 import { page as text } from "./strings-links.js";
 import { usage } from "./strings-traffic.js";
 import { LINK_FILTERS, filterChips, filtersOf, visitsOfLink, withFilters } from "./visit-filters.js";
@@ -64,7 +65,8 @@ export function linkVisits(named, context) {
     picker.set(state.period);
     chips.set(state.filters);
   };
-  const loadLogged = () => Promise.all([about.load(), single.load()]);
+  // Where the visit log cannot be on, one card says so.
+  const loadLogged = () => Promise.all([about.load(), hasAllLinks() && single.load()]);
   const update = () => {
     readState();
     show();

@@ -1,12 +1,13 @@
 // Actions on one or many links: archive, restore, add and remove tags, delete; each with an undo.
 
-import { get, keyOf, linkPath, patch } from "./api.js";
+import { del, get, keyOf, linkPath, patch } from "./api.js";
 import { choicesField } from "./choices.js";
 import { deleteLater, keepAfterAll } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { count } from "./format.js";
 import { forMany, tellFailed } from "./many.js";
+import { hasAllLinks } from "./rights.js";
 import { actions as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast } from "./toast.js";
@@ -99,8 +100,29 @@ export async function removeTags(links, onChange) {
   }
 }
 
-/** Deletes links; that can be undone for a while. Asks first where there is more than one. Resolves to whether it was done. */
+/** Deletes links for good, after a question. */
+async function removeNow(links, onChange) {
+  const title = links.length === 1 ? text.askDeleteOne(links[0].shortCode) : text.askDelete(links.length);
+  if (!await confirmDialog(title, text.askDeleteNow(links.length), { action: text.delete })) {
+    return false;
+  }
+  const { done, failed } = await forMany(links, text.deleting, (link) => del(linkPath(link)));
+  tellFailed(failed);
+  if (done.length > 0) {
+    toast(text.deletedNow(done.length === 1 ? done[0].shortCode : count(done.length, "link")));
+  }
+  onChange();
+  return true;
+}
+
+/**
+ * Deletes links; that can be undone for a while, unless the node does not store all links: then it cannot delete later. Asks first
+ * where there is more than one, or no undo. Resolves to whether it was done.
+ */
 export async function remove(links, onChange) {
+  if (!hasAllLinks()) {
+    return removeNow(links, onChange);
+  }
   const isMeant = links.length === 1 || await confirmDialog(text.askDelete(links.length), text.askDeleteText, { action: text.delete });
   if (isMeant) {
     await deleteLater(links, onChange);

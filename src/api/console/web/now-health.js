@@ -2,6 +2,7 @@
 
 import { badge, card, fill, h, pageLink, setText } from "./dom.js";
 import { bytes, duration, micros, number } from "./format.js";
+import { hasAllLinks } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { health as text } from "./strings-traffic.js";
 
@@ -16,7 +17,7 @@ export function healthCards() {
       [text.damaged, (s) => tally(s.store.damaged), zeroAt((s) => s.store.damaged)]]),
     group(text.memory, [
       [text.inMemory, (s) => (s.residency.mode === "hot" ? text.hotLinks : text.allLinks)], [text.linkMemory, memory],
-      [text.diskReads, (s) => number(s.residency.fetched), zeroAt((s) => s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired), zeroAt((s) => s.expiry.expired)],
+      [hasAllLinks() ? text.diskReads : text.redisReads, (s) => number(s.residency.fetched), zeroAt((s) => s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired), zeroAt((s) => s.expiry.expired)],
       [text.expiring, (s) => number(s.expiry.waiting), zeroAt((s) => s.expiry.waiting)]]),
     group(text.redisAndFleet, [
       [text.redis, redis], [text.errors, (s) => tally(s.redis.error), (s) => (s.redis.configured ? zeroAt(({ redis: { error } }) => error)(s) : "no")], [text.nodes, (s) => (s.fleet ? number(s.fleet.nodes.length) : text.singleNode)],

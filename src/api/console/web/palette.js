@@ -11,7 +11,7 @@ import { exportCsv } from "./links-export.js";
 import { filterOf } from "./links-query.js";
 import { savedFilters } from "./links-saved.js";
 import { reports } from "./reports.js";
-import { mayManage, mayWrite } from "./rights.js";
+import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go, navigation } from "./router.js";
 import { palette as text, reports as reportsText } from "./strings-shell.js";
 
@@ -47,7 +47,7 @@ function actions() {
       document.querySelector("main [data-action=new-key]:enabled")?.click();
     }],
     mayWrite() && ["imports", text.importFile, () => go("/admin/import")],
-    ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
+    hasAllLinks() && ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
     isSignedIn && ["person", text.sessions, showSessions],
     isSignedIn && ["out", text.signOut, signOut],
   ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
@@ -59,9 +59,15 @@ function offersFor(typed) {
   return isUrl && mayWrite() ? [{ kind: text.actions, icon: "plus", title: text.shorten, about: typed, run: () => createDialog(typed) }] : [];
 }
 
+/** The offer to open a link by the slug that was typed, where the node cannot search links. */
+function openersFor(typed) {
+  const isSlug = !hasAllLinks() && /^[^\s?#]+$/.test(typed) && !URL.canParse(typed);
+  return isSlug ? [{ kind: text.links, icon: "links", title: text.openLink(typed), run: () => go(detailPath({ shortCode: typed, domain: null })) }] : [];
+}
+
 function everything() {
   const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, words: text.words[path], run: () => go(path) }));
-  const saved = savedFilters().map(({ name, query }) => ({ kind: text.filters, icon: "search", title: name, run: () => go(`/admin/links?${query}`) }));
+  const saved = (hasAllLinks() ? savedFilters() : []).map(({ name, query }) => ({ kind: text.filters, icon: "search", title: name, run: () => go(`/admin/links?${query}`) }));
   const answers = reports().map(({ name, title, path }) => ({ kind: text.reports, icon: "usage", title: reportsText.lastDays(title), words: reportsText.words[name], run: () => go(path) }));
   return [...pages, ...answers, ...saved, ...actions()];
 }
@@ -88,7 +94,7 @@ class Palette {
   constructor() {
     const list = uniqueId("palette");
     this.input = h("input", {
-      type: "search", class: "palette-field", role: "combobox", placeholder: text.placeholder, "aria-label": text.title, "aria-controls": list, "aria-expanded": "true",
+      type: "search", class: "palette-field", role: "combobox", placeholder: hasAllLinks() ? text.placeholder : text.placeholderPages, "aria-label": text.title, "aria-controls": list, "aria-expanded": "true",
       "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", maxlength: TYPED_MAX,
     });
     this.list = h("div", { class: "palette-list", id: list, role: "listbox", "aria-label": text.results });
@@ -113,9 +119,10 @@ class Palette {
   find() {
     this.stop();
     const typed = this.input.value.trim();
-    const fixed = [...offersFor(typed), ...matching(this.fixed, typed)];
-    this.show(fixed, { isOver: typed === "" });
-    if (typed === "") {
+    const fixed = [...offersFor(typed), ...matching(this.fixed, typed), ...openersFor(typed)];
+    const isOver = typed === "" || !hasAllLinks();
+    this.show(fixed, { isOver });
+    if (isOver) {
       return;
     }
     const asked = new AbortController();

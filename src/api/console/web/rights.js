@@ -22,6 +22,12 @@ export const seesService = () => READS_ALL.includes(role()) && isUnlimited();
 /** Whether the node may be watched and run: the status, apps and keys, settings. */
 export const mayManage = () => role() === "admin" && isUnlimited();
 
+/**
+ * Whether this node has all links, which lists, searches and counts of them need. With `links.home = "shared"`, it fetches
+ * single links from Redis. What a page asks of such a node is left out where it would be refused.
+ */
+export const hasAllLinks = () => currentSession()?.sharedHome !== true;
+
 /** The pages for every key, and those for keys that may write; all others are for admins. */
 const FOR_ALL = ["/admin/links", "/admin/tags", "/admin/usage"];
 const FOR_WRITERS = ["/admin/import"];

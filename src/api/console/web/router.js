@@ -4,18 +4,19 @@ import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
 import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
 import { showCurrentPage } from "./navigation.js";
-import { firstPage, mayOpen } from "./rights.js";
+import { firstPage, hasAllLinks, mayOpen } from "./rights.js";
 import { pages, shell } from "./strings-shell.js";
 
 /**
  * Views are modules with `show(main, context)`, which builds its DOM into `main` and may return a function that cleans up,
  * or `{ leave, update }`: `update()` is called when only the query has changed by going back or forward. On a phone, pages that are `isBehind` have no place of their own in the bar.
+ * A page that `needsAllLinks` is in no navigation on a node that does not store them, and says so itself.
  */
 const ROUTES = [
   { path: /^\/admin\/?$/, nav: "/admin/", icon: "overview", title: pages.overview, load: () => import("./view-now.js") },
   { path: /^\/admin\/links$/, nav: "/admin/links", icon: "links", title: pages.links, load: () => import("./view-links.js") },
   { path: /^\/admin\/links\/(?<code>[^/]+)$/, parent: "/admin/links", title: pages.link, load: () => import("./view-link.js") },
-  { path: /^\/admin\/tags$/, nav: "/admin/tags", icon: "tags", title: pages.tags, isBehind: true, load: () => import("./view-tags.js") },
+  { path: /^\/admin\/tags$/, nav: "/admin/tags", icon: "tags", title: pages.tags, isBehind: true, needsAllLinks: true, load: () => import("./view-tags.js") },
   { path: /^\/admin\/usage$/, nav: "/admin/usage", icon: "usage", title: pages.usage, load: () => import("./view-usage.js") },
   { path: /^\/admin\/import$/, nav: "/admin/import", icon: "imports", title: pages.import, load: () => import("./view-import.js") },
   { path: /^\/admin\/apps$/, nav: "/admin/apps", icon: "apps", title: pages.apps, load: () => import("./view-apps.js") },
@@ -30,7 +31,8 @@ let shown = null;
 
 /** The pages of the navigation that the key of the session may open, in their order: `{ path, title, icon, isBehind, at }`. */
 export function navigation() {
-  return ROUTES.filter((route) => route.nav).map(({ nav, title, icon, isBehind = false }, at) => ({ path: nav, title, icon, isBehind, at })).filter(({ path }) => mayOpen(path));
+  const isOffered = ({ path, needsAllLinks }) => mayOpen(path) && (hasAllLinks() || !needsAllLinks);
+  return ROUTES.filter((route) => route.nav).map(({ nav, title, icon, isBehind = false, needsAllLinks = false }, at) => ({ path: nav, title, icon, isBehind, needsAllLinks, at })).filter(isOffered);
 }
 
 /** Begins to route: shows what the address says, and follows links and the history. */

@@ -10,6 +10,7 @@ export const text = {
   help: "File format",
   helpText: "A CSV file needs a header row. The column url (or longUrl) is required; slug (or customSlug), title, tags, domain, validSince, validUntil, maxVisits and other field names of the API are optional. Separate tags with |. Links without validUntil get the default lifetime.",
   helpMigrate: ["To migrate links with their original slugs and creation dates, run ", "carom import", " on the server."],
+  helpShared: ["This node does not store all links (", "), so it rejects lines with maxVisits, crawlable or findIfExists. To migrate links with their creation dates, use a node with links.home = \"node\"."],
   template: "Download a template",
   reading: ["Reading ", "…"],
   tooLarge: (size, most) => `The file is ${bytes(size)} long; the console reads at most ${bytes(most)}. Split it, or send it as NDJSON to POST /rest/v3/short-urls/bulk.`,

@@ -37,6 +37,9 @@ export const actions = {
   deletedMany: (links, seconds) => `${count(links, "link")} no longer redirect. They are deleted for good in ${seconds} s, even if you close this page.`,
   deletedAlready: (links) => `${count(links, "link")} had already been deleted.`,
   askDelete: (links) => `Delete ${count(links, "link")}?`,
+  askDeleteOne: (code) => `Delete ${code}?`,
+  askDeleteNow: (links) => (links === 1 ? "The link stops redirecting and is deleted for good. This cannot be undone." : "The links stop redirecting and are deleted for good. This cannot be undone."),
+  deletedNow: (what) => `${what} deleted.`,
   askDeleteText: "The links stop redirecting now. You can undo this for 20 seconds; then the links and their visits are deleted for good, even if you close this page.",
   askTags: (links) => `Add tags to ${count(links, "link")}`,
   tags: "Tags",
@@ -86,8 +89,11 @@ export const form = {
   showDetails: "Show details",
   done: "Done",
   groupSlug: "Domain and reuse",
+  groupDomain: "Domain and form of the slug",
   groupMore: "Tags, start and visit limit",
+  groupTags: "Tags and start",
   groupLimits: "Schedule and visit limit",
+  groupSchedule: "Schedule",
   groupRedirect: "Redirect",
   live: (url) => `${url} is live.`,
   starting: (url, when) => `${url} starts on ${when}.`,
@@ -183,6 +189,15 @@ export const list = {
   page: (page) => `Page ${number(page)}`,
   pageSize: "Links per page",
   perPage: (size) => `${size} per page`,
+};
+
+/** The form that opens a link by its slug. */
+export const opener = {
+  title: "Open a link",
+  slug: "Slug or short URL",
+  hint: "Opens the page of this link, where you can edit, archive or delete it.",
+  missing: "Enter a slug or a short URL.",
+  open: "Open link",
 };
 
 export const exports = {

@@ -57,6 +57,8 @@ export const palette = {
   failed: "Links could not be searched.",
   found: (entries) => (entries === 1 ? "1 result" : `${entries} results`),
   shorten: "Shorten this URL",
+  placeholderPages: "Search pages and actions, or enter a slug",
+  openLink: (slug) => `Open link ${slug}`,
   /** Other words for each page. */
   words: {
     "/admin/": "health status p99 latency uptime alarms traffic cores memory storage",
@@ -95,6 +97,20 @@ export const common = {
   tryAgain: "Try again",
   undo: "Undo",
   asTable: (title) => `${title}, as a table`,
+};
+
+/** On a node that does not store all links. */
+export const sharedHome = {
+  because: [" need all links, but this node fetches single links from Redis (", "). Open the console of a node with links.home = \"node\" for them, or add such a node to the fleet."],
+  links: "No list of links on this node",
+  ofLinks: "Lists, searches and exports",
+  tags: "No tags on this node",
+  ofTags: "Tags",
+  toLinks: "Open a link",
+  ofAnalytics: "Top links, new links, and numbers by tag, app and domain",
+  ofDomains: "Numbers of links by domain",
+  history: "No history on this node",
+  ofHistory: "Histories of changes",
 };
 
 /** The nodes of a fleet whose counts a number has, and those that it lacks. */

@@ -16,6 +16,7 @@ export const breakdowns = {
   excludeBots: "Exclude bots",
   off: "Statistics of visitors are off",
   offText: "To see countries, devices, browsers and campaigns, turn on the visit log and restart the server: ",
+  offShared: ["Countries, devices, browsers and campaigns need the visit log, which does not work with ", " = \"shared\"."],
   none: "No visits in the log for this period",
   noneText: "Share the short URL, or choose a longer period. Visits appear here within seconds.",
   noneFiltered: "No visits match all filters",

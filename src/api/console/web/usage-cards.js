@@ -8,6 +8,7 @@ import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
+import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { withFilters } from "./visit-filters.js";
@@ -26,9 +27,9 @@ export function totals({ visits, orphanVisits, links }, before, period) {
     [text.visits, numberOr(total, text.counting), visitsSince(visits, before?.visits, period)],
     [text.botVisits, numberOr(bots, text.counting), total > 0 && bots !== null && format.percent(bots, total)],
     [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting)],
-    [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created, isPart)],
-    [text.links, numberOr(links.total, text.counting)],
-  ]);
+    hasAllLinks() && [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created, isPart)],
+    hasAllLinks() && [text.links, numberOr(links.total, text.counting)],
+  ].filter(Boolean));
 }
 
 /** The numbers of some visits of the visit log, `now`, and of the period before. */
@@ -103,7 +104,9 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
     return card(title, { id: "card-referrers" }, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map((one) => one.total));
-  const rows = referrers.map(({ host, total }) => row({ content: [pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
+  // A filter needs the visit log, which needs all links.
+  const named = (host) => (hasAllLinks() ? pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }) : clipped(host));
+  const rows = referrers.map(({ host, total }) => row({ content: [named(host), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
   return card(title, { id: "card-referrers" }, regionTable(common.asTable(title), columns, rows).element);
 }

@@ -8,13 +8,14 @@ import { breakdownLines, tellSaved } from "./visits-export.js";
 
 const COLUMNS = ["kind", "name", "visits", "bots", "links", "newLinks"];
 
-/** The lines of what the node counts. What is not counted stays empty. */
+/** The lines of what the node counts. What is not counted stays empty, as new links where the node does not store all links. */
 function usageLines({ visits, links, topLinks }) {
+  const noneMade = links.perDay.length > 0 ? 0 : null;
   const made = new Map(links.perDay.map((one) => [one.date.slice(0, 10), one.links]));
   const seen = new Map(visits.perDay.map((one) => [one.date.slice(0, 10), one]));
   const days = [...new Set([...made.keys(), ...seen.keys()])].sort();
   return [
-    ...days.map((day) => ["day", day, seen.get(day)?.total ?? 0, seen.get(day)?.bots ?? 0, null, made.get(day) ?? 0]),
+    ...days.map((day) => ["day", day, seen.get(day)?.total ?? 0, seen.get(day)?.bots ?? 0, null, made.get(day) ?? noneMade]),
     ...topLinks.map(({ link, visits: own }) => ["link", link.shortUrl, own.total, own.bots, null, null]),
     ...visits.referrers.map(({ host, total }) => ["referrer", host, total, null, null, null]),
     ...links.byApp.map((one) => ["app", one.app, one.visits.total, one.visits.bots, one.links, one.created]),

@@ -5,8 +5,10 @@ import { baseUrls } from "./bases.js";
 import { badge, card, emptyState, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
+import { hasAllLinks } from "./rights.js";
+import { missingNote } from "./shared-home.js";
 import { domains as text } from "./strings-access.js";
-import { pages } from "./strings-shell.js";
+import { pages, sharedHome } from "./strings-shell.js";
 
 const EXAMPLE = `[domains]
 serve = [
@@ -15,6 +17,9 @@ serve = [
 ]`;
 
 const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined }));
+
+/** Numbers of links need all links. They are the numbers among the columns. */
+const isShown = ({ class: className }) => hasAllLinks() || className !== "num";
 
 export async function show(main, { signal }) {
   const host = h("div", { class: "stack" });
@@ -28,7 +33,7 @@ async function fetchDomains(signal) {
   const [domains, usage, settings, bases] = await Promise.all([
     get("/rest/v3/domains", { signal }),
     // The domains are shown without these if they cannot be had.
-    get("/admin/api/usage", { query, signal }).catch(() => null),
+    hasAllLinks() ? get("/admin/api/usage", { query, signal }).catch(() => null) : null,
     get("/admin/api/settings", { signal }).catch(() => null),
     baseUrls(signal).catch(() => new Map()),
   ]);
@@ -40,7 +45,8 @@ function content({ domains, counts, settings, bases }) {
   const served = new Set(domains.map((one) => one.domain));
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
   return [
-    card(text.served, {}, regionTable(text.servedLabel, COLUMNS, rows).element),
+    card(text.served, {}, regionTable(text.servedLabel, COLUMNS.filter(isShown), rows).element),
+    !hasAllLinks() && missingNote(sharedHome.ofDomains),
     others.length > 0 && card(text.others, {}, othersTable(others)),
     domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
   ];
@@ -51,14 +57,17 @@ function countsOf(counts, { domain, isDefault }) {
 }
 
 function domainRow({ domain, isDefault, redirects }, { links, created }, base) {
-  return row(
-    { content: [pageLink(linksPath(isDefault ? null : domain), outside(domain)), isDefault && [" ", badge(text.default)]], class: "wrap" },
+  const name = hasAllLinks() ? pageLink(linksPath(isDefault ? null : domain), outside(domain)) : outside(domain);
+  const cells = [
+    { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap" },
     { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
     { content: numberOr(links, text.notCounted), class: "num" },
     { content: numberOr(created, text.notCounted), class: "num" },
     targetCell(redirects.baseUrlRedirect),
     targetCell(redirects.invalidShortUrlRedirect),
-    targetCell(redirects.expiredShortUrlRedirect));
+    targetCell(redirects.expiredShortUrlRedirect),
+  ];
+  return row(...cells.filter(isShown));
 }
 
 function linksPath(domain) {

@@ -5,7 +5,8 @@ import * as format from "./format.js";
 import { refusedCard } from "./import-report.js";
 import { decode, readFile } from "./import-rows.js";
 import { ImportRun } from "./import-run.js";
-import { tiles } from "./parts.js";
+import { settingLink, tiles } from "./parts.js";
+import { hasAllLinks } from "./rights.js";
 import { text } from "./strings-import.js";
 import { pages } from "./strings-shell.js";
 import { toast } from "./toast.js";
@@ -22,7 +23,7 @@ export async function show(main, { go }) {
   kept ??= newPage();
   const page = kept;
   page.go = go;
-  main.append(pageHead(pages.import, pageLink("/admin/links", text.toList, { class: "button" })), page.chooser.element, page.host);
+  main.append(pageHead(pages.import, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })), page.chooser.element, page.host);
   return () => {
     if (page.running) {
       tellElsewhere(page, text.goesOn);
@@ -82,9 +83,10 @@ function chooser(page) {
 function showHelp(page) {
   const url = URL.createObjectURL(new Blob([EXAMPLE], { type: "text/csv" }));
   const [before, command, after] = text.helpMigrate;
+  const [node, rejects] = text.helpShared;
   fill(page.host, card(text.help, {}, h("div", { class: "stack" },
     h("p", null, text.helpText),
-    h("p", null, before, h("code", null, command), after),
+    hasAllLinks() ? h("p", null, before, h("code", null, command), after) : h("p", { "data-missing": "all-links" }, node, settingLink("links.home"), rejects),
     h("p", null, h("a", { class: "button", href: url, download: "links.csv" }, text.template)))));
 }
 
@@ -195,7 +197,7 @@ function showResult(page, run, error) {
       text.summary({ made, refused: refused.length, seconds: run.seconds, isDry })),
     left > 0 && h("p", { class: "notice warn import-left", "data-unsure": String(run.unsure) }, outside(whatIsLeft(run, error))),
     h("p", { class: "line" }, left > 0 && button(text.resume, () => advance(page, run), { kind: "primary", "data-action": "resume" }),
-      !isDry && made > 0 && pageLink("/admin/links", text.seeLinks, { class: "button" })));
+      !isDry && made > 0 && hasAllLinks() && pageLink("/admin/links", text.seeLinks, { class: "button" })));
   fill(page.out, head,
     refused.length > 0 && refusedCard(text.rejected, refused, page.file.name),
     unread.length > 0 && refusedCard(text.unread, unread, page.file.name));

@@ -1,7 +1,7 @@
 // One link: everything that is known of it, how it is used, and who has changed what.
 
 import { get, linkPath } from "./api.js";
-import { badge, button, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
+import { badge, button, card, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { factsCard, historyCard, referrersCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
@@ -11,9 +11,11 @@ import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { sourcesNote } from "./parts.js";
-import { mayManage, mayWrite } from "./rights.js";
+import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { rulesCard } from "./rules-card.js";
+import { missingHere } from "./shared-home.js";
 import { actions, page as text, states } from "./strings-links.js";
+import { pages, sharedHome } from "./strings-shell.js";
 
 export async function show(main, context) {
   const named = { shortCode: context.params.code, domain: context.query.get("domain") };
@@ -58,7 +60,7 @@ async function load(page) {
     };
     const [link, told, rules] = await Promise.all([
       ask(linkPath(named)),
-      ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
+      hasAllLinks() ? ask(historyPath(named), { domain: named.domain }).catch(nothing) : null,
       ask(linkPath(named, "/redirect-rules")).catch(nothing),
       // With them, nothing below moves.
       visits.load(),
@@ -71,14 +73,16 @@ async function load(page) {
   }
 }
 
+const historyPath = ({ shortCode }) => `/admin/api/history/${encodeURIComponent(shortCode)}`;
+
 /** A link that is gone may have left its history. */
 async function showMissing({ named, buttons, host, signal }, error) {
   keepFocus(buttons, () => fill(buttons));
-  const told = error.status === 404
-    ? await get(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { query: { domain: named.domain }, signal }).catch(() => null)
+  const told = error.status === 404 && hasAllLinks()
+    ? await get(historyPath(named), { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
   fill(host, errorState(error, error.status === 404 ? undefined : () => location.reload()),
-    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", text.toList, { class: "button" })));
+    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
 }
 
 /** Redraws buttons. The focus stays at the same position, or moves to the heading if that button is gone. */
@@ -112,9 +116,13 @@ function draw(page, { link, told, rules }) {
         // Above what is still loading, which would push it down.
         rulesCard(link, rules, again),
         about),
-      h("div", { class: "stack" }, factsCard(link), referrersCard(page.visits.referrers()), historyCard(history, link))),
-    single);
+      h("div", { class: "stack" }, factsCard(link), referrersCard(page.visits.referrers()), hasAllLinks() ? historyCard(history, link) : noHistory())),
+    hasAllLinks() && single);
   loadLogged();
+}
+
+function noHistory() {
+  return card(text.history, {}, missingHere(sharedHome.history, sharedHome.ofHistory));
 }
 
 /** The short URL with what is wanted of it, and the destination. */

@@ -1,14 +1,15 @@
 // The list of links: searched, filtered, sorted, page by page; and what can be done with one or many of them.
 
-import { button, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
+import { button, card, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { createDialog, editDialog, onCreated } from "./link-form.js";
+import { linkOpener } from "./link-opener.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
 import { detailPath } from "./link-parts.js";
 import { addTags, archive, remove, removeTags } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
-import { mayWrite } from "./rights.js";
+import { hasAllLinks, mayWrite } from "./rights.js";
 import { exportCsv, exportLines } from "./links-export.js";
 import { chooseColumns } from "./links-columns.js";
 import { listKeys } from "./links-keys.js";
@@ -18,11 +19,16 @@ import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.j
 import { savedMenu } from "./links-saved.js";
 import { LinksTable, keyList } from "./links-table.js";
 import { openMenu } from "./menu.js";
-import { actions, list as text } from "./strings-links.js";
-import { common, pages } from "./strings-shell.js";
+import { missingHere } from "./shared-home.js";
+import { actions, list as text, opener } from "./strings-links.js";
+import { common, pages, sharedHome } from "./strings-shell.js";
 import { toastError } from "./toast.js";
 
 export async function show(main, context) {
+  if (!hasAllLinks()) {
+    showOpener(main, context);
+    return null;
+  }
   const list = new LinkList(context);
   main.append(list.head, list.bar.element, list.line, list.table.element, list.pager.element);
   const reload = () => list.load();
@@ -36,6 +42,14 @@ export async function show(main, context) {
     },
     update: () => list.restore(),
   };
+}
+
+/** The page where the node cannot list links: a form that opens a single one. */
+function showOpener(main, { go }) {
+  main.append(
+    pageHead(pages.links, mayWrite() && [pageLink("/admin/import", text.import, { class: "button" }), button(text.create, () => createDialog(), { kind: "primary", "data-action": "new-link" })]),
+    card(opener.title, {}, linkOpener(go)),
+    h("div", { class: "card", "data-missing": "all-links" }, missingHere(sharedHome.links, sharedHome.ofLinks)));
 }
 
 class LinkList {

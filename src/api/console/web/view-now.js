@@ -13,6 +13,7 @@ import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
 import { tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
+import { hasAllLinks } from "./rights.js";
 import { pages } from "./strings-shell.js";
 import { overview as text } from "./strings-traffic.js";
 
@@ -76,7 +77,7 @@ function rates() {
     [text.p99.recent, ({ latency }) => micros(quantiles(latency).p99), ({ latency }) => (quantiles(latency).isRecent ? text.p99.recent : text.p99.sinceStart), ({ latency }) => otherQuantiles(quantiles(latency))],
     [text.errorRate, () => errorRate()],
     [text.misses, ({ now }) => number(now.misses)],
-    [text.links, ({ links }) => number(links)],
+    [hasAllLinks() ? text.links : text.linksInMemory, ({ links }) => number(links)],
   ];
   const labels = wanted.map(([label]) => h("span", null, label));
   const values = wanted.map(() => h("span", null, number(null)));

@@ -5,8 +5,9 @@ import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, s
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { filterField, numberOr, reloader } from "./parts.js";
-import { mayRetag } from "./rights.js";
-import { pages } from "./strings-shell.js";
+import { hasAllLinks, mayRetag } from "./rights.js";
+import { missingHere } from "./shared-home.js";
+import { pages, sharedHome } from "./strings-shell.js";
 import { tags as text } from "./strings-tags.js";
 import { deleteTag, renameTag } from "./tag-actions.js";
 
@@ -27,6 +28,11 @@ function paramsOf({ q, sort, page }) {
 }
 
 export async function show(main, context) {
+  if (!hasAllLinks()) {
+    const toLinks = pageLink("/admin/links", sharedHome.toLinks, { class: "button" });
+    main.append(pageHead(pages.tags), h("div", { class: "card", "data-missing": "all-links" }, missingHere(sharedHome.tags, sharedHome.ofTags, toLinks)));
+    return null;
+  }
   const { signal } = context;
   const host = h("div", { class: "stack" });
   const status = h("p", { class: "list-status", role: "status" });

@@ -6,8 +6,9 @@ import { actionButton, h, outside, pageHead, pageLink } from "./dom.js";
 import { joinTags } from "./field.js";
 import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
-import { seesService } from "./rights.js";
-import { pages } from "./strings-shell.js";
+import { hasAllLinks, seesService } from "./rights.js";
+import { missingNote } from "./shared-home.js";
+import { pages, sharedHome } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { byAppCard, byDomainCard, byTagCard, madeCard, referrersCard, topLinksCard, totals, totalsOfFiltered } from "./usage-cards.js";
 import { saveUsage } from "./usage-export.js";
@@ -53,7 +54,8 @@ export async function show(main, context) {
     [state.period, state.filters] = [periodOf(context.query), filtersOf(context.query)];
     picker.set(state.period);
     chips.set(state.filters);
-    return Promise.all([load(), visitors.load(), single.load()]);
+    // Where the visit log cannot be on, nothing of it is asked.
+    return Promise.all([load(), visitors.load(), hasAllLinks() && single.load()]);
   };
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)));
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
@@ -80,7 +82,7 @@ async function numbers({ period, filters }, signal) {
     return { period, filters, now, before };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
-  const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), topTags(signal)]);
+  const [usage, before, tags] = await Promise.all([ask(apiQuery(period)), ask(earlier).catch(() => null), hasAllLinks() ? topTags(signal) : undefined]);
   return { period, filters, usage, before, tags };
 }
 
@@ -97,6 +99,17 @@ async function topTags(signal) {
 }
 
 function content({ usage, before, tags, period }, query, { visitors, single, keep }) {
+  if (!hasAllLinks()) {
+    return [
+      missingNote(sharedHome.ofAnalytics),
+      sourcesNote(usage.sources),
+      totals(usage, before, period),
+      visitsCard(usage.visits, before?.visits, period, keep),
+      referrersCard(usage.visits, query),
+      visitors,
+      h("p", { class: "soft" }, text.note),
+    ];
+  }
   return [
     usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
     sourcesNote(usage.sources),
@@ -116,9 +129,9 @@ function narrowContent({ filters, now, before, period }, { visitors, single }) {
   const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => OF_LINKS[name](value));
   return [
     now.enabled && totalsOfFiltered(now, before, period),
-    h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly, ofLinks.length > 0 && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
+    h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly, ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
     visitors,
-    single,
+    hasAllLinks() && single,
   ];
 }
 
