@@ -3,8 +3,9 @@
 //!
 //! The pages are files in the binary (`src/api/console/web/`), whose modules `bundles` joins. They use the REST API under
 //! the session of the signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their
-//! own. Those serve live activity (`events`, `watchers`, `latencies`), the use of links (`usage`), the history of changes
-//! (`history`), and deletes that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
+//! own. Those serve live activity (`events`, `watchers`, `latencies`), the use of all links (`usage`) and of one
+//! (`link_visits`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts` checks URLs
+//! and shows the effective settings.
 
 mod admission;
 mod assets;
@@ -15,6 +16,7 @@ mod events;
 mod facts;
 mod history;
 mod latencies;
+mod link_visits;
 pub(super) mod session;
 mod sign_in;
 mod usage;
@@ -117,6 +119,7 @@ impl Admitted {
             }
             ["events"] => self.events(console),
             ["usage"] => context.usage(query).await,
+            ["visits", code] => context.counts_of_link(&percent_decoded(code), query).await,
             ["history", code] => context.history_of_link(&percent_decoded(code), query).await,
             ["links", code] => context.delete_later(&percent_decoded(code), query).await,
             ["settings"] => context.settings_in_force(),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use crate::api::admin::status;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, json as json_answer};
@@ -17,13 +16,10 @@ use carom_model::link::history::Edit;
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Context {
-    /// Handles `GET /admin/api/history/CODE`: returns the changes of a link, and which nodes are in its visits.
+    /// Handles `GET /admin/api/history/CODE`: returns the changes of a link.
     pub(super) async fn history_of_link(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_history(code, query).await {
-            Ok(edits) => {
-                let sources = status::sources(&self.services.context().node, self.services.unix_ms());
-                json_answer(StatusCode::OK, &json!({"history": edits, "sources": sources}))
-            }
+            Ok(edits) => json_answer(StatusCode::OK, &json!({"history": edits})),
             Err(problem) => problem.into_answer(),
         }
     }

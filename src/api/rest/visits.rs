@@ -62,7 +62,7 @@ pub(in crate::api) struct Span {
 
 impl Span {
     /// Reads the parameters `startDate` and `endDate`.
-    pub(super) fn read(params: &mut Params) -> Span {
+    pub(in crate::api) fn read(params: &mut Params) -> Span {
         let start_ms = params.since_ms("startDate").unwrap_or(0);
         Span { start_ms, end_ms: params.until_ms("endDate").unwrap_or(u64::MAX) }
     }

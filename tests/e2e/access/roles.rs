@@ -131,7 +131,11 @@ fn console_follows_the_role_of_the_key() {
         assert_eq!(user.send("POST", "/admin/api/check-url", JSON, r#"{"longUrl": "https://a.example"}"#).status, 403);
         let (sees, writes) = (role.ends_with("-all"), role.starts_with("write"));
         assert_eq!(user.get("/admin/api/usage").status, if sees { 200 } else { 403 }, "{role}");
-        for path in [path.clone(), format!("/admin/api/history/{code}")] {
+        for path in [
+            path.clone(),
+            format!("/admin/api/history/{code}"),
+            format!("/admin/api/visits/{code}?startDate=2020-01-01"),
+        ] {
             assert_eq!(user.get(&path).status, if sees { 200 } else { 404 }, "{role}: {path}");
         }
         let made = user.send("POST", SHORT_URLS, JSON, &json!({"longUrl": TARGET}).to_string());

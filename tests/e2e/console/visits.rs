@@ -64,6 +64,50 @@ fn empty_log_says_how_to_turn_it_on() {
     node.terminate();
 }
 
+/// Script: answers each request of the page whose path has one of these parts, until it calls `restore()`. `answer` is a
+/// promise.
+fn intercept(parts: &[&str], answer: &str) -> String {
+    let parts = json!(parts);
+    format!(
+        "(() => {{
+            const real = window.fetch;
+            window.restore = () => {{ window.fetch = real; }};
+            window.fetch = (path, ...rest) => ({parts}.some((part) => String(path).includes(part)) ? {answer} : real(path, ...rest));
+        }})()"
+    )
+}
+
+#[test]
+fn charts_do_not_wait_for_the_visit_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).env("CAROM_VISITS_LOG", "on").start();
+    let mut wire = node.wire();
+    wire.shorten_as("seen", TARGET);
+    assert_eq!(wire.ask("GET", "/seen", FIREFOX, b"").status, 302);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    let open_with = |parts: &[&str], answer: &str| {
+        browser.go(&at(&node, "links"));
+        says(&browser, "tbody", "seen");
+        browser.value(&intercept(parts, answer));
+        browser.value("document.querySelector('tbody .short-url a').click()");
+    };
+    open_with(&["/visits/stats", "/short-urls/seen/visits"], "new Promise(() => {})");
+    shows(&browser, ".visits-chart");
+    shows(&browser, ".visits .loading");
+    // Without the counts, the page has everything else, and asks for them once more on request.
+    let refused = "Promise.resolve(Response.json({ title: 'Busy', detail: 'Come back later.' }, { status: 503 }))";
+    open_with(&["/admin/api/visits/"], refused);
+    says(&browser, ".visit-counts", "Come back later.");
+    says(&browser, ".destination", TARGET);
+    says(&browser, ".visits", "Firefox, Linux");
+    browser.value("window.restore()");
+    press(&browser, ".visit-counts", "retry");
+    shows(&browser, ".visits-chart");
+    browser.close();
+    node.terminate();
+}
+
 /// Script: shows the breakdowns of an answer in place of the page.
 fn with_answer(stats: &serde_json::Value) -> String {
     let stats = json!({ "visitStats": stats });

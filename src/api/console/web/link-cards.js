@@ -1,7 +1,7 @@
 // The cards of the page of one link.
 
 import { withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { badge, card, clipped, emptyState, facts, h, loadingState, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
@@ -37,10 +37,10 @@ export function factsCard(link) {
   ]));
 }
 
-/** The referring hosts of all visits: the node does not count them by day. */
+/** The referring hosts of all visits, `null` while they load: the node does not count them by day. */
 export function referrersCard(referrers) {
   if (referrers === null) {
-    return null;
+    return card(text.referrers, { beside: h("small", null, text.allTime) }, loadingState(4));
   }
   if (referrers.length === 0) {
     return card(text.referrers, { beside: h("small", null, text.allTime) }, emptyState(text.noReferrers, text.noReferrersText));

@@ -1,12 +1,13 @@
 // The visits of one link in a period: how many there are, when, of whom, and as files.
 
-import { get, linkPath } from "./api.js";
+import { get } from "./api.js";
 import { breakdowns } from "./breakdowns.js";
 import { visitsSince } from "./changes.js";
-import { button, h } from "./dom.js";
+import { button, fill, h } from "./dom.js";
 import * as format from "./format.js";
+import { referrersCard } from "./link-cards.js";
 import { openMenu } from "./menu.js";
-import { reloader, tiles } from "./parts.js";
+import { reloader, sourcesNote, tiles } from "./parts.js";
 import { LINK_PERIODS, apiQuery, beginningAt, periodOf, periodPicker, queryBefore, withPeriod } from "./period.js";
 import { hasAllLinks } from "./rights.js";
 import { page as text } from "./strings-links.js";
@@ -19,8 +20,8 @@ import { visitsList } from "./visits-list.js";
 const GROUPS = ["places", "technology", "languages", "sources", "campaigns", "destinations"];
 
 /**
- * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers(), load(), loadLogged(), update(), leave() }`, the first four elements. `load()` gets the counts;
- * `loadLogged()` what the visit log has; `update()` follows the address. `referrers()` are the hosts of all time, once they are there.
+ * The visits of a link, for the page with this `context`: `{ counts, about, single, save, referrers, load(), loadLogged(), update(), leave() }`, the first five elements. `load()` gets the counts, with
+ * their referrers; `loadLogged()` what the visit log has, which takes longer; `update()` follows the address. Each part has its own error, and tries again by itself.
  */
 export function linkVisits(named, context) {
   const { signal } = context;
@@ -37,7 +38,8 @@ export function linkVisits(named, context) {
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)), LINK_PERIODS);
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
   const save = button(usage.export, () => openExports(save, named, state, about), { "data-action": "export-visits", "aria-haspopup": "menu", "aria-expanded": "false", disabled: true });
-  const host = h("div", { class: "stack" });
+  const host = h("div", { class: "stack visit-counts" });
+  const referrers = h("div", null, referrersCard(null));
   const about = breakdowns({
     query: () => ({ shortCode: named.shortCode, domain: named.domain, ...apiQuery(state.period), ...state.filters }),
     groups: GROUPS,
@@ -53,10 +55,23 @@ export function linkVisits(named, context) {
   const load = reloader(host, {
     signal,
     lines: 8,
-    fetch: (ends) => counts(named, state.period, ends),
+    async fetch(ends) {
+      try {
+        return await counts(named, state.period, ends);
+      } catch (error) {
+        if (error.name !== "AbortError") {
+          // The error is shown once, in place of the chart.
+          referrers.hidden = true;
+          fill(referrers);
+        }
+        throw error;
+      }
+    },
     render(found) {
       clear();
       state.shown = found;
+      referrers.hidden = false;
+      fill(referrers, referrersCard(found.visits.referrers));
       save.disabled = false;
       return countsOf(found, state);
     },
@@ -75,21 +90,22 @@ export function linkVisits(named, context) {
   };
   show();
   const element = h("section", { class: "stack", "aria-label": text.visits }, picker.element, chips.element, host);
-  return { counts: element, about: about.element, single: single.element, save, referrers: () => state.shown?.visits.referrers ?? null, load, loadLogged, update, leave: clear };
+  return { counts: element, about: about.element, single: single.element, save, referrers, load, loadLogged, update, leave: clear };
 }
 
-/** The counts of a period and of the one before, from the node. Of the visits that it lists as well, one is the least it gives. */
-async function counts(named, period, signal) {
-  const ask = async (query) => (await get(linkPath(named, "/visits"), { query: { ...query, itemsPerPage: 1 }, signal })).visits;
+/** The counts of a period and of the one before, which the node has without its visit log. */
+async function counts({ shortCode, domain }, period, signal) {
+  const ask = (query) => get(`/admin/api/visits/${encodeURIComponent(shortCode)}`, { query: { ...query, domain }, signal });
   const earlier = queryBefore(period);
-  const [visits, before] = await Promise.all([ask(apiQuery(period)), earlier && ask(earlier).catch(() => null)]);
-  return { visits, before, period: beginningAt(period, visits.perDay[0]?.date) };
+  const [{ visits, sources }, before] = await Promise.all([ask(apiQuery(period)), earlier && ask(earlier).catch(() => null)]);
+  return { visits, sources, before: before?.visits ?? null, period: beginningAt(period, visits.perDay[0]?.date) };
 }
 
-function countsOf({ visits, before, period }, state) {
+function countsOf({ visits, sources, before, period }, state) {
   const { total, bots } = visits.summary;
   const isFiltered = Object.keys(state.filters).length > 0;
   return [
+    sourcesNote(sources),
     tiles([
       [usage.visits, format.number(total), visitsSince(visits, before, period)],
       [usage.people, format.number(total - bots)],

@@ -3,19 +3,21 @@
 import { get, linkPath } from "./api.js";
 import { badge, button, card, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
 import { openDialog } from "./dialog.js";
-import { factsCard, historyCard, referrersCard } from "./link-cards.js";
+import { factsCard, historyCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
 import { icon } from "./icons.js";
 import { qrCode, stateBadge } from "./link-parts.js";
 import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
-import { sourcesNote } from "./parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { rulesCard } from "./rules-card.js";
 import { missingHere } from "./shared-home.js";
 import { actions, page as text, states } from "./strings-links.js";
 import { pages, sharedHome } from "./strings-shell.js";
+
+/** How long the page waits for the counts of visits. With them, nothing below moves; without, it does not wait for them any longer. */
+const COUNTS_WAIT_MS = 300;
 
 export async function show(main, context) {
   const named = { shortCode: context.params.code, domain: context.query.get("domain") };
@@ -62,8 +64,7 @@ async function load(page) {
       ask(linkPath(named)),
       hasAllLinks() ? ask(historyPath(named), { domain: named.domain }).catch(nothing) : null,
       ask(linkPath(named, "/redirect-rules")).catch(nothing),
-      // With them, nothing below moves.
-      visits.load(),
+      Promise.race([visits.load(), new Promise((resolve) => setTimeout(resolve, COUNTS_WAIT_MS))]),
     ]);
     draw(page, { link, told, rules });
   } catch (error) {
@@ -95,7 +96,7 @@ function keepFocus(buttons, draw) {
 }
 
 function draw(page, { link, told, rules }) {
-  const [history, sources] = [told?.history ?? null, told?.sources];
+  const history = told?.history ?? null;
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
   const edit = () => editDialog(link, again);
@@ -107,16 +108,16 @@ function draw(page, { link, told, rules }) {
   setText(page.title, link.title ?? link.shortCode);
   page.title.classList.toggle("code", link.title === null);
   page.setTitle(link.title ?? link.shortCode);
-  const { counts, about, single, loadLogged } = page.visits;
+  const { counts, about, single, referrers, loadLogged } = page.visits;
   fill(page.host,
     headOf(link, edit),
     h("div", { class: "link-page" },
       h("div", { class: "stack" },
-        sourcesNote(sources), counts,
+        counts,
         // Above what is still loading, which would push it down.
         rulesCard(link, rules, again),
         about),
-      h("div", { class: "stack" }, factsCard(link), referrersCard(page.visits.referrers()), hasAllLinks() ? historyCard(history, link) : noHistory())),
+      h("div", { class: "stack" }, factsCard(link), referrers, hasAllLinks() ? historyCard(history, link) : noHistory())),
     hasAllLinks() && single);
   loadLogged();
 }
