@@ -281,14 +281,18 @@ impl Browser {
         assert_eq!(self.value(script), json!([]), "on {}", self.url());
     }
 
-    /// Asserts that a finger can hit each control: 44 pixels high, or 24 for the box of a tick.
+    /// Asserts that a finger can hit each control: 44 pixels high, or 24 for the box of a tick and a link within a sentence.
     pub(crate) fn fits_fingers(&self) {
-        // Links within a sentence are exempt.
-        let script = "[...document.querySelectorAll('button, select, textarea, input, summary, a.button, nav a, td > a:not(.target), dd > a, .line-tight > a, .rule-goes > a, .destination > a, .actions a, .made a')].filter((one) => {
+        let script = "[...document.querySelectorAll('button, select, textarea, input, summary, a.button, nav a, td > a:not(.target), dd > a, .line-tight > a, .card-head > a, .link-head .short, .created .short, .rule-goes > a, .destination > a, .actions a, .made a')].filter((one) => {
             const { width, height } = one.getBoundingClientRect();
             const least = ['checkbox', 'radio'].includes(one.type) ? 24 : 44;
             return one.checkVisibility() && width > 1 && height < least - 0.5;
         }).map((one) => one.outerHTML)";
+        assert_eq!(self.value(script), json!([]), "on {}", self.url());
+        // A link that wraps has a box in each line. Boxes that overlap would make one of two links hard to hit.
+        let script = "[...document.querySelectorAll('main p > a:not(.button), main li > a:not(.button)')].filter((one) =>
+            one.checkVisibility() && getComputedStyle(one).display === 'inline' && ([...one.getClientRects()].some(({ height }) => height < 23.5)
+                || parseFloat(getComputedStyle(one.parentElement).lineHeight) < 23.5)).map((one) => one.outerHTML)";
         assert_eq!(self.value(script), json!([]), "on {}", self.url());
     }
 
