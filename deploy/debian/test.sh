@@ -132,7 +132,9 @@ inside() { # COMMAND...
 # ---- The package ----
 
 build_package() {
-    package=$("$here/package.sh" --binary "$binary" --out "$work" --fast)
+    local programs=(--binary "$binary")
+    if [[ -x $loadgen ]]; then programs+=(--loadgen "$loadgen"); fi
+    package=$("$here/package.sh" "${programs[@]}" --out "$work" --fast)
     if command -v lintian >/dev/null; then
         lintian --allow-root --fail-on error --suppress-tags no-manual-page "$package" >"$work/lintian.log" || {
             cat "$work/lintian.log" >&2
@@ -161,6 +163,11 @@ check_installed() {
     expect_file /usr/bin/carom 'regular file root:root 755'
     expect_file /usr/sbin/carom-affinity 'regular file root:root 755'
     expect_file /usr/share/man/man1/carom-serve.1.gz 'regular file root:root 644'
+    if [[ -x $loadgen ]]; then
+        expect_file /usr/bin/carom-loadgen 'regular file root:root 755'
+        expect_file /usr/share/man/man1/carom-loadgen-compare.1.gz 'regular file root:root 644'
+        inside zgrep -q '^\.SH RECIPES' /usr/share/man/man1/carom-loadgen.1.gz || fail 'carom-loadgen(1) has no recipes'
+    fi
     expect_file /usr/share/bash-completion/completions/carom 'regular file root:root 644'
     expect_file /usr/share/zsh/vendor-completions/_carom 'regular file root:root 644'
     expect_file /usr/share/fish/vendor_completions.d/carom.fish 'regular file root:root 644'
@@ -549,6 +556,8 @@ here=$root/deploy/debian
 binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 cache=$root/target/debian/root.tar
 read_options "$@"
+# `make build` writes both programs to one directory. With --binary, there may be no load generator.
+loadgen=${binary%/*}/carom-loadgen
 ((EUID == 0)) || refuse 'must be root, to create a root file system'
 need_programs debootstrap:debootstrap crun:crun prlimit:util-linux python3:python3 setpriv:util-linux unshare:util-linux
 # A mount namespace, so that all mounts end with this process.
