@@ -338,7 +338,7 @@ fn p99_is_of_the_window_or_the_start() {
 }
 
 /// Script: how the page Fleet shows a contact that is current, none, and one after which links may be missing; and the relay
-/// among several nodes, and among those that are none.
+/// among several nodes, and among nodes without one.
 const SHOWN_SITES: &str =
     "import(new URL('fleet-sites.js', document.querySelector('script[type=module]').src)).then(({ contactOf, relaysOf, siteLag }) => {
     const site = { current: true, mayLack: false, lagMillis: 400 };

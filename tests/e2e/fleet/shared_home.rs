@@ -317,7 +317,7 @@ fn requests_for_all_links_are_refused() {
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
 }
 
-/// What pages of the console say where they would need all links.
+/// Pages of the console, each with a part of what it says instead of something that needs all links.
 const MISSING: [(&str, &str); 7] = [
     ("", "Links in memory"),
     ("links", "No list of links on this node"),
