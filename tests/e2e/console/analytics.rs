@@ -14,13 +14,13 @@ const WITH_COUNTS: &str = "(() => {
     const day = 86400000;
     window.fetch = (path, ...rest) => {
         const url = new URL(path, location.href);
-        if (!url.pathname.endsWith('/short-urls/seen/visits') || url.searchParams.get('itemsPerPage') !== '1') return real(path, ...rest);
+        if (url.pathname !== '/admin/api/visits/seen') return real(path, ...rest);
         const [from, to] = ['startDate', 'endDate'].map((name) => Date.parse(url.searchParams.get(name) ?? ''));
         const all = Array.from({ length: 60 }, (_, at) => ({ at: Date.now() - (59 - at) * day, total: at < 30 ? 1 : 2 }));
         const dated = all.map(({ at, total }) => ({ date: new Date(at).toISOString().slice(0, 10), total, nonBots: total, bots: 0 }));
         const perDay = dated.filter(({ date }) => !(Date.parse(date) + day <= from) && !(Date.parse(date) > to));
         const total = perDay.reduce((sum, one) => sum + one.total, 0);
-        return Promise.resolve(Response.json({ visits: { summary: { total, nonBots: total, bots: 0 }, perDay, perHour: [], referrers: [], data: [] } }));
+        return Promise.resolve(Response.json({ visits: { summary: { total, nonBots: total, bots: 0 }, perDay, perHour: [], referrers: [] }, sources: null }));
     };
 })()";
 
