@@ -12,7 +12,8 @@ use carom_shards::CodeLength;
 use crate::codes::{Index, PARTS, is_slug, part_of, value_of};
 use crate::guards::Guard;
 use crate::requests::known;
-use crate::world::{World, note};
+use crate::trace::note;
+use crate::world::World;
 
 /// Counter values behind the highest one that a node has heard of that others may have leased since.
 const LEFT_OUT: u64 = 4;

@@ -6,8 +6,10 @@
 
 use std::sync::OnceLock;
 
+use carom_model::link::labels::LinkLabels;
+use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::{Partition, State};
-use carom_shards::{Code, DomainId};
+use carom_shards::{Code, DomainId, Policy};
 
 /// Partitions in which there are codes, from 0 on.
 pub(crate) const PARTS: usize = 3;
@@ -76,6 +78,19 @@ pub(crate) fn part_of(index: Index) -> usize {
         0 | 1 => 0,
         2 => 1,
         issued => (issued - SLUGS) % PARTS,
+    }
+}
+
+/// A link that nobody has changed, with a destination that names its claim.
+pub(crate) fn new_link(index: Index, claim: u64, created_ms: u64) -> Link {
+    Link {
+        code: code_at(index),
+        policy: Policy::default(),
+        target: format!("https://e.org/{claim}"),
+        created_ms,
+        origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
+        version: Version { rev: 1, claim, edit: 0 },
+        labels: LinkLabels::default(),
     }
 }
 

@@ -34,7 +34,8 @@ use carom_model::visits::origins::OriginId;
 use self::node::{Disk, Node};
 use self::redis::Redis;
 use crate::rng::Rng;
-use crate::world::note;
+use crate::schedules::Simulation;
+use crate::trace::note;
 
 /// Visits of one schedule.
 const VISITS_MAX: usize = 60;
@@ -138,7 +139,9 @@ pub(crate) struct World {
     requests: u64,
 }
 
-impl World {
+impl Simulation for World {
+    type Guard = Guard;
+
     fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut rng = Rng::new(seed);
         let faults = Faults::draw(&mut rng);
@@ -166,6 +169,54 @@ impl World {
         world
     }
 
+    fn draw_steps(&mut self) -> usize {
+        60 + self.rng.below(140)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        (self.step, self.now) = (number, self.now + Duration::from_millis(self.rng.below(1_500) as u64));
+        for _ in 0..6 {
+            if self.act() {
+                break;
+            }
+        }
+        self.count_once()
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.step += 1;
+        note!(self, "everything is well again");
+        self.faults = Faults::default();
+        self.redis.up = true;
+        while self.late() {}
+        let more = if self.rng.permille(200) { 60 } else { 0 };
+        let mut rounds = more;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut = false;
+            if !self.nodes[node].is_gone && self.nodes[node].process.is_none() {
+                self.start(node);
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            (self.step, self.now) = (self.step + 1, self.now + Duration::from_secs(1));
+            for node in 0..self.nodes.len() {
+                if !self.nodes[node].is_gone {
+                    self.go_on(node);
+                }
+            }
+            self.count_once()?;
+            if self.agree().is_ok() {
+                if rounds == 0 {
+                    return Ok(());
+                }
+                rounds -= 1;
+            }
+        }
+        self.agree()
+    }
+}
+
+impl World {
     fn next_id(&mut self) -> OriginId {
         self.ids += 1;
         OriginId(self.ids)
@@ -179,23 +230,6 @@ impl World {
         self.process(node).is_checked = true;
         let origin = self.process(node).counts.own_origin().0;
         note!(self, "node {node} starts, as {origin}");
-    }
-
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
-        let mut world = World::new(seed, guard, trace);
-        let steps = steps.unwrap_or(60 + world.rng.below(140));
-        for step in 1..=steps {
-            world.step = step;
-            world.now += Duration::from_millis(world.rng.below(1_500) as u64);
-            for _ in 0..6 {
-                if world.act() {
-                    break;
-                }
-            }
-            world.count_once()?;
-        }
-        world.rest()
     }
 
     /// Takes a step, if the one that was chosen can be taken.
@@ -325,39 +359,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// Nothing fails any more; all nodes must count the same.
-    fn rest(&mut self) -> Result<(), String> {
-        self.step += 1;
-        note!(self, "everything is well again");
-        self.faults = Faults::default();
-        self.redis.up = true;
-        while self.late() {}
-        let more = if self.rng.permille(200) { 60 } else { 0 };
-        let mut rounds = more;
-        for node in 0..self.nodes.len() {
-            self.nodes[node].cut = false;
-            if !self.nodes[node].is_gone && self.nodes[node].process.is_none() {
-                self.start(node);
-            }
-        }
-        for _ in 0..ROUNDS_MAX {
-            (self.step, self.now) = (self.step + 1, self.now + Duration::from_secs(1));
-            for node in 0..self.nodes.len() {
-                if !self.nodes[node].is_gone {
-                    self.go_on(node);
-                }
-            }
-            self.count_once()?;
-            if self.agree().is_ok() {
-                if rounds == 0 {
-                    return Ok(());
-                }
-                rounds -= 1;
-            }
-        }
-        self.agree()
     }
 
     /// One second of a node that is well.

@@ -7,7 +7,8 @@ use crate::codes::PARTS;
 use crate::node::Cut;
 use crate::redis::MARGIN;
 use crate::rng::Rng;
-use crate::world::{World, note};
+use crate::trace::note;
+use crate::world::World;
 
 /// The faults of a schedule.
 #[derive(Clone, Copy, Default, Debug)]

@@ -3,10 +3,10 @@
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
 use carom::bridge::{StreamChange, WriterOrder};
+use carom_model::replication::Partition;
 use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
-use carom_model::replication::{EntryId, Partition};
 
 use crate::adapter;
 use crate::codes::Index;
@@ -75,8 +75,7 @@ impl Node {
         guard: Option<Guard>,
     ) -> bool {
         let follower = &mut self.followers[part];
-        let from = follower.position.map_or(EntryId::default(), |position| position.id);
-        let entries = redis.read(part, from, most);
+        let entries = redis.stream(part).entries(follower.position, most);
         let partition = Partition(part as u8);
         match judge_without(guard, follower.position, entries) {
             Read::Quiet => return false,
@@ -91,7 +90,7 @@ impl Node {
                 self.followed.push_back(adapter::followed(part, states, to));
             }
             Read::Gap => {
-                let at = StreamPosition::of(&redis.end(part, now));
+                let at = redis.end(part, now);
                 *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
                 self.followed.push_back(WriterOrder::PositionLost { partition, at });
             }
@@ -101,9 +100,7 @@ impl Node {
 
     /// True if a stream was read to its end.
     pub(crate) fn has_read(&self, part: usize, redis: &Redis) -> bool {
-        let position = self.followers[part].position;
-        let from = position.map_or(EntryId::default(), |position| position.id);
-        judge(position, redis.read(part, from, usize::MAX)) == Read::Quiet
+        redis.stream(part).read(self.followers[part].position, usize::MAX) == Read::Quiet
     }
 
     /// True if a comparison can go on without Redis, or waits for it.

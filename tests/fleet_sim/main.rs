@@ -4,7 +4,7 @@
 //! The decisions are those of the program: the simulator drives `replication::rules`, `replication::follow`,
 //! `replication::outbox`, `replication::lease` and `services::writer::planner` as its threads do. Everything below is a
 //! model: the store of a node, with a power loss that may take some of it (`store.rs`); Redis with lagging replicas,
-//! dumps, trimmed streams and clocks that jump (`redis.rs`); and commands that are lost, late, or sent twice
+//! dumps, trimmed streams (`stream.rs`) and clocks that jump (`redis.rs`); and commands that are lost, late, or sent twice
 //! (`world.rs`). A node has three threads that send orders to its writer, each in its own order: one asks Redis for
 //! clients, one follows, delivers and compares (`follower.rs`), and one looks up unknown codes. The writer takes from
 //! them in any order (`node.rs`).
@@ -33,8 +33,7 @@
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
 //! all members. And so have two sites (`sites.rs`): their relays bring states across.
 //!
-//! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
-//! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
+//! The settings of a run are in `schedules.rs`.
 //!
 //! The model leaves out:
 //!
@@ -72,112 +71,22 @@ mod requests;
 mod rest;
 mod retention;
 mod rng;
+mod schedules;
 mod sites;
 mod store;
+mod stream;
 mod trace;
 mod versions;
 mod vouching;
 mod world;
-
-use std::fmt::Debug;
-use std::panic::RefUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod writer;
 
 use guards::Guard;
+use schedules::{must_hold, must_matter};
 use world::World;
 
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-/// Returns the number of steps of a schedule, if somebody has set it.
-fn steps() -> Option<usize> {
-    setting("CAROM_SIM_STEPS").map(|steps| steps as usize)
-}
-
-/// A schedule of a world: its seed, how many steps it has, what is left out, and whether its steps are told.
-type Run<G> = fn(u64, Option<usize>, Option<G>, bool) -> Result<(), String>;
-
-/// Runs a schedule; a panic of the code under test breaks a promise, too.
-fn attempt<G: Copy + RefUnwindSafe>(run: Run<G>, seed: u64, guard: Option<G>) -> Result<(), String> {
-    std::panic::catch_unwind(|| run(seed, steps(), guard, false))
-        .unwrap_or_else(|_| Err(format!("schedule {seed} panicked")))
-}
-
-/// The first seed in each thread's share whose schedule breaks a promise.
-fn search<G: Copy + RefUnwindSafe + Sync>(run: Run<G>, schedules: u64, guard: Option<G>) -> Vec<(u64, String)> {
-    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let worker = || {
-        while !stop.load(Ordering::Relaxed) {
-            let from = next.fetch_add(100, Ordering::Relaxed);
-            if from >= schedules {
-                break;
-            }
-            for seed in from..(from + 100).min(schedules) {
-                if let Err(broken) = attempt(run, seed, guard) {
-                    stop.store(true, Ordering::Relaxed);
-                    return Some((seed, broken));
-                }
-            }
-        }
-        None
-    };
-    let mut found: Vec<_> = std::thread::scope(|scope| {
-        let threads = [scope.spawn(worker), scope.spawn(worker)];
-        threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
-    });
-    found.sort();
-    found
-}
-
-/// No schedule of a world breaks a promise.
-fn must_hold<G: Copy + RefUnwindSafe + Sync>(run: Run<G>, schedules: u64) {
-    if let Some(seed) = setting("CAROM_SIM_SEED") {
-        run(seed, steps(), None, true).unwrap();
-        return;
-    }
-    let found = search(run, setting("CAROM_SIM_SCHEDULES").unwrap_or(schedules), None);
-    assert!(found.is_empty(), "{found:#?}");
-}
-
-#[test]
-fn guarantees_hold_in_every_schedule() {
-    must_hold(World::run, SCHEDULES);
-}
-
-#[test]
-fn membership_guarantees_hold_in_every_schedule() {
-    must_hold(members::World::run, MEMBERS_SCHEDULES);
-}
-
-#[test]
-fn visits_count_once_in_every_schedule() {
-    must_hold(counts::World::run, COUNTS_SCHEDULES);
-}
-
-#[test]
-fn retention_guarantees_hold_in_every_schedule() {
-    must_hold(retention::World::run, RETENTION_SCHEDULES);
-}
-
-#[test]
-fn two_sites_agree_in_every_schedule() {
-    must_hold(sites::World::run, SITES_SCHEDULES);
-}
-
-#[test]
-fn recycled_codes_have_one_link_in_every_schedule() {
-    must_hold(recycling::World::run, RECYCLING_SCHEDULES);
-}
-
-/// Without this, some schedule breaks a promise.
-fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
-    let found = search(run, GUARD_SCHEDULES, Some(guard));
-    let (seed, broken) = found.first().unwrap_or_else(|| panic!("nothing breaks without {guard:?}"));
-    println!("without {guard:?}, schedule {seed}: {broken}");
-}
-
-/// Schedules of one test run, if nobody says otherwise: about a minute on two cores beside other tests.
+/// Schedules of the main world in one test run, unless the environment sets another number: about a minute on two cores
+/// beside other tests.
 const SCHEDULES: u64 = 60_000;
 
 /// Schedules of the world of members, which take about 15 seconds on two cores beside other tests.
@@ -195,22 +104,49 @@ const SITES_SCHEDULES: u64 = 20_000;
 /// Schedules of the world of recycled codes.
 const RECYCLING_SCHEDULES: u64 = 20_000;
 
-/// Schedules within which a guard that is left out must be missed.
-const GUARD_SCHEDULES: u64 = 10_000;
+#[test]
+fn guarantees_hold_in_every_schedule() {
+    must_hold::<World>(SCHEDULES);
+}
+
+#[test]
+fn membership_guarantees_hold_in_every_schedule() {
+    must_hold::<members::World>(MEMBERS_SCHEDULES);
+}
+
+#[test]
+fn visits_count_once_in_every_schedule() {
+    must_hold::<counts::World>(COUNTS_SCHEDULES);
+}
+
+#[test]
+fn retention_guarantees_hold_in_every_schedule() {
+    must_hold::<retention::World>(RETENTION_SCHEDULES);
+}
+
+#[test]
+fn two_sites_agree_in_every_schedule() {
+    must_hold::<sites::World>(SITES_SCHEDULES);
+}
+
+#[test]
+fn recycled_codes_have_one_link_in_every_schedule() {
+    must_hold::<recycling::World>(RECYCLING_SCHEDULES);
+}
 
 macro_rules! guards {
-    ($run:path, $($name:ident: $guard:path,)*) => {
+    ($world:ty, $($name:ident: $guard:path,)*) => {
         $(
             #[test]
             fn $name() {
-                must_matter($run, $guard);
+                must_matter::<$world>($guard);
             }
         )*
     };
 }
 
 guards! {
-    World::run,
+    World,
     a_code_is_given_only_if_nobody_has_it: Guard::InsertIfAbsent,
     the_outbox_waits_for_the_echo: Guard::Echo,
     what_was_passed_is_brought_again: Guard::Passed,
@@ -240,7 +176,7 @@ guards! {
 }
 
 guards! {
-    members::World::run,
+    members::World,
     a_tenth_is_left_for_clocks: members::Guard::Tenth,
     a_node_that_has_come_back_is_left_alone: members::Guard::Unchanged,
     after_an_outage_all_are_watched_anew: members::Guard::Anew,
@@ -255,7 +191,7 @@ guards! {
 }
 
 guards! {
-    retention::World::run,
+    retention::World,
     claim_brings_the_state_of_its_node: retention::Guard::Mine,
     node_that_is_behind_refuses_changes: retention::Guard::Behind,
     node_that_is_behind_does_not_compare: retention::Guard::Compare,
@@ -266,7 +202,7 @@ guards! {
 }
 
 guards! {
-    sites::World::run,
+    sites::World,
     sites_decide_alike_between_equal_revisions: sites::Guard::Tie,
     state_that_has_changed_is_not_replaced: sites::Guard::Unchanged,
     position_is_stored_after_its_states: sites::Guard::Stored,
@@ -277,14 +213,14 @@ guards! {
 }
 
 guards! {
-    recycling::World::run,
+    recycling::World,
     codes_wait_until_every_member_has_passed_them: recycling::Guard::Passed,
     node_uses_its_own_releases_alone: recycling::Guard::Own,
     tombstone_counts_while_the_stream_is_followed: recycling::Guard::Followed,
 }
 
 guards! {
-    counts::World::run,
+    counts::World,
     batch_with_a_known_number_is_skipped: counts::Guard::Once,
     batch_behind_a_gap_waits: counts::Guard::Gap,
     batch_is_published_after_its_sync: counts::Guard::Synced,

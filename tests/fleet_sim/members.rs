@@ -32,7 +32,8 @@ use carom_model::replication::rules::{self, Verdict};
 
 use crate::codes::{Index, States};
 use crate::rng::Rng;
-use crate::world::note;
+use crate::schedules::Simulation;
+use crate::trace::note;
 
 /// After how long of silence a node has gone, in milliseconds.
 const AFTER: u64 = 100_000;
@@ -197,24 +198,8 @@ pub(crate) struct World {
     beats: u64,
 }
 
-impl World {
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
-        let mut world = World::new(seed, guard, trace);
-        let steps = steps.unwrap_or(60 + world.rng.below(120));
-        for step in 1..=steps {
-            world.step = step;
-            let ms = if world.rng.permille(950) { world.rng.below(10) } else { world.rng.below(2_000) };
-            world.pass(ms as u64)?;
-            for _ in 0..4 {
-                if world.act()? {
-                    break;
-                }
-            }
-        }
-        world.rest()?;
-        world.check()
-    }
+impl Simulation for World {
+    type Guard = Guard;
 
     fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut rng = Rng::new(seed ^ 0x6d65_6d62);
@@ -258,6 +243,29 @@ impl World {
         world
     }
 
+    fn draw_steps(&mut self) -> usize {
+        60 + self.rng.below(120)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        self.step = number;
+        let ms = if self.rng.permille(950) { self.rng.below(10) } else { self.rng.below(2_000) };
+        self.pass(ms as u64)?;
+        for _ in 0..4 {
+            if self.act()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.come_to_rest()?;
+        self.check()
+    }
+}
+
+impl World {
     /// Returns how long a node takes for that time; without the tenth, so much longer that nothing is left of it.
     fn patience(&self) -> Duration {
         Duration::from_millis(if self.guard == Some(Guard::Tenth) { AFTER / 9 * 10 } else { AFTER })

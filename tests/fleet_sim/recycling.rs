@@ -17,32 +17,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::bridge::{
-    CreateAnswer, FleetDecision, OutboxReply, StoreRequest, StreamChange, Ticket, WriterOrder, WriterReply,
-};
-use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
-use carom_model::link::labels::LinkLabels;
-use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
-use carom_model::replication::outbox::{Delivery, Outbox};
+use carom::bridge::{CreateAnswer, FleetDecision, StoreRequest, Ticket, WriterOrder, WriterReply};
+use carom_model::link::{Link, Reuse};
+use carom_model::replication::State;
+use carom_model::replication::follow::Read;
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::state::ReceivedState;
 use carom_model::replication::vouching::{Statement, Vouching};
-use carom_model::replication::{EntryId, Partition, State};
 use carom_shards::{CoreId, Policy};
 
-use crate::adapter;
-use crate::codes::{Index, States, code_at, index_of, issued};
+use crate::codes::{Index, issued, new_link};
 use crate::rng::Rng;
-use crate::trace::brief;
-use crate::world::note;
+use crate::schedules::Simulation;
+use crate::stream::Database;
+use crate::trace::{brief, note};
+use crate::writer::{STREAM, Writer, followed};
 
 /// Silence after which a node is no member, in instants.
 const AFTER: Duration = Duration::from_millis(80);
-
-/// The stream that all codes share.
-const STREAM: Partition = Partition(0);
 
 /// Something without which a promise breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,42 +45,6 @@ pub(crate) enum Guard {
     Own,
     /// A tombstone proves that a code is missing only on a node that has just read the stream.
     Followed,
-}
-
-/// Redis.
-#[derive(Clone, Default)]
-struct Redis {
-    states: BTreeMap<Index, State>,
-    stream: Vec<StreamEntry>,
-    last: EntryId,
-}
-
-impl Redis {
-    fn append(&mut self, change: Option<(Index, &State)>, now: u64) -> StreamPosition {
-        let last = self.last;
-        let id = if now > last.ms { EntryId { ms: now, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
-        self.last = id;
-        let code = change.map(|(index, _)| code_at(index));
-        let text = change.map_or(Vec::new(), |(index, state)| state.to_text(&code_at(index)));
-        let displaced = change.and_then(|(index, state)| rules::displaced(self.states.get(&index), state));
-        let entry = StreamEntry { id, code, text, displaced, is_newer: false };
-        let at = StreamPosition::of(&entry);
-        self.stream.push(entry);
-        at
-    }
-
-    fn accept(&mut self, index: Index, state: &State, now: u64) -> StreamPosition {
-        let at = self.append(Some((index, state)), now);
-        self.states.insert(index, state.clone());
-        at
-    }
-
-    fn end(&mut self, now: u64) -> StreamPosition {
-        match self.stream.last() {
-            Some(last) => StreamPosition::of(last),
-            None => self.append(None, now),
-        }
-    }
 }
 
 /// The last heartbeat of a node, as Redis shows it.
@@ -110,11 +66,7 @@ enum Stage {
 
 /// A node.
 struct Node {
-    states: States,
-    outbox: Outbox,
-    deliveries: VecDeque<Delivery>,
-    position: Option<StreamPosition>,
-    compare: bool,
+    writer: Writer,
     cut: bool,
     /// True once the others have forgotten the node, until it has read the stream again and has sent a heartbeat.
     is_gone: bool,
@@ -136,11 +88,7 @@ struct Node {
 impl Node {
     fn new(first: u64) -> Node {
         Node {
-            states: States::default(),
-            outbox: Outbox::default(),
-            deliveries: VecDeque::new(),
-            position: None,
-            compare: false,
+            writer: Writer::default(),
             cut: false,
             is_gone: false,
             is_settled: false,
@@ -163,9 +111,9 @@ pub(crate) struct World {
     step: usize,
     /// Orders what happens, and is the clock of Redis.
     instant: u64,
-    redis: Redis,
+    redis: Database<1>,
     /// The data of a replica of Redis.
-    replica: Redis,
+    replica: Database<1>,
     beats: BTreeMap<usize, Beat>,
     nodes: Vec<Node>,
     /// Counter values that were leased.
@@ -177,26 +125,42 @@ pub(crate) struct World {
     releases: BTreeMap<Index, u32>,
 }
 
-impl World {
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
+impl Simulation for World {
+    type Guard = Guard;
+
+    fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut rng = Rng::new(seed ^ 0x7265_6379);
         let nodes = (0..2 + rng.below(2) as u64).map(|node| Node::new(1_000_000 * node)).collect();
-        let (redis, replica) = (Redis::default(), Redis::default());
+        let (redis, replica) = (Database::default(), Database::default());
         let (beats, live, releases) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (step, instant, leased, claims) = (0, 1_000, 0, 0);
         let mut world =
             World { rng, guard, trace, step, instant, redis, replica, beats, nodes, leased, claims, live, releases };
         world.round();
         world.round();
-        let steps = steps.unwrap_or(60 + world.rng.below(120));
-        for step in 1..=steps {
-            world.step = step;
-            world.act()?;
-        }
-        world.rest()
+        world
     }
 
+    fn draw_steps(&mut self) -> usize {
+        60 + self.rng.below(120)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        self.step = number;
+        self.act()
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.nodes.iter_mut().for_each(|node| node.cut = false);
+        for _ in 0..10 {
+            self.round();
+            self.nodes.iter_mut().for_each(|node| node.writer.tick());
+        }
+        self.check()
+    }
+}
+
+impl World {
     fn act(&mut self) -> Result<(), String> {
         let node = self.rng.below(self.nodes.len());
         match self.rng.below(100) {
@@ -281,28 +245,22 @@ impl World {
             return;
         }
         let began = self.tick();
-        let position = self.nodes[node].position;
-        let from = position.map_or(EntryId::default(), |position| position.id);
-        let entries = self.redis.stream.iter().filter(|entry| entry.id >= from).cloned().collect();
-        match judge(position, entries) {
+        match self.redis.streams[0].read(self.nodes[node].writer.position, usize::MAX) {
             Read::Quiet => {}
-            Read::Next(entries, to) => {
-                let entries = entries.iter().map(decode).collect();
-                self.commit(node, adapter::followed(STREAM.index(), entries, to));
-            }
+            Read::Next(entries, to) => _ = self.commit(node, followed(&entries, to)),
             Read::Gap => {
                 note!(self, "node {node} has lost its position");
                 self.nodes[node].gaps += 1;
-                let at = self.redis.end(self.instant);
+                let at = self.redis.end(0, self.instant);
                 self.commit(node, WriterOrder::PositionLost { partition: STREAM, at });
             }
         }
         self.deliver(node);
-        if self.nodes[node].compare {
+        if self.nodes[node].writer.compare {
             self.compare(node);
         }
         let at = &mut self.nodes[node];
-        if !at.compare && !at.outbox.has_passed_over() {
+        if at.writer.has_followed() {
             (at.followed, at.is_settled) = (began, true);
             if at.is_gone {
                 // Others may have taken over what it had leased.
@@ -313,58 +271,33 @@ impl World {
 
     /// The writer of a node commits an order. Returns the answer to a client.
     fn commit(&mut self, node: usize, order: WriterOrder) -> Option<WriterReply> {
-        let Node { states, outbox, deliveries, position, compare, .. } = &mut self.nodes[node];
-        let mut plan = CommitPlanner::new(outbox, self.instant).with_recycling(Some(0));
-        plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
-        let (writes, effects) = plan.finish();
-        for (code, state) in writes.states {
-            states.set(index_of(&code), state);
-        }
-        writes.positions.into_iter().for_each(|(_, at)| *position = Some(at));
-        writes.compare.into_iter().for_each(|(_, needed)| *compare = needed);
-        deliveries.extend(outbox.take_deliveries());
-        effects.iter().find_map(CommitEffect::answer).cloned()
+        self.nodes[node].writer.commit(order, self.instant, |plan| plan.with_recycling(Some(0))).1
     }
 
     fn deliver(&mut self, node: usize) {
-        for delivery in std::mem::take(&mut self.nodes[node].deliveries) {
-            let index = index_of(&delivery.code);
-            let Some(sent) = self.nodes[node].states.get(index).cloned() else { continue };
-            let verdict = rules::offer(self.redis.states.get(&index), &sent);
-            note!(self, "node {node} offers {}: {}", brief(&sent), brief(&verdict));
-            let at = match &verdict {
-                Verdict::Accepted(state) => Some(self.redis.accept(index, state, self.instant)),
-                Verdict::Same => self.redis.stream.last().map(StreamPosition::of),
-                Verdict::Held(_) | Verdict::HeldUnread(_) | Verdict::Absent => None,
-            };
-            let echo = at.map(|at| adapter::echo(STREAM.index(), at));
-            self.commit(node, WriterOrder::Delivered(vec![OutboxReply { delivery, sent, verdict, echo }]));
+        for delivery in self.nodes[node].writer.take_deliveries() {
+            let reply = self.nodes[node].writer.deliver(delivery, &mut self.redis, self.instant);
+            let Some(reply) = reply else { continue };
+            note!(self, "node {node} offers {}: {}", brief(&reply.sent), brief(&reply.verdict));
+            self.commit(node, WriterOrder::Delivered(vec![reply]));
         }
     }
 
     /// A node compares everything with Redis.
     fn compare(&mut self, node: usize) {
-        let theirs = self.redis.states.iter().map(|(index, state)| (code_at(*index), state.clone())).collect();
-        self.commit(node, WriterOrder::ComparedStates(theirs));
-        let mine: Vec<(Index, State)> = self.nodes[node].states.iter().cloned().collect();
-        let (mut held, mut offered) = (Vec::new(), None);
-        for (index, state) in mine {
-            match rules::offer(self.redis.states.get(&index), &state) {
-                Verdict::Accepted(state) => offered = Some(self.redis.accept(index, &state, self.instant)),
-                Verdict::Held(state) => held.push((code_at(index), state)),
-                Verdict::Same | Verdict::HeldUnread(_) | Verdict::Absent => {}
-            }
-        }
+        self.commit(node, WriterOrder::ComparedStates(self.redis.all()));
+        let mine = self.nodes[node].writer.states.iter().cloned().collect();
+        let (held, is_any_new) = self.redis.offer_all(mine, self.instant);
         self.commit(node, WriterOrder::ComparedStates(held));
         // Redis may lose what was offered before the node has read it back, so a comparison follows that finds it there.
-        if offered.is_none() {
+        if !is_any_new {
             self.commit(node, WriterOrder::Compared(STREAM));
         }
     }
 
     /// Redis falls back to what its replica has.
     fn fail_over(&mut self) {
-        let lost = self.redis.stream.len().saturating_sub(self.replica.stream.len());
+        let lost = self.redis.streams[0].len().saturating_sub(self.replica.streams[0].len());
         self.redis = self.replica.clone();
         note!(self, "Redis has lost {lost} entries");
         // Nodes notice that within seconds, before they release codes or deny any.
@@ -400,26 +333,14 @@ impl World {
         };
         self.claims += 1;
         let claim = self.claims;
-        let link = Arc::new(Link {
-            code: code_at(index),
-            policy: Policy { valid_until_ms: Some(1), ..Policy::default() },
-            target: format!("https://e.org/{claim}"),
-            created_ms: self.instant,
-            origin: Origin::Issued,
-            version: Version { rev: 1, claim, edit: 0 },
-            labels: LinkLabels::default(),
-        });
+        let policy = Policy { valid_until_ms: Some(1), ..Policy::default() };
+        let link = Arc::new(Link { policy, ..new_link(index, claim, self.instant) });
         let decision = if is_cut {
             FleetDecision::NoReply { asked: false, alone: true }
         } else {
-            match rules::claim(self.redis.states.get(&index), &State::Link(Arc::clone(&link))) {
-                Verdict::Accepted(state) => {
-                    let at = self.redis.accept(index, &state, self.instant);
-                    FleetDecision::Accepted { state, echo: adapter::echo(STREAM.index(), at) }
-                }
-                Verdict::Held(state) => FleetDecision::Held(state),
-                Verdict::Same | Verdict::HeldUnread(_) | Verdict::Absent => FleetDecision::Absent,
-            }
+            let before = self.redis.states.get(index).cloned();
+            let verdict = rules::claim(before.as_ref(), &State::Link(Arc::clone(&link)));
+            self.redis.decide(index, verdict, before.as_ref(), self.instant)
         };
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), 1) };
         let reply = self.commit(node, WriterOrder::Client(request, decision));
@@ -437,7 +358,7 @@ impl World {
     /// Checks that every member has passed the release of a code, and so the removal before it.
     fn check_members(&self, index: Index) -> Result<(), String> {
         let Some(rev) = self.releases.get(&index) else { return Ok(()) };
-        let has_passed = |node: &Node| node.states.get(index).is_some_and(|state| state.version().rev >= *rev);
+        let has_passed = |node: &Node| node.writer.states.get(index).is_some_and(|state| state.version().rev >= *rev);
         match self.nodes.iter().position(|node| !node.is_gone && !has_passed(node)) {
             Some(node) => Err(format!("code {index} has a link again, and node {node} has not passed its removal")),
             None => Ok(()),
@@ -449,15 +370,16 @@ impl World {
         if self.nodes[node].cut {
             return;
         }
-        let links = self.nodes[node].states.iter().filter(|(_, state)| state.is_link());
+        let links = self.nodes[node].writer.states.iter().filter(|(_, state)| state.is_link());
         let links: Vec<(Index, State)> = links.cloned().collect();
         if links.is_empty() {
             return;
         }
         let (index, mine) = links[self.rng.below(links.len())].clone();
-        if let Verdict::Accepted(state) = rules::expire(self.redis.states.get(&index), &mine, self.instant) {
+        let verdict = rules::expire(self.redis.states.get(index), &mine, self.instant);
+        self.redis.carry_out(index, &verdict, self.instant);
+        if matches!(verdict, Verdict::Accepted(_)) {
             note!(self, "node {node} removes {}", brief(&mine));
-            self.redis.accept(index, &state, self.instant);
             self.live.remove(&index);
         }
     }
@@ -467,7 +389,7 @@ impl World {
         if !matches!(self.nodes[node].stage, Stage::Idle) {
             return;
         }
-        let states = self.nodes[node].states.iter();
+        let states = self.nodes[node].writer.states.iter();
         let codes: Vec<Index> = states.filter(|(_, state)| state.is_tombstone()).map(|(index, _)| *index).collect();
         if !codes.is_empty() {
             note!(self, "node {node} begins to recycle {codes:?}");
@@ -510,10 +432,11 @@ impl World {
         let mut released = Vec::new();
         for index in codes {
             self.claims += 1;
-            let release = self.nodes[node].states.get(*index).and_then(|state| state.released(self.claims));
+            let release = self.nodes[node].writer.states.get(*index).and_then(|state| state.released(self.claims));
             let Some(release) = release else { continue };
-            if let Verdict::Accepted(state) = rules::offer(self.redis.states.get(index), &release) {
-                self.redis.accept(*index, &state, self.instant);
+            let verdict = rules::offer(self.redis.states.get(*index), &release);
+            self.redis.carry_out(*index, &verdict, self.instant);
+            if let Verdict::Accepted(state) = verdict {
                 released.push((*index, state));
             }
         }
@@ -523,7 +446,7 @@ impl World {
 
     fn use_codes(&mut self, node: usize, codes: Vec<(Index, State)>) -> Result<(), String> {
         for (index, release) in codes {
-            if self.guard != Some(Guard::Own) && self.nodes[node].states.get(index) != Some(&release) {
+            if self.guard != Some(Guard::Own) && self.nodes[node].writer.states.get(index) != Some(&release) {
                 continue;
             }
             note!(self, "node {node} may use code {index}");
@@ -538,46 +461,33 @@ impl World {
 
     /// A client asks a node for an acknowledged link that it does not have.
     fn read(&mut self, node: usize) -> Result<(), String> {
-        let at = &self.nodes[node];
-        let last = self.redis.stream.last().map(StreamPosition::of);
-        let has_followed = !at.cut && !at.compare && at.position == last;
+        let Node { writer, cut, .. } = &self.nodes[node];
+        let has_followed = !cut && !writer.compare && writer.position == self.redis.streams[0].end();
         if !has_followed && self.guard != Some(Guard::Followed) {
             return Ok(());
         }
-        let is_denied = |index: &Index| at.states.get(*index).is_some_and(State::is_tombstone);
+        let is_denied = |index: &Index| writer.states.get(*index).is_some_and(State::is_tombstone);
         match self.live.keys().copied().find(is_denied) {
             Some(index) => Err(format!("node {node} answers 404 for code {index}, which has another link")),
             None => Ok(()),
         }
     }
 
-    /// Everything is well again. All nodes must come to agree.
-    fn rest(&mut self) -> Result<(), String> {
-        self.nodes.iter_mut().for_each(|node| node.cut = false);
-        for _ in 0..10 {
-            self.round();
-            for at in &mut self.nodes {
-                adapter::tick(&mut at.outbox);
-                at.deliveries.extend(at.outbox.take_deliveries());
+    /// The promises about what there is in the end: all nodes agree.
+    fn check(&self) -> Result<(), String> {
+        let theirs = &self.redis.states;
+        for (node, Node { writer, .. }) in self.nodes.iter().enumerate() {
+            if !writer.is_at_rest() {
+                return Err(format!("node {node} does not come to rest: {:?}", writer.outbox));
             }
-        }
-        let first = &self.nodes[0].states;
-        for (node, at) in self.nodes.iter().enumerate() {
-            if at.compare || !at.outbox.is_empty() {
-                return Err(format!("node {node} does not come to rest: {:?}", at.outbox));
+            if writer.states != *theirs {
+                return Err(format!("node {node} has {:?}, Redis has {theirs:?}", writer.states));
             }
-            if at.states != *first {
-                return Err(format!("node {node} has {:?}, node 0 has {first:?}", at.states));
-            }
-        }
-        let here: BTreeMap<Index, State> = first.iter().cloned().collect();
-        if here != self.redis.states {
-            return Err(format!("the nodes have {here:?}, Redis has {:?}", self.redis.states));
         }
         for (index, claim) in &self.live {
             let is_there = |state: &State| state.is_link() && state.version().claim == *claim;
-            if !first.get(*index).is_some_and(is_there) {
-                return Err(format!("claim {claim} of code {index} is lost: {:?}", first.get(*index)));
+            if !theirs.get(*index).is_some_and(is_there) {
+                return Err(format!("claim {claim} of code {index} is lost: {:?}", theirs.get(*index)));
             }
         }
         Ok(())
@@ -587,13 +497,4 @@ impl World {
 /// Returns a heartbeat with the name of its node.
 fn named((node, beat): (&usize, &Beat)) -> (String, Beat) {
     (node.to_string(), beat.clone())
-}
-
-/// Decodes an entry as the follower does.
-fn decode(entry: &StreamEntry) -> (StreamPosition, Option<StreamChange>) {
-    let told = entry.code.map(|code| {
-        let state = ReceivedState::from_text(code, &entry.text).unwrap();
-        StreamChange { code, state, displaced: entry.displaced }
-    });
-    (StreamPosition::of(entry), told)
 }

@@ -8,16 +8,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use carom_model::link::Version;
-use carom_model::replication::follow::{StreamEntry, StreamPosition};
+use carom_model::replication::State;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter, Granted};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::ReceivedState;
-use carom_model::replication::{EntryId, State};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::adapter;
-use crate::codes::{Index, PARTS, States, code_at, part_of};
+use crate::codes::{Index, PARTS, States, part_of};
 use crate::guards::Guard;
+use crate::stream::{Item, Stream};
 use crate::versions::{self, Form};
 
 /// The margin in the model; far above what a schedule leases, as in production.
@@ -55,33 +56,13 @@ pub(crate) struct Answer {
     pub(crate) echo: Option<StreamPosition>,
 }
 
-#[derive(Clone, Debug)]
-struct Item {
-    id: EntryId,
-    code: Option<Index>,
-    text: Rc<[u8]>,
-    displaced: Option<Version>,
-}
-
-impl Item {
-    fn place(&self) -> StreamPosition {
-        StreamPosition { id: self.id, check: xxh3_64(&self.text) }
-    }
-
-    fn entry(&self) -> StreamEntry {
-        let (code, text) = (self.code.map(code_at), self.text.to_vec());
-        StreamEntry { id: self.id, code, text, displaced: self.displaced, is_newer: false }
-    }
-}
-
 /// The data of a server of a partition.
 #[derive(Clone, Default, Debug)]
 struct Data {
     states: States,
     /// Codes whose state is of a kind that only the next version knows.
     later: BTreeSet<Index>,
-    stream: VecDeque<Item>,
-    last: EntryId,
+    stream: Stream,
 }
 
 impl Data {
@@ -94,11 +75,8 @@ impl Data {
             }
             self.states.set(index, Some(state));
         }
-        self.last = change.item.id;
-        self.stream.push_back(change.item);
-        while self.stream.len() > trim {
-            self.stream.pop_front();
-        }
+        self.stream.push(change.item);
+        self.stream.keep_last(trim);
     }
 }
 
@@ -190,7 +168,7 @@ impl Redis {
                 let change = (Some((index, state.clone())), is_later, text.into());
                 Some(self.append(part_of(index), change, displaced, now))
             }
-            Verdict::Same => self.shards[part_of(index)].master.stream.back().map(Item::place),
+            Verdict::Same => self.shards[part_of(index)].master.stream.end(),
             Verdict::Held(_) | Verdict::HeldUnread(_) | Verdict::Absent => None,
         };
         Answer { verdict, echo }
@@ -205,8 +183,8 @@ impl Redis {
     ) -> StreamPosition {
         self.changed = part;
         let shard = &mut self.shards[part];
-        let (ms, last, check) = (now.saturating_add_signed(shard.clock), shard.master.last, xxh3_64(&text));
-        let mut id = if ms > last.ms { EntryId { ms, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
+        let check = xxh3_64(&text);
+        let mut id = shard.master.stream.next_id(now.saturating_add_signed(shard.clock));
         // After a loss and with a clock that was set back, the same state could get the same name once more, to the
         // millisecond. Nobody could tell the two; here time is so short that it would happen, so it is left out.
         while shard.made.contains(&StreamPosition { id, check }) {
@@ -222,10 +200,9 @@ impl Redis {
         StreamPosition { id, check }
     }
 
-    /// The entries of a stream from that one on.
-    pub(crate) fn read(&self, part: usize, from: EntryId, most: usize) -> Vec<StreamEntry> {
-        let stream = &self.shards[part].master.stream;
-        stream.iter().filter(|item| item.id >= from).take(most).map(Item::entry).collect()
+    /// The stream of a partition.
+    pub(crate) fn stream(&self, part: usize) -> &Stream {
+        &self.shards[part].master.stream
     }
 
     /// Appends an entry that only marks a place.
@@ -235,12 +212,9 @@ impl Redis {
         self.append(part, (None, false, text), None, now)
     }
 
-    /// The last entry of a stream, which is made if there is none.
-    pub(crate) fn end(&mut self, part: usize, now: u64) -> StreamEntry {
-        if self.shards[part].master.stream.is_empty() {
-            self.mark(part, now);
-        }
-        self.shards[part].master.stream.back().unwrap().entry()
+    /// The position of the last entry of a stream, which is made if there is none.
+    pub(crate) fn end(&mut self, part: usize, now: u64) -> StreamPosition {
+        self.stream(part).end().unwrap_or_else(|| self.mark(part, now))
     }
 
     /// The first code of a partition from that place on, with its state.

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use carom::bridge::{FleetDecision, StoreRequest, Ticket, WriterOrder};
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
-use carom_model::link::labels::LinkLabels;
 use carom_model::link::patch::Patch;
-use carom_model::link::{Link, Origin, Reuse, Version};
+use carom_model::link::{Link, Reuse, Version};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
-use carom_shards::{CoreId, Policy};
+use carom_shards::CoreId;
 
 use crate::adapter;
-use crate::codes::{Index, SLUGS, code_at, is_slug, issued, part_of};
+use crate::codes::{Index, SLUGS, code_at, issued, new_link, part_of};
 use crate::ledger::{What, number_of};
 use crate::redis::{Answer, Command};
-use crate::trace::brief;
-use crate::world::{Heard, World, note};
+use crate::trace::{brief, note};
+use crate::world::{Heard, World};
 
 /// Requests in one schedule.
 const REQUESTS_MAX: usize = 24;
@@ -46,16 +45,9 @@ impl World {
         self.claims += 1;
         let claim = self.claims;
         let free = self.nodes[node].store.now.states.get(index).filter(|state| state.is_free());
-        let link = Arc::new(Link {
-            code: code_at(index),
-            policy: Policy::default(),
-            target: format!("https://e.org/{claim}"),
-            created_ms: self.now,
-            origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
-            // Redis may have forgotten what was there before.
-            version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim, edit: 0 },
-            labels: LinkLabels::default(),
-        });
+        // Redis may have forgotten what was there before.
+        let version = Version { rev: free.map_or(1, |free| free.version().rev + 1), claim, edit: 0 };
+        let link = Arc::new(Link { version, ..new_link(index, claim, self.now) });
         let token = self.ledger.begin(node, index, What::Create(claim));
         let state = State::Link(Arc::clone(&link));
         let heard = self.call(node, &Command::Claim(index, state.clone()));

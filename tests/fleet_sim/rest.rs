@@ -5,7 +5,8 @@ use carom_model::replication::State;
 use crate::codes::{Index, PARTS};
 use crate::faults::Faults;
 use crate::node::{Cut, Node};
-use crate::world::{World, note};
+use crate::trace::note;
+use crate::world::World;
 
 /// Rounds within which everything must come to rest.
 const ROUNDS_MAX: usize = 400;
@@ -19,7 +20,7 @@ const TICKS: usize = 4;
 
 impl World {
     /// Nothing fails any more; everything must come to rest, and all must agree.
-    pub(crate) fn rest(&mut self) -> Result<(), String> {
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), String> {
         self.step += 1;
         note!(self, "everything is well again");
         self.redis.up = true;

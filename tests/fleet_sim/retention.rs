@@ -15,39 +15,33 @@
 //! 4. A node that has followed within half the retention keeps its position, unless Redis loses it.
 //! 5. In the end all nodes have the same states, and Redis has no other ones.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use carom::bridge::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, OutboxReply, StoreRequest, StreamChange, Ticket,
-    WriterOrder, WriterReply,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriterOrder, WriterReply,
 };
-use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
-use carom_model::link::labels::LinkLabels;
 use carom_model::link::patch::Patch;
-use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
-use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::link::{Link, Reuse, Version};
+use carom_model::replication::follow::Read;
 use carom_model::replication::retention::{FollowedSpan, first_kept, lag_max_ms, millis};
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::state::ReceivedState;
-use carom_model::replication::{EntryId, Partition, State};
-use carom_shards::{CoreId, Policy};
+use carom_model::replication::{EntryId, State};
+use carom_shards::CoreId;
 
 use crate::adapter;
-use crate::codes::{Index, SLUGS, States, code_at, index_of};
+use crate::codes::{Index, SLUGS, code_at, new_link};
 use crate::rng::Rng;
-use crate::trace::brief;
-use crate::world::note;
+use crate::schedules::Simulation;
+use crate::stream::Database;
+use crate::trace::{brief, note};
+use crate::writer::{STREAM, Writer, followed};
 
 /// Time for which Redis keeps a state.
 const RETENTION: Duration = Duration::from_millis(100);
-
-/// The stream that all codes share.
-const STREAM: Partition = Partition(0);
 
 /// Something without which a promise breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,72 +62,10 @@ pub(crate) enum Guard {
     Kept,
 }
 
-/// Redis: states with the times of their expiry, and the stream.
-#[derive(Default)]
-struct Redis {
-    states: BTreeMap<Index, (State, u64)>,
-    stream: Vec<StreamEntry>,
-    last: EntryId,
-    /// The time since which states expire; 0 if nobody has said so.
-    expiring_ms: u64,
-    /// The time at which it last lost everything.
-    lost_ms: u64,
-}
-
-impl Redis {
-    fn expire(&mut self, now: u64) {
-        self.states.retain(|_, (_, until_ms)| *until_ms > now);
-    }
-
-    fn state(&self, index: Index) -> Option<&State> {
-        self.states.get(&index).map(|(state, _)| state)
-    }
-
-    fn append(&mut self, change: Option<(Index, &State)>, before: Option<&State>, now: u64) -> StreamPosition {
-        let last = self.last;
-        let id = if now > last.ms { EntryId { ms: now, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
-        self.last = id;
-        let code = change.map(|(index, _)| code_at(index));
-        let text = change.map_or(Vec::new(), |(index, state)| state.to_text(&code_at(index)));
-        let displaced = change.and_then(|(_, state)| rules::displaced(before, state));
-        let entry = StreamEntry { id, code, text, displaced, is_newer: false };
-        let at = StreamPosition::of(&entry);
-        self.stream.push(entry);
-        at
-    }
-
-    /// Takes a state, over the one that the script has found.
-    fn accept(&mut self, index: Index, state: &State, before: Option<&State>, now: u64) -> StreamPosition {
-        self.states.insert(index, (state.clone(), now + millis(RETENTION)));
-        self.append(Some((index, state)), before, now)
-    }
-
-    fn end(&mut self, now: u64) -> StreamPosition {
-        match self.stream.last() {
-            Some(last) => StreamPosition::of(last),
-            None => self.append(None, None, now),
-        }
-    }
-
-    fn trim(&mut self, now: u64, guard: Option<Guard>) {
-        let oldest_ms = now.saturating_sub(millis(RETENTION));
-        let ids: Vec<EntryId> = self.stream.iter().map(|entry| entry.id).collect();
-        let first = match guard {
-            Some(Guard::Kept) => Some(EntryId { ms: oldest_ms, seq: 0 }),
-            _ => first_kept(&ids, oldest_ms),
-        };
-        self.stream.retain(|entry| first.is_none_or(|first| entry.id >= first));
-    }
-}
-
 /// A node.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Node {
-    states: States,
-    outbox: Outbox,
-    deliveries: VecDeque<Delivery>,
-    position: Option<StreamPosition>,
-    compare: bool,
+    writer: Writer,
     span: FollowedSpan,
     /// The log of changes, and the time since which it has all of them.
     log: Vec<(u64, Index)>,
@@ -148,7 +80,11 @@ pub(crate) struct World {
     trace: bool,
     step: usize,
     now: u64,
-    redis: Redis,
+    redis: Database<1>,
+    /// The time since which Redis lets states expire; 0 if no node has told it.
+    expiring_ms: u64,
+    /// The time at which Redis last lost everything.
+    lost_ms: u64,
     nodes: Vec<Node>,
     claims: u64,
     /// The acknowledged link of each slug that nobody has deleted, by its claim.
@@ -159,9 +95,10 @@ pub(crate) struct World {
     ended: BTreeSet<u64>,
 }
 
-impl World {
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
+impl Simulation for World {
+    type Guard = Guard;
+
+    fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut rng = Rng::new(seed);
         let nodes = (0..2 + rng.below(2)).map(|_| Node::default()).collect();
         let mut world = World {
@@ -170,26 +107,57 @@ impl World {
             trace,
             step: 0,
             now: 1_000,
-            redis: Redis::default(),
+            redis: Database::default(),
+            expiring_ms: 0,
+            lost_ms: 0,
             nodes,
             claims: 0,
             live: BTreeMap::new(),
             edits: BTreeMap::new(),
             ended: BTreeSet::new(),
         };
-        (0..world.nodes.len()).try_for_each(|node| world.turn(node))?;
-        let steps = steps.unwrap_or(60 + world.rng.below(120));
-        for step in 1..=steps {
-            (world.step, world.now) = (step, world.now + world.rng.below(15) as u64);
-            world.turn(0)?;
-            world.act()?;
-        }
-        world.rest()
+        (0..world.nodes.len()).try_for_each(|node| world.turn(node)).unwrap();
+        world
     }
 
+    fn draw_steps(&mut self) -> usize {
+        60 + self.rng.below(120)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        (self.step, self.now) = (number, self.now + self.rng.below(15) as u64);
+        self.turn(0)?;
+        self.act()
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.nodes.iter_mut().for_each(|node| node.cut = false);
+        for _ in 0..30 {
+            self.now += 1;
+            for node in 0..self.nodes.len() {
+                self.turn(node)?;
+                self.nodes[node].writer.tick();
+                self.join(node);
+            }
+        }
+        self.redis.expire(RETENTION, self.now);
+        for (node, Node { writer, span, .. }) in self.nodes.iter().enumerate() {
+            if !self.is_current(node) || !writer.is_at_rest() {
+                return Err(format!("node {node} does not come to rest: {span:?}, {:?}", writer.outbox));
+            }
+            let first = &self.nodes[0].writer.states;
+            if writer.states != *first {
+                return Err(format!("node {node} has {:?}, node 0 has {first:?}", writer.states));
+            }
+        }
+        self.check()
+    }
+}
+
+impl World {
     fn act(&mut self) -> Result<(), String> {
         let (node, index) = (self.rng.below(self.nodes.len()), self.rng.below(SLUGS) as Index);
-        self.redis.expire(self.now);
+        self.redis.expire(RETENTION, self.now);
         match self.rng.below(100) {
             0..14 => self.create(node, index),
             14..22 => {
@@ -208,8 +176,7 @@ impl World {
                 Ok(())
             }
             70..76 => {
-                self.redis.trim(self.now, self.guard);
-                note!(self, "{} entries are left", self.redis.stream.len());
+                self.trim();
                 Ok(())
             }
             76..79 => self.lose_everything(node),
@@ -232,6 +199,20 @@ impl World {
         Ok(())
     }
 
+    /// A node trims the stream.
+    fn trim(&mut self) {
+        let oldest_ms = self.now.saturating_sub(millis(RETENTION));
+        let stream = &mut self.redis.streams[0];
+        let first = match self.guard {
+            Some(Guard::Kept) => Some(EntryId { ms: oldest_ms, seq: 0 }),
+            _ => first_kept(&stream.ids(), oldest_ms),
+        };
+        if let Some(first) = first {
+            stream.keep_from(first);
+        }
+        note!(self, "{} entries are left", self.redis.streams[0].len());
+    }
+
     fn is_current(&self, node: usize) -> bool {
         let mut span = self.nodes[node].span;
         if self.guard == Some(Guard::Began) {
@@ -242,11 +223,11 @@ impl World {
 
     fn beat(&mut self, node: usize) {
         let span = &mut self.nodes[node].span;
-        span.hear_expiring(self.redis.expiring_ms);
+        span.hear_expiring(self.expiring_ms);
         if span.expiring_ms == 0 {
             span.hear_expiring(self.now);
         }
-        self.redis.expiring_ms = span.expiring_ms;
+        self.expiring_ms = span.expiring_ms;
     }
 
     /// A node sends a heartbeat, reads the stream, delivers, and compares if it has to.
@@ -254,35 +235,32 @@ impl World {
         if self.nodes[node].cut {
             return Ok(());
         }
-        self.redis.expire(self.now);
+        self.redis.expire(RETENTION, self.now);
         self.beat(node);
         let is_current = self.is_current(node);
-        let (position, until_ms) = (self.nodes[node].position, self.nodes[node].span.until_ms);
-        let from = position.map_or(EntryId::default(), |position| position.id);
-        let entries = self.redis.stream.iter().filter(|entry| entry.id >= from).cloned().collect();
-        match judge(position, entries) {
+        let (position, until_ms) = (self.nodes[node].writer.position, self.nodes[node].span.until_ms);
+        match self.redis.streams[0].read(position, usize::MAX) {
             Read::Quiet => {}
             Read::Next(entries, to) => {
                 note!(self, "node {node} reads {} entries", entries.len());
-                let entries = entries.iter().map(decode).collect();
-                self.commit(node, adapter::followed(STREAM.index(), entries, to));
+                self.commit(node, followed(&entries, to));
             }
             Read::Gap => {
                 note!(self, "node {node} has lost its position, is current: {is_current}");
                 let is_recent = self.now.saturating_sub(until_ms) <= lag_max_ms(RETENTION);
-                if position.is_some() && is_recent && until_ms > self.redis.lost_ms {
+                if position.is_some() && is_recent && until_ms > self.lost_ms {
                     return Err(format!("the position of node {node} was trimmed, which followed until {until_ms}"));
                 }
-                let at = self.redis.end(self.now);
+                let at = self.redis.end(0, self.now);
                 self.commit(node, WriterOrder::PositionLost { partition: STREAM, at });
             }
         }
         self.deliver(node);
-        if self.nodes[node].compare && (is_current || self.guard == Some(Guard::Compare)) {
+        if self.nodes[node].writer.compare && (is_current || self.guard == Some(Guard::Compare)) {
             self.compare(node);
         }
         let at = &mut self.nodes[node];
-        if !at.compare && !at.outbox.has_passed_over() {
+        if at.writer.has_followed() {
             at.span.advance(self.now);
         }
         Ok(())
@@ -291,55 +269,30 @@ impl World {
     /// The writer of a node commits an order. Returns the answer to a client.
     fn commit(&mut self, node: usize, order: WriterOrder) -> Option<WriterReply> {
         let (now, forgets) = (self.now, self.guard != Some(Guard::Returned));
-        let Node { states, outbox, deliveries, position, compare, log, .. } = &mut self.nodes[node];
-        let mut plan = CommitPlanner::new(outbox, now).with_retention(forgets);
-        plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
-        let (writes, effects) = plan.finish();
-        for (code, state) in writes.states {
-            log.push((now, index_of(&code)));
-            states.set(index_of(&code), state);
-        }
-        writes.positions.into_iter().for_each(|(_, at)| *position = Some(at));
-        writes.compare.into_iter().for_each(|(_, needed)| *compare = needed);
-        deliveries.extend(outbox.take_deliveries());
-        effects.iter().find_map(CommitEffect::answer).cloned()
+        let Node { writer, log, .. } = &mut self.nodes[node];
+        let (changed, answer) = writer.commit(order, now, |plan| plan.with_retention(forgets));
+        log.extend(changed.into_iter().map(|index| (now, index)));
+        answer
     }
 
     fn deliver(&mut self, node: usize) {
-        for delivery in std::mem::take(&mut self.nodes[node].deliveries) {
-            let index = index_of(&delivery.code);
-            let Some(sent) = self.nodes[node].states.get(index).cloned() else { continue };
-            let before = self.redis.state(index).cloned();
-            let verdict = rules::offer(before.as_ref(), &sent);
-            note!(self, "node {node} offers {} over {}: {}", brief(&sent), brief(&before), brief(&verdict));
-            let at = match &verdict {
-                Verdict::Accepted(state) => Some(self.redis.accept(index, state, before.as_ref(), self.now)),
-                Verdict::Same => self.redis.stream.last().map(StreamPosition::of),
-                Verdict::Held(_) | Verdict::HeldUnread(_) | Verdict::Absent => None,
-            };
-            let echo = at.map(|at| adapter::echo(STREAM.index(), at));
-            self.commit(node, WriterOrder::Delivered(vec![OutboxReply { delivery, sent, verdict, echo }]));
+        for delivery in self.nodes[node].writer.take_deliveries() {
+            let reply = self.nodes[node].writer.deliver(delivery, &mut self.redis, self.now);
+            let Some(reply) = reply else { continue };
+            note!(self, "node {node} offers {}: {}", brief(&reply.sent), brief(&reply.verdict));
+            self.commit(node, WriterOrder::Delivered(vec![reply]));
         }
     }
 
     /// A node compares everything with Redis: it adopts what is there, and offers what has changed lately.
     fn compare(&mut self, node: usize) {
-        let theirs = self.redis.states.iter().map(|(index, (state, _))| (code_at(*index), state.clone())).collect();
-        self.commit(node, WriterOrder::ComparedStates(theirs));
+        self.commit(node, WriterOrder::ComparedStates(self.redis.all()));
         let oldest_ms = self.now.saturating_sub(millis(RETENTION));
         let at = &self.nodes[node];
         let is_recent = |index: Index| at.log.iter().any(|(changed_ms, of)| *of == index && *changed_ms >= oldest_ms);
         let is_offered = |(index, _): &&(Index, State)| at.log_since > oldest_ms || is_recent(*index);
-        let mine: Vec<(Index, State)> = at.states.iter().filter(is_offered).cloned().collect();
-        let mut held = Vec::new();
-        for (index, state) in mine {
-            let before = self.redis.state(index).cloned();
-            match rules::offer(before.as_ref(), &state) {
-                Verdict::Accepted(state) => _ = self.redis.accept(index, &state, before.as_ref(), self.now),
-                Verdict::Held(state) => held.push((code_at(index), state)),
-                Verdict::Same | Verdict::HeldUnread(_) | Verdict::Absent => {}
-            }
-        }
+        let mine = at.writer.states.iter().filter(is_offered).cloned().collect();
+        let (held, _) = self.redis.offer_all(mine, self.now);
         self.commit(node, WriterOrder::ComparedStates(held));
         self.commit(node, WriterOrder::Compared(STREAM));
     }
@@ -347,10 +300,10 @@ impl World {
     /// Redis comes back empty. Sometimes a new node starts at that very moment, in the place of another one.
     fn lose_everything(&mut self, node: usize) -> Result<(), String> {
         (0..self.nodes.len()).try_for_each(|node| self.turn(node))?;
-        let Redis { last, .. } = self.redis;
-        self.redis = Redis { last, lost_ms: self.now, ..Redis::default() };
+        self.redis.lose_everything();
+        (self.expiring_ms, self.lost_ms) = (0, self.now);
         note!(self, "Redis has lost everything");
-        if node > 0 && !self.nodes[node].cut && self.nodes[node].outbox.is_empty() && self.rng.permille(500) {
+        if node > 0 && !self.nodes[node].cut && self.nodes[node].writer.outbox.is_empty() && self.rng.permille(500) {
             self.nodes[node] = Node { log_since: self.now, ..Node::default() };
             note!(self, "node {node} is new");
             self.turn(node)?;
@@ -361,14 +314,13 @@ impl World {
     /// A node that only a copy can help gets one of node 0, once Redis has everything of its outbox.
     fn join(&mut self, node: usize) {
         let at = &self.nodes[node];
-        let needs_copy = at.compare || !at.span.has_had_all(RETENTION);
-        if self.is_current(node) || !needs_copy || at.cut || !at.outbox.is_empty() {
+        let needs_copy = at.writer.compare || !at.span.has_had_all(RETENTION);
+        if self.is_current(node) || !needs_copy || at.cut || !at.writer.outbox.is_empty() {
             return;
         }
-        let source = self.nodes[0].clone();
-        let outbox = Outbox::restore([], source.position.map(|position| (STREAM, position)));
-        let (deliveries, log) = (VecDeque::new(), Vec::new());
-        self.nodes[node] = Node { outbox, deliveries, log, log_since: self.now, ..source };
+        let Node { writer, span, cut, .. } = &self.nodes[0];
+        let (writer, span, cut) = (Writer::copy_of(writer), *span, *cut);
+        self.nodes[node] = Node { writer, span, log: Vec::new(), log_since: self.now, cut };
         note!(self, "node {node} is a copy of node 0");
     }
 
@@ -377,37 +329,18 @@ impl World {
         !self.is_current(node) && self.guard != Some(Guard::Behind)
     }
 
-    /// Returns what the gateway makes of a verdict over the state that the script has found.
-    fn decide(&mut self, index: Index, verdict: Verdict, before: Option<&State>) -> FleetDecision {
-        match verdict {
-            Verdict::Accepted(state) => {
-                let at = self.redis.accept(index, &state, before, self.now);
-                FleetDecision::Accepted { state, echo: adapter::echo(STREAM.index(), at) }
-            }
-            Verdict::Held(state) => FleetDecision::Held(state),
-            Verdict::Same | Verdict::HeldUnread(_) | Verdict::Absent => FleetDecision::Absent,
-        }
-    }
-
     fn create(&mut self, node: usize, index: Index) -> Result<(), String> {
         if self.nodes[node].cut || self.refuses(node) {
             return Ok(());
         }
         self.claims += 1;
         let claim = self.claims;
-        let link = Arc::new(Link {
-            code: code_at(index),
-            policy: Policy::default(),
-            target: format!("https://e.org/{claim}"),
-            created_ms: self.now,
-            origin: Origin::Custom,
-            version: Version { rev: 1, claim, edit: 0 },
-            labels: LinkLabels::default(),
-        });
+        let link = Arc::new(new_link(index, claim, self.now));
         let state = State::Link(Arc::clone(&link));
-        let mine = self.nodes[node].states.get(index).filter(|_| self.guard != Some(Guard::Mine));
-        let before = rules::present(self.redis.state(index), mine, true).cloned();
-        let decision = self.decide(index, rules::claim(before.as_ref(), &state), before.as_ref());
+        let mine = self.nodes[node].writer.states.get(index).filter(|_| self.guard != Some(Guard::Mine));
+        let before = rules::present(self.redis.states.get(index), mine, true).cloned();
+        let verdict = rules::claim(before.as_ref(), &state);
+        let decision = self.redis.decide(index, verdict, before.as_ref(), self.now);
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), 1) };
         let reply = self.commit(node, WriterOrder::Client(request, decision));
         note!(self, "node {node} creates {index}, claim {claim}, over {}: {}", brief(&before), brief(&reply));
@@ -424,11 +357,12 @@ impl World {
         if self.nodes[node].cut || self.refuses(node) {
             return;
         }
-        let theirs = self.redis.state(index).cloned();
-        let newest = rules::newest(self.nodes[node].states.get(index).cloned(), theirs.clone());
+        let theirs = self.redis.states.get(index).cloned();
+        let newest = rules::newest(self.nodes[node].writer.states.get(index).cloned(), theirs.clone());
         let Some(State::Link(link)) = newest else { return };
         let changed = State::Link(Arc::new(Link { version: link.version.edited(), ..Link::clone(&link) }));
-        let decision = self.decide(index, rules::offer(theirs.as_ref(), &changed), theirs.as_ref());
+        let verdict = rules::offer(theirs.as_ref(), &changed);
+        let decision = self.redis.decide(index, verdict, theirs.as_ref(), self.now);
         let (code, patch) = (code_at(index), Box::new(Patch::default()));
         let (by, author, ticket) = (Scope::ALL, Author::default(), Ticket::new(CoreId(0), 1));
         let request = StoreRequest::Change { code, patch, by, author, ticket };
@@ -444,17 +378,17 @@ impl World {
         if self.refuses(node) {
             return;
         }
-        let mine = self.nodes[node].states.get(index).cloned();
+        let mine = self.nodes[node].writer.states.get(index).cloned();
         let mut by_redis = None;
         let decision = if self.nodes[node].cut {
             FleetDecision::NoReply { asked: false, alone: true }
         } else {
-            let theirs = self.redis.state(index).cloned();
+            let theirs = self.redis.states.get(index).cloned();
             let claim = theirs.as_ref().or(mine.as_ref()).map_or(0, |state| state.version().claim);
             let before = rules::present(theirs.as_ref(), mine.as_ref(), false).cloned();
             let verdict = adapter::remove(before.as_ref(), claim, self.now);
             by_redis = matches!(verdict, Verdict::Accepted(_)).then_some(claim);
-            self.decide(index, verdict, before.as_ref())
+            self.redis.decide(index, verdict, before.as_ref(), self.now)
         };
         let (code, by, author) = (code_at(index), Scope::ALL, Author::default());
         let request = StoreRequest::Delete { code, by, author, ticket: Ticket::new(CoreId(0), 1) };
@@ -472,12 +406,12 @@ impl World {
     /// A client asks a node for a slug that it does not have.
     fn read(&mut self, node: usize, index: Index) -> Result<(), String> {
         let at = &self.nodes[node];
-        let mine = at.states.get(index);
+        let mine = at.writer.states.get(index);
         let is_sure = self.is_current(node) || self.guard == Some(Guard::Missing);
         if at.cut || !is_sure || mine.is_some_and(State::is_link) {
             return Ok(());
         }
-        let theirs = self.redis.state(index).filter(|theirs| theirs.is_link());
+        let theirs = self.redis.states.get(index).filter(|theirs| theirs.is_link());
         if theirs.is_some_and(|theirs| !mine.is_some_and(|mine| rules::is_over(mine, theirs))) {
             return Ok(());
         }
@@ -487,36 +421,10 @@ impl World {
         }
     }
 
-    /// Everything is well again. All nodes must come to agree.
-    fn rest(&mut self) -> Result<(), String> {
-        self.nodes.iter_mut().for_each(|node| node.cut = false);
-        for _ in 0..30 {
-            self.now += 1;
-            for node in 0..self.nodes.len() {
-                self.turn(node)?;
-                adapter::tick(&mut self.nodes[node].outbox);
-                let again = self.nodes[node].outbox.take_deliveries();
-                self.nodes[node].deliveries.extend(again);
-                self.join(node);
-            }
-        }
-        self.redis.expire(self.now);
-        for (node, at) in self.nodes.iter().enumerate() {
-            if !self.is_current(node) || at.compare || !at.outbox.is_empty() {
-                return Err(format!("node {node} does not come to rest: {:?}, {:?}", at.span, at.outbox));
-            }
-            if at.states != self.nodes[0].states {
-                return Err(format!("node {node} has {:?}, node 0 has {:?}", at.states, self.nodes[0].states));
-            }
-        }
-        self.check()
-    }
-
     /// The promises about what there is in the end.
     fn check(&self) -> Result<(), String> {
-        let states = &self.nodes[0].states;
-        if let Some((index, (theirs, _))) = self.redis.states.iter().find(|(of, (it, _))| states.get(**of) != Some(it))
-        {
+        let states = &self.nodes[0].writer.states;
+        if let Some((index, theirs)) = self.redis.states.iter().find(|(of, it)| states.get(*of) != Some(it)) {
             return Err(format!("Redis has {theirs:?} for slug {index}, the nodes have {:?}", states.get(*index)));
         }
         for (index, claim) in &self.live {
@@ -532,13 +440,4 @@ impl World {
             None => Ok(()),
         }
     }
-}
-
-/// Decodes an entry as the follower does.
-fn decode(entry: &StreamEntry) -> (StreamPosition, Option<StreamChange>) {
-    let told = entry.code.map(|code| {
-        let state = ReceivedState::from_text(code, &entry.text).unwrap();
-        StreamChange { code, state, displaced: entry.displaced }
-    });
-    (StreamPosition::of(entry), told)
 }

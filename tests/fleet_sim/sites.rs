@@ -19,18 +19,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_model::link::labels::LinkLabels;
-use carom_model::link::{Link, Origin, Version};
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
+use carom_model::link::Link;
+use carom_model::replication::follow::{Read, StreamPosition};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::sites::{Hearing, HeldPositions, Settlement, replace, settle};
-use carom_model::replication::{EntryId, Partition, State};
-use carom_shards::Policy;
+use carom_model::replication::{Partition, State};
 
-use crate::codes::{Index, SLUGS, code_at, index_of};
+use crate::codes::{Index, SLUGS, States, code_at, index_of, new_link};
 use crate::rng::Rng;
-use crate::trace::brief;
-use crate::world::note;
+use crate::schedules::Simulation;
+use crate::stream::Database;
+use crate::trace::{brief, note};
 
 /// Streams of a site.
 const PARTS: usize = 2;
@@ -57,55 +56,17 @@ pub(crate) enum Guard {
     Pass,
 }
 
+/// The states and the streams of a site.
+type Data = Database<PARTS>;
+
 /// The Redis of a site.
 #[derive(Default)]
 struct Redis {
-    states: BTreeMap<Index, State>,
-    streams: [Vec<StreamEntry>; PARTS],
-    last: EntryId,
+    data: Data,
     /// The relay whose notes count, the number of its passes, and its positions in the streams of the other site.
     relay: u64,
     passes: u64,
     places: [Option<StreamPosition>; PARTS],
-}
-
-/// The data of a replica.
-struct Replica {
-    /// The instant of its last change.
-    at: Duration,
-    states: BTreeMap<Index, State>,
-    streams: [Vec<StreamEntry>; PARTS],
-}
-
-fn part_of(index: Index) -> usize {
-    usize::from(index) % PARTS
-}
-
-impl Redis {
-    fn append(&mut self, part: usize, change: Option<(Index, &State)>, now: u64) -> StreamPosition {
-        let last = self.last;
-        let id = if now > last.ms { EntryId { ms: now, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
-        self.last = id;
-        let code = change.map(|(index, _)| code_at(index));
-        let text = change.map_or(Vec::new(), |(index, state)| state.to_text(&code_at(index)));
-        let entry = StreamEntry { id, code, text, displaced: None, is_newer: false };
-        let at = StreamPosition::of(&entry);
-        self.streams[part].push(entry);
-        at
-    }
-
-    fn end(&mut self, part: usize, now: u64) -> StreamPosition {
-        match self.streams[part].last() {
-            Some(last) => StreamPosition::of(last),
-            None => self.append(part, None, now),
-        }
-    }
-
-    /// Reads some entries from a position on.
-    fn read(&self, part: usize, position: StreamPosition, count: usize) -> Read {
-        let entries = self.streams[part].iter().filter(|entry| entry.id >= position.id).take(count);
-        judge(Some(position), entries.cloned().collect())
-    }
 }
 
 /// The process that is the relay of its site.
@@ -132,10 +93,11 @@ struct Relay {
 #[derive(Default)]
 struct Site {
     redis: Redis,
-    replica: Option<Replica>,
+    /// The data of a replica, and the instant of its last change.
+    replica: Option<(Duration, Data)>,
     relay: Relay,
     /// The states of the node, and its positions in the streams of its site.
-    states: BTreeMap<Index, State>,
+    states: States,
     positions: [Option<StreamPosition>; PARTS],
     hearing: Hearing,
     /// The last look of the node at the notes of the relay.
@@ -161,10 +123,11 @@ pub(crate) struct World {
     broken: Option<String>,
 }
 
-impl World {
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
-        let mut world = World {
+impl Simulation for World {
+    type Guard = Guard;
+
+    fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
+        World {
             rng: Rng::new(seed),
             guard,
             trace,
@@ -178,16 +141,39 @@ impl World {
             ended: BTreeSet::new(),
             reported: BTreeSet::new(),
             broken: None,
-        };
-        let steps = steps.unwrap_or(60 + world.rng.below(120));
-        for step in 1..=steps {
-            (world.step, world.now) = (step, world.now + world.rng.below(3) as u64);
-            world.act()?;
-            world.broken.take().map_or(Ok(()), Err)?;
         }
-        world.rest()
     }
 
+    fn draw_steps(&mut self) -> usize {
+        60 + self.rng.below(120)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        (self.step, self.now) = (number, self.now + self.rng.below(3) as u64);
+        self.act()?;
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.cut = false;
+        for round in 0..40 {
+            self.now += 1;
+            for site in 0..2 {
+                self.follow(site);
+                (0..30).for_each(|_| self.relay(site));
+                self.step += 1;
+                if round > 20 {
+                    self.look(site)?;
+                }
+            }
+            self.broken.take().map_or(Ok(()), Err)?;
+        }
+        (0..2).for_each(|site| self.follow(site));
+        self.check()
+    }
+}
+
+impl World {
     fn act(&mut self) -> Result<(), String> {
         let (site, index) = (self.rng.below(2), self.rng.below(SLUGS) as Index);
         match self.rng.below(100) {
@@ -215,9 +201,9 @@ impl World {
 
     /// Lets a Redis take a state. A link of another claim that loses its code is reported.
     fn accept(&mut self, site: usize, index: Index, state: &State) {
-        let redis = &mut self.sites[site].redis;
-        let before = redis.states.insert(index, state.clone());
-        redis.append(part_of(index), Some((index, state)), self.now);
+        let data = &mut self.sites[site].redis.data;
+        let before = data.states.get(index).cloned();
+        data.accept(index, state, before.as_ref(), self.now);
         self.reported.extend(rules::displaced(before.as_ref(), state).map(|lost| lost.claim));
         note!(self, "site {site} has {} of {index} over {}", brief(state), brief(&before));
         if before.as_ref().is_some_and(|before| !rules::adopts(Some(before), state)) {
@@ -229,27 +215,19 @@ impl World {
     fn answer(&mut self, site: usize, index: Index, verdict: Verdict) -> Option<State> {
         let Verdict::Accepted(state) = verdict else { return None };
         self.accept(site, index, &state);
-        self.sites[site].states.insert(index, state.clone());
+        self.sites[site].states.set(index, Some(state.clone()));
         Some(state)
     }
 
     fn both(&self, site: usize, index: Index) -> (Option<State>, Option<State>) {
         let Site { redis, states, .. } = &self.sites[site];
-        (redis.states.get(&index).cloned(), states.get(&index).cloned())
+        (redis.data.states.get(index).cloned(), states.get(index).cloned())
     }
 
     fn create(&mut self, site: usize, index: Index) {
         self.claims += 1;
         let claim = self.claims;
-        let link = State::Link(Arc::new(Link {
-            code: code_at(index),
-            policy: Policy::default(),
-            target: format!("https://e.org/{claim}"),
-            created_ms: self.now,
-            origin: Origin::Custom,
-            version: Version { rev: 1, claim, edit: 0 },
-            labels: LinkLabels::default(),
-        }));
+        let link = State::Link(Arc::new(new_link(index, claim, self.now)));
         let (stored, mine) = self.both(site, index);
         let verdict = rules::claim(rules::present(stored.as_ref(), mine.as_ref(), true), &link);
         if self.answer(site, index, verdict).is_some() {
@@ -280,12 +258,12 @@ impl World {
     fn follow(&mut self, site: usize) {
         for part in 0..PARTS {
             let Some(position) = self.sites[site].positions[part] else {
-                let end = self.sites[site].redis.end(part, self.now);
+                let end = self.sites[site].redis.data.end(part, self.now);
                 self.sites[site].positions[part] = Some(end);
-                (0..SLUGS as Index).filter(|of| part_of(*of) == part).for_each(|index| self.compare(site, index));
+                slugs_of(part).for_each(|index| self.compare(site, index));
                 continue;
             };
-            match self.sites[site].redis.read(part, position, usize::MAX) {
+            match self.sites[site].redis.data.streams[part].read(Some(position), usize::MAX) {
                 Read::Quiet => {}
                 Read::Gap => self.sites[site].positions[part] = None,
                 Read::Next(entries, to) => {
@@ -301,9 +279,9 @@ impl World {
 
     /// A node adopts a state, or offers its own if that is newer.
     fn adopt(&mut self, site: usize, index: Index, theirs: &State) {
-        let mine = self.sites[site].states.get(&index).cloned();
+        let mine = self.sites[site].states.get(index).cloned();
         if rules::adopts(mine.as_ref(), theirs) {
-            self.sites[site].states.insert(index, theirs.clone());
+            self.sites[site].states.set(index, Some(theirs.clone()));
         } else if mine.as_ref() != Some(theirs) {
             self.offer_mine(site, index);
         }
@@ -327,9 +305,7 @@ impl World {
 
     fn trim(&mut self, site: usize) {
         let kept = 1 + self.rng.below(3);
-        for stream in &mut self.sites[site].redis.streams {
-            stream.drain(..stream.len().saturating_sub(kept));
-        }
+        self.sites[site].redis.data.streams.iter_mut().for_each(|stream| stream.keep_last(kept));
     }
 
     /// A Redis comes back empty, and its node brings back what it has.
@@ -344,9 +320,8 @@ impl World {
     /// A replica of a Redis has everything.
     fn replicate(&mut self, site: usize) {
         let at = self.instant();
-        let Redis { states, streams, .. } = &self.sites[site].redis;
-        let replica = Replica { at, states: states.clone(), streams: streams.clone() };
-        self.sites[site].replica = Some(replica);
+        let site = &mut self.sites[site];
+        site.replica = Some((at, site.redis.data.clone()));
     }
 
     /// A replica becomes the master of the states, and another master keeps the notes. The node brings back what it has. It
@@ -356,13 +331,11 @@ impl World {
         let now = self.instant();
         // Without `Stored`, positions are not held either, so this alone would break a promise.
         let replica = self.sites[site].replica.take().filter(|_| self.guard != Some(Guard::Stored));
-        let Some(Replica { states, streams, .. }) = replica.filter(|replica| replica.at + HELD_FOR > now) else {
-            return;
-        };
+        let Some((_, data)) = replica.filter(|(at, _)| *at + HELD_FOR > now) else { return };
         note!(self, "the Redis of site {site} falls back to a replica");
         self.now += 1;
         let site_of = &mut self.sites[site];
-        (site_of.redis.states, site_of.redis.streams) = (states, streams);
+        site_of.redis.data = data;
         (site_of.relay, site_of.positions) = (Relay::default(), Default::default());
         (site_of.hearing, site_of.looked) = (Hearing::default(), None);
         self.sites[1 - site].relay = Relay::default();
@@ -384,7 +357,7 @@ impl World {
         } else if let Some((index, state, over)) = relay.pending.take() {
             let verdict = match self.guard {
                 Some(Guard::Unchanged) => Verdict::Accepted(state.clone()),
-                _ => replace(redis.states.get(&index), &over, &state),
+                _ => replace(redis.data.states.get(index), &over, &state),
             };
             match verdict {
                 Verdict::Accepted(state) => self.accept(site, index, &state),
@@ -399,7 +372,7 @@ impl World {
 
     /// Offers a state of the other site.
     fn offer(&mut self, site: usize, index: Index, offered: &State) {
-        let verdict = rules::offer(self.sites[site].redis.states.get(&index), offered);
+        let verdict = rules::offer(self.sites[site].redis.data.states.get(index), offered);
         if let Verdict::Accepted(state) = &verdict {
             return self.accept(site, index, state);
         }
@@ -408,7 +381,7 @@ impl World {
                 self.sites[site].relay.pending = Some((index, offered.clone(), over));
             }
             Settlement::Return(gone) => {
-                let stored = self.sites[1 - site].redis.states.get(&index);
+                let stored = self.sites[1 - site].redis.data.states.get(index);
                 if let Verdict::Accepted(state) = rules::offer(stored, &gone) {
                     self.accept(1 - site, index, &state);
                 }
@@ -422,22 +395,21 @@ impl World {
         let now = self.now;
         let [first, second] = &mut self.sites;
         let (own, other) = if site == 0 { (first, second) } else { (second, first) };
-        let relay = &mut own.relay;
+        let (relay, data) = (&mut own.relay, &mut other.redis.data);
         let part = relay.part;
         if let Some((end, codes)) = &mut relay.lost[part] {
             match codes.pop() {
-                Some(index) => relay.todo = other.redis.states.get(&index).map(|state| (index, state.clone())),
+                Some(index) => relay.todo = data.states.get(index).map(|state| (index, state.clone())),
                 None => relay.to_store = Some((part, *end)),
             }
             return;
         }
         let Some(position) = relay.positions[part] else {
-            let codes = (0..SLUGS as Index).filter(|of| part_of(*of) == part).collect();
-            relay.lost[part] = Some((other.redis.end(part, now), codes));
+            relay.lost[part] = Some((data.end(part, now), slugs_of(part).collect()));
             return;
         };
-        match other.redis.read(part, position, 2) {
-            Read::Gap if self.guard == Some(Guard::Gap) => relay.to_store = Some((part, other.redis.end(part, now))),
+        match data.streams[part].read(Some(position), 2) {
+            Read::Gap if self.guard == Some(Guard::Gap) => relay.to_store = Some((part, data.end(part, now))),
             Read::Gap => relay.positions[part] = None,
             Read::Next(entries, to) => {
                 let entry = &entries[0];
@@ -495,7 +467,7 @@ impl World {
         *looked = Some((at, redis.relay, redis.passes));
         let Some(heard) = heard.filter(|_| redis.relay > 0) else { return Ok(()) };
         let is_missing = |(_, (index, of, made)): &(&u64, &(Index, usize, Duration))| {
-            *of != site && *made < heard && !redis.states.contains_key(index)
+            *of != site && *made < heard && redis.data.states.get(*index).is_none()
         };
         match self.live.iter().find(is_missing) {
             Some((claim, (index, ..))) => Err(format!("site {site} takes slug {index}, claim {claim}, for missing")),
@@ -503,30 +475,12 @@ impl World {
         }
     }
 
-    /// Everything is well again. Both sites must come to agree.
-    fn rest(&mut self) -> Result<(), String> {
-        self.cut = false;
-        for round in 0..40 {
-            self.now += 1;
-            for site in 0..2 {
-                self.follow(site);
-                (0..30).for_each(|_| self.relay(site));
-                self.step += 1;
-                if round > 20 {
-                    self.look(site)?;
-                }
-            }
-            self.broken.take().map_or(Ok(()), Err)?;
-        }
-        (0..2).for_each(|site| self.follow(site));
-        self.check()
-    }
-
     /// The promises about what there is in the end.
     fn check(&self) -> Result<(), String> {
         let [one, other] = &self.sites;
-        for (index, state) in one.redis.states.iter().chain(&other.redis.states) {
-            let all = [&one.redis.states, &other.redis.states, &one.states, &other.states].map(|all| all.get(index));
+        let everywhere = [&one.redis.data.states, &other.redis.data.states, &one.states, &other.states];
+        for (index, state) in everywhere[0].iter().chain(everywhere[1].iter()) {
+            let all = everywhere.map(|states| states.get(*index));
             if all != [Some(state); 4] {
                 return Err(format!("the sites and their nodes have {all:?} for slug {index}"));
             }
@@ -535,7 +489,7 @@ impl World {
             }
         }
         for (claim, (index, ..)) in &self.live {
-            let state = one.redis.states.get(index).filter(|state| state.is_link());
+            let state = everywhere[0].get(*index).filter(|state| state.is_link());
             let is_there = state.is_some_and(|state| state.version().claim == *claim);
             if !is_there && !self.reported.contains(claim) {
                 return Err(format!("claim {claim} of slug {index} is lost: {state:?}"));
@@ -543,4 +497,9 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Returns the slugs whose changes are in a stream.
+fn slugs_of(part: usize) -> impl Iterator<Item = Index> {
+    (0..SLUGS as Index).filter(move |index| Data::stream_of(*index) == part)
 }

@@ -2,6 +2,16 @@
 
 use std::fmt::Debug;
 
+/// Writes a line of the trace.
+macro_rules! note {
+    ($world:expr, $($arg:tt)*) => {
+        if $world.trace {
+            println!("{:>4} {}", $world.step, format_args!($($arg)*));
+        }
+    };
+}
+pub(crate) use note;
+
 /// A value without what is the same in every schedule.
 pub(crate) fn brief(what: &dyn Debug) -> String {
     let mut text = format!("{what:?}");

@@ -24,7 +24,8 @@ use crate::guards::Guard;
 use crate::node::Node;
 use crate::redis::Command;
 use crate::rng::Rng;
-use crate::world::{World, note};
+use crate::trace::note;
+use crate::world::World;
 
 /// The formats that a node reads and writes.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,8 @@ use carom_model::replication::vouching::{Statement, Vouching};
 use crate::absence::form_of;
 use crate::codes::{Index, part_of};
 use crate::guards::Guard;
-use crate::world::{World, note};
+use crate::trace::note;
+use crate::world::World;
 
 /// Clients that wait at once.
 const DOUBTS_MAX: usize = 8;

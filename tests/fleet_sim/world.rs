@@ -2,7 +2,6 @@
 
 use carom::bridge::{OutboxReply, WriterOrder};
 use carom::services::writer::planner::Writes;
-use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
@@ -16,8 +15,9 @@ use crate::ledger::Ledger;
 use crate::node::{Cut, Node};
 use crate::redis::{Answer, Command, Redis};
 use crate::rng::Rng;
+use crate::schedules::Simulation;
 use crate::store::Batch;
-use crate::trace::brief;
+use crate::trace::{brief, note};
 use crate::versions::Versions;
 use crate::vouching::Vouchers;
 
@@ -59,19 +59,10 @@ pub(crate) struct World {
     pub(crate) trace: bool,
 }
 
-/// Writes a line of the trace.
-macro_rules! note {
-    ($world:expr, $($arg:tt)*) => {
-        if $world.trace {
-            println!("{:>4} {}", $world.step, format_args!($($arg)*));
-        }
-    };
-}
-pub(crate) use note;
+impl Simulation for World {
+    type Guard = Guard;
 
-impl World {
-    /// The beginning of the schedule of this seed.
-    pub(crate) fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
+    fn new(seed: u64, guard: Option<Guard>, trace: bool) -> World {
         let mut rng = Rng::new(seed);
         let faults = Faults::draw(&mut rng);
         let replicas = u64::from(rng.permille(750));
@@ -111,30 +102,35 @@ impl World {
         world
     }
 
+    fn draw_steps(&mut self) -> usize {
+        50 + self.rng.below(90)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), String> {
+        (self.step, self.now) = (number, self.now + self.rng.below(3) as u64);
+        for _ in 0..6 {
+            if self.act()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.come_to_rest()?;
+        self.ledger.check(&self.redis)
+    }
+}
+
+impl World {
     /// A node has followed all streams up to here, and there is nothing yet. New nodes compare everything first, and
     /// heal much of what others have missed.
     fn settle(&mut self, node: usize) {
-        let end = |part: usize| (Partition(part as u8), StreamPosition::of(&self.redis.end(part, self.now)));
+        let end = |part: usize| (Partition(part as u8), self.redis.end(part, self.now));
         let writes = Writes { positions: (0..PARTS).map(end).collect(), ..Writes::default() };
         self.nodes[node].store.commit(Batch::Commit(Box::new(writes)));
         self.nodes[node].store.sync();
         self.nodes[node].start(&mut self.ledger).unwrap();
-    }
-
-    /// Runs the schedule of a seed.
-    pub(crate) fn run(seed: u64, steps: Option<usize>, guard: Option<Guard>, trace: bool) -> Result<(), String> {
-        let mut world = World::new(seed, guard, trace);
-        let steps = steps.unwrap_or(50 + world.rng.below(90));
-        for step in 1..=steps {
-            (world.step, world.now) = (step, world.now + world.rng.below(3) as u64);
-            for _ in 0..6 {
-                if world.act()? {
-                    break;
-                }
-            }
-        }
-        world.rest()?;
-        world.ledger.check(&world.redis)
     }
 
     /// Takes a step, if the one that was chosen can be taken.

@@ -5,18 +5,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_model::link::labels::LinkLabels;
-use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
 use carom_model::replication::lease::{self, is_replicated};
 use carom_model::replication::members::{Lease, Members, NodeId};
 use carom_model::replication::rules::{self, Verdict};
-use carom_shards::Policy;
 
 use super::{AFTER, Fate, Faults, Guard, Heart, Made, Node, Order, Owner, Wake, World};
-use crate::codes::{Index, States, VALUES, code_at, issued};
+use crate::codes::{Index, States, VALUES, issued, new_link};
 use crate::redis::MARGIN;
-use crate::world::note;
+use crate::trace::note;
 
 /// Values of one lease.
 const WANT: u64 = 3;
@@ -180,15 +177,7 @@ impl World {
     pub(super) fn ask(&mut self, node: usize) -> Result<bool, String> {
         let Some((value, is_early)) = self.nodes[node].values.pop_front() else { return Ok(false) };
         self.claims += 1;
-        let link = State::Link(Arc::new(Link {
-            code: code_at(issued(value)),
-            policy: Policy::default(),
-            target: String::new(),
-            created_ms: 0,
-            origin: Origin::Issued,
-            version: Version { rev: 1, claim: self.claims, edit: 0 },
-            labels: LinkLabels::default(),
-        }));
+        let link = State::Link(Arc::new(new_link(issued(value), self.claims, self.now)));
         self.asked.insert(value);
         if is_early && self.is_others(node, value) {
             self.contested.insert(value);
@@ -365,7 +354,7 @@ impl World {
     }
 
     /// All is well again, and everything comes to rest.
-    pub(super) fn rest(&mut self) -> Result<(), String> {
+    pub(super) fn come_to_rest(&mut self) -> Result<(), String> {
         self.step += 1;
         self.faults = Faults::default();
         self.now = self.now.max(self.away_until);
