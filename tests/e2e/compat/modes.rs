@@ -6,9 +6,9 @@ use crate::support::domains::leads;
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::{everybody_gets, moved_to, wires};
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a?b=1";
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 
 fn with_cores(setup: impl Fn(Setup) -> Setup, check: impl Fn(Node)) {
     for cores in [1, 3] {

@@ -6,10 +6,10 @@ use crate::support::api_client::new_key;
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::on_every_kind;
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a?b=1";
 const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten?longUrl=https://example.org/a?b%3D1";
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 
 fn with_keys(check: impl FnOnce(&Node, &str, &str)) {
     let dir = tempfile::tempdir().unwrap();

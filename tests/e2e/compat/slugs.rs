@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::{everybody_gets, moved_to, on_every_kind, wires};
 use crate::support::node::{CAROM, Node, Setup, wait_until};
+use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a?b=1";
 const SLUG: &str = "docs/2026/start";
 const ESCAPED: &str = "docs%2F2026%2Fstart";
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 const JSON: &str = "Content-Type: application/json\r\n";
 
 fn with_slashes(setup: &Setup) -> Setup {

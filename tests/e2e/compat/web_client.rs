@@ -14,6 +14,7 @@ use crate::support::browser::{Browser, ENTER};
 use crate::support::console::says;
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::visits::BROWSER;
 
 /// The page of the client. Its dialogs close at the end of a transition, which the styles of the client have.
 const PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Client</title><link rel=\"icon\" href=\"data:,\">
@@ -24,7 +25,6 @@ form[data-testid=transition-container][data-open] { opacity: 1 }
 <body><div id=\"root\"></div><script type=\"module\" src=\"/app.js\"></script></body></html>";
 
 const TARGET: &str = "https://example.org/of/the/client";
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 
 /// Builds the client. Returns its script.
 fn built() -> Vec<u8> {

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
+use crate::support::browser::{Browser, CONTROL, ENTER, PHONE};
 use crate::support::console::{TARGET, at, open_node, press, says, shows};
-use crate::support::node::{Node, Setup, wait_until};
-
-const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\r\n";
+use crate::support::node::{Node, wait_until};
+use crate::support::visits::{FIREFOX, counted, follow, logging};
 
 /// Script: from now on, the link `seen` has two visits on each of the last 30 days, and one on each of the 30 before.
 const WITH_COUNTS: &str = "(() => {
@@ -41,33 +40,27 @@ fn saved(browser: &Browser, number: usize) -> Vec<String> {
 
 /// Follows a link of two campaigns: two visits from one, one from the other, and one without any.
 fn visited_node(dir: &std::path::Path) -> Node {
-    let node = Setup::new(dir).env("CAROM_VISITS_LOG", "on").start();
+    let node = logging(dir).start();
     let mut wire = node.wire();
     let fields = json!({"longUrl": TARGET, "customSlug": "seen", "tags": ["news"]});
     assert_eq!(wire.create(&fields).status, 200);
     for query in ["utm_campaign=spring", "utm_campaign=spring", "utm_campaign=autumn", ""] {
-        assert_eq!(wire.ask("GET", &format!("/seen?{query}"), FIREFOX, b"").status, 302);
+        follow(&mut wire, &format!("/seen?{query}"), FIREFOX);
     }
     wait_until("four visits", || {
         node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"] == json!(4)
-            && node.wire().get("/rest/v3/short-urls/seen/visits").json()["visits"]["summary"]["total"] == json!(4)
+            && counted(&node, "seen") == 4
     });
     node
 }
 
 fn fits_everywhere(browser: &Browser) {
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
+    browser.fits_everywhere(|size| {
         if size == PHONE {
             browser.scrolls_nowhere_sideways();
             browser.fits_fingers();
         }
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    });
 }
 
 #[test]
@@ -76,7 +69,6 @@ fn visits_of_a_link_are_compared() {
     let node = open_node(dir.path());
     node.wire().shorten_as("seen", TARGET);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     shows(&browser, "tbody .short-url a");
     browser.value(WITH_COUNTS);
@@ -120,7 +112,6 @@ fn visits_of_a_link_are_saved_as_files() {
     let dir = tempfile::tempdir().unwrap();
     let node = visited_node(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links/seen"));
     says(&browser, ".breakdowns", "spring");
     browser.value(KEEP_FILES);
@@ -161,7 +152,6 @@ fn single_visits_need_a_log() {
     let node = open_node(dir.path());
     node.wire().shorten_as("seen", TARGET);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links/seen"));
     says(&browser, ".breakdowns", "visits.log");
     press(&browser, "main", "export-visits");
@@ -182,7 +172,6 @@ fn rows_of_analytics_are_filters() {
     let dir = tempfile::tempdir().unwrap();
     let node = visited_node(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "usage?period=7d"));
     says(&browser, "#card-campaigns", "spring");
     browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
@@ -246,7 +235,6 @@ fn filtered_visits_need_a_whole_period() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     for (days, is_compared) in [(30, true), (10, false)] {
         browser.go(&at(&node, "links"));
         shows(&browser, "#nav a[href='/admin/usage']");
@@ -265,12 +253,11 @@ fn files_of_analytics_have_all_rows() {
     let node = visited_node(dir.path());
     let mut wire = node.wire();
     for number in 0..25 {
-        assert_eq!(wire.ask("GET", &format!("/seen?utm_campaign=c{number}"), FIREFOX, b"").status, 302);
+        follow(&mut wire, &format!("/seen?utm_campaign=c{number}"), FIREFOX);
     }
     let total = || node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"].clone();
     wait_until("all visits", || total() == json!(29));
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "usage"));
     says(&browser, "#card-campaigns", "The 20 largest");
     browser.value(KEEP_FILES);
@@ -289,7 +276,6 @@ fn best_campaign_is_one_step_away() {
     let dir = tempfile::tempdir().unwrap();
     let node = visited_node(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     let is_answered = || {
         // The first row is the campaign with most visits, not the visits without one.
         wait_until("the answer", || {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::support::api_client;
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN, TAB, are_sound};
+use crate::support::browser::{Browser, ENTER, SCREEN, TAB, are_sound};
 use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
@@ -142,7 +142,6 @@ fn live_plots_follow_the_traffic() {
     let node = open_node(dir.path());
     let code = node.wire().shorten(TARGET);
     let mut browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, ""));
     shows(&browser, "#live[data-state=live]");
     let said = || {
@@ -195,7 +194,6 @@ fn keyboard_reaches_every_control() {
     let node = open_node(dir.path());
     node.wire().shorten_as("by-hand", TARGET);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     says(&browser, "tbody", "by-hand");
     browser.press("/");
@@ -252,14 +250,7 @@ fn pages_are_accessible_and_escaped() {
         wait_until("the page", || {
             browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null && document.getAnimations().length === 0") == true
         });
-        for size in [PHONE, SCREEN] {
-            browser.resize(size);
-            browser.fits();
-            for scheme in ["light", "dark"] {
-                browser.prefer(scheme);
-                browser.is_accessible();
-            }
-        }
+        browser.fits_everywhere(|_| {});
         assert_eq!(
             browser.value("document.querySelectorAll('main img[src=x], main script').length"),
             json!(0),
@@ -289,7 +280,6 @@ fn keys_are_shown_once_and_revoked() {
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "apps"));
     enter_key(&browser, &key);
     says(&browser, "main", "ops");

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, SCREEN};
+use crate::support::browser::Browser;
 use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
@@ -32,7 +32,6 @@ fn large_file_reports_refused_lines() {
         csv.write_all(line.as_bytes()).unwrap();
     }
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "import"));
     wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
     browser.fill("#file", &file.to_string_lossy());

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, SCREEN};
-use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
+use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere};
 use crate::support::http::{SHORT_URLS, Wire, request_at};
 use crate::support::node::{Setup, wait_until};
 use crate::support::sessions::with_key;
@@ -19,7 +19,6 @@ fn links_are_archived_deleted_and_restored() {
     node.wire().shorten_as("second", TARGET);
     let status = |code: &str| node.wire().get(&format!("/{code}")).status;
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links/first"));
     press(&browser, "main", "archive");
     wait_until("an archived link", || status("first") == 410);
@@ -53,9 +52,7 @@ fn links_are_archived_deleted_and_restored() {
     wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
     assert!(deleted.elapsed() < Duration::from_secs(25), "{:?}", deleted.elapsed());
     // The list notices by itself.
-    wait_until("a list without them", || {
-        other.value("document.querySelector('tbody [data-state=deleting]') === null") == true
-    });
+    lacks(&other, "tbody [data-state=deleting]");
     assert!(other.text("tbody").contains("third"));
     assert_eq!(status("third"), 302);
     assert!(!waits("third"));
@@ -78,7 +75,6 @@ fn restored_or_recreated_links_stay() {
     };
     let created = |wire: &mut Wire| wire.get(&format!("{SHORT_URLS}/anew")).json()["dateCreated"].clone();
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     says(&browser, "tbody", "gone");
     browser.value("document.querySelector('thead input').click()");
@@ -169,7 +165,6 @@ fn link_of_another_domain_has_a_page() {
     wire.send(&request_at("go.test", "GET", "/same", "Referer: https://news.example/\r\n", b""));
     assert_eq!(wire.reply().status, 302);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     wait_until("the visit", || {
         browser.go(&at(&node, "links/same?domain=go.test"));
         says(&browser, "main", "https://example.org/there");
@@ -194,7 +189,7 @@ fn link_of_another_domain_has_a_page() {
     assert_eq!(browser.url(), address);
     browser.value("history.back()");
     press(&browser, "dialog", "confirm");
-    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     assert_eq!(browser.url(), address);
     browser.close();
     node.terminate();
@@ -237,7 +232,7 @@ fn focus_stays_after_an_action() {
     assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "true");
     // A menu is closed by what it was opened with.
     browser.click("[data-action=menu][data-code=second]");
-    wait_until("no menu", || browser.value("document.querySelector('.menu') === null") == true);
+    lacks(&browser, ".menu");
     assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "false");
     browser.click("[data-action=menu][data-code=second]");
     wait_until("a menu", || browser.value("document.querySelector('.menu:popover-open') !== null") == true);
@@ -353,7 +348,6 @@ fn lists_load_few_files_and_sparklines_at_once() {
         links.len() == 20 && links.iter().all(|link| link["visitsSummary"]["total"] == json!(1))
     });
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     wait_until("all sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 20);
     let asked = browser.value("performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname)");

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows, sign_in_elsewhere};
-use crate::support::node::{Node, Setup, wait_until};
-use crate::support::sessions::{SignedIn, sign_in, with_key};
+use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere};
+use crate::support::node::{Setup, wait_until};
+use crate::support::sessions::{SignedIn, more_keys, with_key};
 
 #[test]
 fn overview_says_that_all_is_well() {
@@ -14,7 +13,6 @@ fn overview_says_that_all_is_well() {
     let node = open_node(dir.path());
     let code = node.wire().shorten(TARGET);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, ""));
     shows(&browser, ".well[data-kind=good]");
     // Visits of a day come from the node, the others from the stream.
@@ -42,7 +40,6 @@ fn filters_and_columns_are_kept() {
         assert_eq!(node.wire().create(&fields).status, 200);
     }
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links?tags=sale"));
     says(&browser, ".list-status", "1 link");
     press(&browser, ".links-bar", "saved");
@@ -50,7 +47,7 @@ fn filters_and_columns_are_kept() {
     wait_until("a field for the name", || browser.value("document.activeElement.name") == "name");
     browser.press("Sales");
     browser.press(ENTER);
-    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     press(&browser, ".links-bar", "columns");
     browser.click("dialog [data-column=tags]");
     browser.is_accessible();
@@ -74,29 +71,17 @@ fn filters_and_columns_are_kept() {
     node.terminate();
 }
 
-/// Makes a key that reads all links, and waits until the node knows it.
-fn audit_key(setup: &Setup, node: &Node) -> String {
-    let audit = api_client::new_key(setup, "audit", "read-all");
-    wait_until("a key that signs in", || sign_in(node, &audit, "").status == 303);
-    audit
-}
-
 #[test]
 fn each_role_sees_its_pages() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, _) = with_key(&setup);
-    let shop = api_client::new_key(&setup, "shop", "write-own");
-    let audit = api_client::new_key(&setup, "audit", "read-all");
-    for key in [&shop, &audit] {
-        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
-    }
+    let [shop, audit] = more_keys(&setup, &node, [("shop", "write-own"), ("audit", "read-all")]);
     for (key, pages, may_write) in [
         (&shop, json!(["Links", "Tags", "Analytics", "Imports"]), true),
         (&audit, json!(["Links", "Tags", "Analytics"]), false),
     ] {
         let browser = Browser::open();
-        browser.resize(SCREEN);
         // The first page is one that the key may open.
         browser.go(&at(&node, ""));
         enter_key(&browser, key);
@@ -144,7 +129,7 @@ fn navigation_follows_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, ops) = with_key(&setup);
-    let audit = audit_key(&setup, &node);
+    let [audit] = more_keys(&setup, &node, [("audit", "read-all")]);
     let browser = browser_for_keys();
     browser.go(&at(&node, "links"));
     enter_key(&browser, &audit);
@@ -178,7 +163,7 @@ fn open_dialogs_outlive_another_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, ops) = with_key(&setup);
-    let audit = audit_key(&setup, &node);
+    let [audit] = more_keys(&setup, &node, [("audit", "read-all")]);
     let browser = browser_for_keys();
     browser.go(&at(&node, "links"));
     enter_key(&browser, &ops);
@@ -201,10 +186,7 @@ fn list_follows_the_app_of_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, _) = with_key(&setup);
-    let [shop, news] = ["shop", "news"].map(|app| api_client::new_key(&setup, app, "write-own"));
-    for key in [&shop, &news] {
-        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
-    }
+    let [shop, news] = more_keys(&setup, &node, [("shop", "write-own"), ("news", "write-own")]);
     SignedIn::new(&node, &shop).create(&json!({"longUrl": TARGET}));
     let browser = browser_for_keys();
     browser.go(&at(&node, "links"));

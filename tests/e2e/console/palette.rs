@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, CONTROL, DOWN, ENTER, ESCAPE, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::browser::{Browser, CONTROL, DOWN, ENTER, ESCAPE};
+use crate::support::console::{TARGET, at, lacks, open_node, press, says, shows};
 use crate::support::node::wait_until;
 
 #[test]
@@ -28,14 +28,7 @@ fn palette_finds_pages_links_and_actions() {
     shows(&browser, "dialog.palette");
     browser.press("summer");
     says(&browser, ".palette-list", "Summer <b>sale</b>");
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    browser.fits_everywhere(|_| {});
     browser.press(ENTER);
     wait_until("the link", || browser.url() == at(&node, "links/summer"));
     // Arrows move on, and Escape gives the focus back.
@@ -44,7 +37,7 @@ fn palette_finds_pages_links_and_actions() {
     browser.press(DOWN);
     says(&browser, ".palette-entry[aria-selected=true]", "Links");
     browser.press(ESCAPE);
-    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     // An action, from anywhere. What it creates is offered at once.
     browser.chord(CONTROL, "k");
     shows(&browser, "dialog.palette");
@@ -63,7 +56,7 @@ fn palette_finds_pages_links_and_actions() {
     press(&browser, "dialog", "another");
     wait_until("the next form", || browser.value("document.activeElement.name") == "longUrl");
     browser.press(ESCAPE);
-    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     assert_eq!(node.status()["links"], 2);
     browser.close();
     node.terminate();
@@ -82,7 +75,7 @@ fn palette_knows_other_words_and_urls() {
     browser.press("statistics");
     says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ESCAPE);
-    wait_until("no palette", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     // A URL, which becomes the destination of a new link.
     browser.chord(CONTROL, "k");
     shows(&browser, "dialog.palette");
@@ -93,7 +86,7 @@ fn palette_knows_other_words_and_urls() {
         browser.value("document.querySelector('dialog input[name=longUrl]')?.value") == "https://example.org/pasted"
     });
     browser.press(ESCAPE);
-    wait_until("no form", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     assert_eq!(node.status()["links"], 0);
     browser.close();
     node.terminate();

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::api_client::JSON;
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN, TAB};
+use crate::support::browser::{Browser, ENTER, PHONE, TAB};
 use crate::support::console::{TARGET, at, open_node, press, says, shows};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, wait_until};
@@ -173,18 +173,12 @@ fn errors_stand_beside_the_fields_of_a_rule() {
     let marked = "[...document.querySelectorAll('dialog [aria-invalid]')].map((one) => one.name + ' of ' + one.closest('.rule-form').querySelector('h3').textContent)";
     assert_eq!(browser.value(marked), json!(["longUrl of Rule 1", "matchValue of Rule 2"]));
     assert_eq!(browser.value(FOCUS), "longUrl");
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
+    browser.fits_everywhere(|size| {
         browser.scrolls_nowhere_sideways();
         if size == PHONE {
             browser.fits_fingers();
         }
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    });
     // Without the rule that is wrong, the other error goes as well. What was typed is asked about when it is left.
     press(&browser, "dialog", "remove-rule");
     assert_eq!(browser.value(FOCUS), "remove-rule");
@@ -231,14 +225,7 @@ fn visitor_is_tried() {
     press(&browser, ".try-form", "try");
     says(&browser, ".try-result", "https://app.example/");
     assert_eq!(browser.value("document.querySelectorAll('.try-result .match').length"), json!(2));
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    browser.fits_everywhere(|_| {});
     pick("ipAddress", "300.1.1.1");
     press(&browser, ".try-form", "try");
     shows(&browser, ".try-form [name=ipAddress][aria-invalid]");

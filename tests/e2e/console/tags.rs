@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::api_client;
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows};
+use crate::support::api_client::ApiClient;
+use crate::support::browser::{Browser, ENTER, PHONE};
+use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows};
 use crate::support::node::{Node, Setup, wait_until};
-use crate::support::sessions::{sign_in, with_key};
+use crate::support::sessions::{more_keys, with_key};
 
 fn create(node: &Node, slug: &str, tags: &[&str]) {
     let fields = json!({"longUrl": TARGET, "customSlug": slug, "tags": tags});
@@ -50,7 +50,6 @@ fn tags_are_filtered_sorted_and_opened() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_tags(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, ""));
     browser.click("#nav a[href='/admin/tags']");
     says(&browser, ".list-status", "3 tags");
@@ -59,15 +58,7 @@ fn tags_are_filtered_sorted_and_opened() {
             .value("[...document.querySelectorAll('.tag-table [data-action=tag-links]')].map((one) => one.innerText)")
     };
     assert_eq!(names(), json!(["mail", "print", "sale"]));
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
-        browser.scrolls_nowhere_sideways();
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    browser.fits_everywhere(|_| browser.scrolls_nowhere_sideways());
     browser.value("(() => { const sort = document.querySelector('[data-action=sort]'); sort.value = 'shortUrlsCount-DESC'; sort.dispatchEvent(new Event('change')); })()");
     wait_until("the most used first", || names()[0] == "sale");
     browser.fill(".filter", "ai");
@@ -92,7 +83,6 @@ fn tags_are_renamed_merged_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_tags(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "tags"));
     act(&browser, "sale", "rename-tag");
     browser.is_accessible();
@@ -110,7 +100,7 @@ fn tags_are_renamed_merged_and_deleted() {
     says(&browser, "dialog", "on 2 links");
     browser.is_accessible();
     press(&browser, "dialog", "cancel");
-    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    lacks(&browser, "dialog");
     assert_eq!(tags_of(&node, "two"), json!(["sale"]));
     act(&browser, "sale", "rename-tag");
     enter_name(&browser, "print");
@@ -139,17 +129,14 @@ fn tags_of_an_app_have_no_actions() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, _) = with_key(&setup);
-    let keys = ["write-own", "read-all", "write-all"].map(|role| (role, api_client::new_key(&setup, role, role)));
-    for (_, key) in &keys {
-        wait_until("a key that signs in", || sign_in(&node, key, "").status == 303);
-    }
-    let mut caller = api_client::ApiClient::new(&node, &keys[0].1);
+    let roles = ["write-own", "read-all", "write-all"];
+    let keys = more_keys(&setup, &node, roles.map(|role| (role, role)));
+    let mut caller = ApiClient::new(&node, &keys[0]);
     wait_until("the key", || caller.is_known(&node));
     let fields = json!({"longUrl": TARGET, "customSlug": "own", "tags": ["sale"]});
     assert_eq!(caller.create(&fields).status, 200);
-    for (role, key) in &keys {
+    for (role, key) in roles.iter().zip(&keys) {
         let browser = Browser::open();
-        browser.resize(SCREEN);
         browser.go(&at(&node, "tags"));
         enter_key(&browser, key);
         says(&browser, ".tag-table", "sale");
@@ -165,7 +152,6 @@ fn tags_of_chosen_links_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_tags(dir.path());
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     says(&browser, ".list-status", "3 links");
     browser.value("document.querySelector('thead input').click()");
@@ -211,7 +197,6 @@ fn tags_say_why_they_are_missing() {
     let node = open_node(dir.path());
     create(&node, "one", &["sale"]);
     let browser = Browser::open();
-    browser.resize(SCREEN);
     browser.go(&at(&node, "links"));
     says(&browser, ".list-status", "1 link");
     browser.value(WITH_REFUSALS);

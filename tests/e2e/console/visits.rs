@@ -4,10 +4,9 @@ use serde_json::json;
 
 use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{TARGET, at, open_node, press, says, shows};
-use crate::support::node::{Setup, wait_until};
-
-const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\r\n";
-const BOT: &str = "User-Agent: Googlebot/2.1\r\nReferer: https://news.example/a\r\n";
+use crate::support::http::Wire;
+use crate::support::node::wait_until;
+use crate::support::visits::{BOT, FIREFOX, follow, logging};
 
 /// Script: true if the list of visits has referrers, and each takes one line.
 const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
@@ -18,15 +17,14 @@ const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
 #[test]
 fn single_visits_are_listed_page_by_page() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path()).env("CAROM_VISITS_LOG", "on").start();
+    let node = logging(dir.path()).start();
     let mut wire = node.wire();
     wire.shorten_as("seen", TARGET);
-    for number in 0..12 {
-        let fields = if number == 0 { BOT } else { FIREFOX };
-        assert_eq!(wire.ask("GET", "/seen", fields, b"").status, 302);
-    }
-    let listed = || wire_total(&node);
-    wait_until("twelve visits", || listed() == json!(12));
+    follow(&mut wire, "/seen", &format!("{BOT}Referer: https://news.example/a\r\n"));
+    (0..11).for_each(|_| follow(&mut wire, "/seen", FIREFOX));
+    let listed =
+        |wire: &mut Wire| wire.get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone();
+    wait_until("twelve visits", || listed(&mut wire) == json!(12));
     let browser = Browser::open();
     for page in ["links/seen", "usage"] {
         browser.go(&at(&node, page));
@@ -46,10 +44,6 @@ fn single_visits_are_listed_page_by_page() {
     }
     browser.close();
     node.terminate();
-}
-
-fn wire_total(node: &crate::support::node::Node) -> serde_json::Value {
-    node.wire().get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone()
 }
 
 #[test]
@@ -152,14 +146,7 @@ fn breakdowns_show_shares() {
     says(&browser, ".breakdowns", "<b>Evil</b>");
     browser.value("document.querySelector('[data-part=cities]').click()");
     says(&browser, ".breakdowns", "Berlin, Germany");
-    for size in [PHONE, SCREEN] {
-        browser.resize(size);
-        browser.fits();
-        for scheme in ["light", "dark"] {
-            browser.prefer(scheme);
-            browser.is_accessible();
-        }
-    }
+    browser.fits_everywhere(|_| {});
     let off = json!({"enabled": false, "total": 0, "bots": 0, "complete": true, "since": null});
     let text = browser.value(&with_answer(&off));
     assert!(text.as_str().unwrap().contains("visits.log"), "{text}");

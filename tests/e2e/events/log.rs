@@ -15,9 +15,9 @@ use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Dice, Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
+use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a";
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 
 #[test]
 fn each_change_is_one_event_that_stays() {

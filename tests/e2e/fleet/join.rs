@@ -12,10 +12,10 @@ use crate::support::api_client::new_key;
 use crate::support::bulk::{BULK, TARGET, code_of, many, send_all};
 use crate::support::cli_user::CliUser;
 use crate::support::fleet::{Fleet, KEY, redirects, settle};
-use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
+use crate::support::visits::counted;
 
 /// A user who has the code secret of the fleet.
 fn user() -> CliUser {
@@ -69,11 +69,6 @@ fn join_from<'a>(from: &'a str, setup: &'a Setup) -> [&'a str; 5] {
 /// Commands by which a node reads single keys out of Redis when it compares links.
 fn reads(server: &Server) -> u64 {
     ["scan", "getrange"].iter().map(|command| server.calls(command)).sum()
-}
-
-fn visits(node: &Node, slug: &str) -> u64 {
-    let visits = node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json();
-    visits["visits"]["summary"]["total"].as_u64().unwrap_or_default()
 }
 
 fn visit(node: &Node, slug: &str, times: usize) {
@@ -154,7 +149,7 @@ fn new_node_follows_from_the_snapshot() {
     // Each node counts under an identity of its own.
     visit(&second, "seen", 3);
     visit(&first, "seen", 1);
-    wait_until("all visits on both", || [&first, &second].iter().all(|node| visits(node, "seen") == 9));
+    wait_until("all visits on both", || [&first, &second].iter().all(|node| counted(node, "seen") == 9));
     let said = second.wire().shorten("https://example.org/of-second");
     wait_until("a link of the new node", || redirects(&first, &said, "https://example.org/of-second"));
     assert!([&first, &second].iter().all(|node| node.status()["fleet"]["conflicts"] == 0));

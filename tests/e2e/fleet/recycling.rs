@@ -14,12 +14,10 @@ use crate::support::links::create_many;
 use crate::support::memory::keeping;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::Server;
+use crate::support::visits::BROWSER;
 
 const FORMER: &str = "https://example.org/former";
 const NEXT: &str = "https://example.org/next";
-
-/// Fields of a person.
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
 
 /// Most links that are made before the codes must have come back: more than the queues of all cores hold.
 const MADE_MAX: usize = 200_000;

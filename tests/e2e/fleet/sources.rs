@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::support::browser::Browser;
 use crate::support::fleet::{Fleet, settle};
-use crate::support::http::{SHORT_URLS, Wire};
+use crate::support::http::Wire;
 use crate::support::node::{CAROM, Node, wait_for, wait_until};
 use crate::support::redis::Server;
+use crate::support::visits::counted;
 
 const TARGET: &str = "https://example.org/seen";
 
@@ -30,11 +31,6 @@ fn link(nodes: &[Node], slug: &str) {
     nodes[0].wire().shorten_as(slug, TARGET);
     let path = format!("/{slug}");
     wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 302));
-}
-
-fn visits(node: &Node, slug: &str) -> u64 {
-    let told = node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json();
-    told["visits"]["summary"]["total"].as_u64().unwrap()
 }
 
 /// The page of `carom status`.
@@ -115,7 +111,7 @@ fn node_without_redis_lacks_all_others() {
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
     nodes.iter().for_each(settle);
     link(&nodes, "seen");
-    wait_until("counts of both", || visits(&nodes[0], "seen") > 1);
+    wait_until("counts of both", || counted(&nodes[0], "seen") > 1);
     server.pause();
     let named = |node: &Node| sources(node)["lacks"][0]["node"].clone();
     wait_until("each lacks the other", || (named(&nodes[0]), named(&nodes[1])) == (json!("n1"), json!("n0")));
@@ -132,14 +128,14 @@ fn stopped_node_leaves_nothing_behind() {
     let mut last = nodes[1].wire();
     // After a quiet time, the other node reads the stream of this one only if Redis names a new batch.
     std::thread::sleep(Duration::from_secs(12));
-    let before = visits(&nodes[0], "seen");
+    let before = counted(&nodes[0], "seen");
     for _ in 0..7 {
         assert_eq!(last.get("/seen").status, 302);
     }
     drop(last);
     nodes.pop().unwrap().terminate();
     let begun = Instant::now();
-    wait_until("its last visits", || visits(&nodes[0], "seen") == before + 7);
+    wait_until("its last visits", || counted(&nodes[0], "seen") == before + 7);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     std::thread::sleep(Duration::from_secs(6).saturating_sub(begun.elapsed()));
     let status = nodes[0].status();

@@ -14,12 +14,9 @@ use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{self, Server};
 use crate::support::resp::Reply;
 use crate::support::sessions::{SignedIn, sign_in};
+use crate::support::visits::{BOT, BROWSER};
 
 const TARGET: &str = "https://example.org/counted";
-
-/// Fields of a person and of a crawler.
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
-const BOT: &str = "User-Agent: Googlebot/2.1 (+http://www.google.com/bot.html)\r\n";
 
 /// Makes a link with this slug on one node and waits until all have it.
 fn link(nodes: &[Node], slug: &str) {

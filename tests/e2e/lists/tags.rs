@@ -7,6 +7,7 @@ use crate::support::http::{Reply, SHORT_URLS};
 use crate::support::links::on_every_kind;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::openapi::is_described;
+use crate::support::visits::{BOT, BROWSER, follow};
 
 const TAGS: &str = "/rest/v3/tags";
 
@@ -117,13 +118,11 @@ fn tags_are_sorted_by_visits() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let mut wire = node.wire();
-    let bot = "User-Agent: Googlebot/2.1\r\n";
-    let person = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
     for (slug, tags, bots, people) in [("one", json!(["a", "b"]), 4, 0), ("two", json!(["b", "c"]), 0, 2)] {
         let fields = json!({"longUrl": "https://example.org/", "customSlug": slug, "tags": tags});
         assert_eq!(wire.create(&fields).status, 200);
-        for agent in std::iter::repeat_n(bot, bots).chain(std::iter::repeat_n(person, people)) {
-            assert_eq!(node.wire().ask("GET", &format!("/{slug}"), agent, b"").status, 302);
+        for agent in std::iter::repeat_n(BOT, bots).chain(std::iter::repeat_n(BROWSER, people)) {
+            follow(&mut node.wire(), &format!("/{slug}"), agent);
         }
     }
     let mut sorted = |query: &str| {

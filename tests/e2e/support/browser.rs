@@ -296,6 +296,20 @@ impl Browser {
         assert_eq!(self.value(script), json!([]), "on {}", self.url());
     }
 
+    /// Asserts that the page fits a phone and a screen, and that no size and colour scheme has a barrier. `check` gets the
+    /// size, and adds what holds for this page. Ends with the dark page on a screen.
+    pub(crate) fn fits_everywhere(&self, check: impl Fn((u32, u32))) {
+        for size in [PHONE, SCREEN] {
+            self.resize(size);
+            self.fits();
+            check(size);
+            for scheme in ["light", "dark"] {
+                self.prefer(scheme);
+                self.is_accessible();
+            }
+        }
+    }
+
     /// Looks at what the browser had to complain about since the last time.
     pub(crate) fn has_no_complaints(&self) {
         let entries = self.post("/se/log", &json!({"type": "browser"}));

@@ -60,6 +60,12 @@ pub(crate) fn shows(browser: &Browser, selector: &str) {
     wait_until(selector, || browser.value(&script) == true);
 }
 
+/// Waits until the page has no element that a CSS selector means.
+pub(crate) fn lacks(browser: &Browser, selector: &str) {
+    let script = format!("document.querySelector({}) === null", json!(selector));
+    wait_until(&format!("no {selector}"), || browser.value(&script) == true);
+}
+
 /// Waits until the page says that.
 pub(crate) fn says(browser: &Browser, selector: &str, text: &str) {
     let script = format!("document.querySelector({})?.innerText ?? ''", json!(selector));

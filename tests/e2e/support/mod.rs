@@ -36,4 +36,5 @@ pub(crate) mod steady_client;
 pub(crate) mod store;
 pub(crate) mod terminal;
 pub(crate) mod tls;
+pub(crate) mod visits;
 pub(crate) mod wire;

@@ -54,6 +54,15 @@ impl SignedIn {
     }
 }
 
+/// Makes keys of further apps with their roles, and waits until they sign in.
+pub(crate) fn more_keys<const N: usize>(setup: &Setup, node: &Node, apps: [(&str, &str); N]) -> [String; N] {
+    let keys = apps.map(|(app, role)| api_client::new_key(setup, app, role));
+    for key in &keys {
+        wait_until("a key that signs in", || sign_in(node, key, "").status == 303);
+    }
+    keys
+}
+
 /// A node that asks for keys, and one with the role admin.
 pub(crate) fn with_key(setup: &Setup) -> (Node, String) {
     let key = api_client::new_key(setup, "ops", "admin");

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::{on_every_kind, wires};
 use crate::support::node::{Setup, wait_until};
-
-const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
-const BOT: &str = "User-Agent: Googlebot/2.1 (+http://www.google.com/bot.html)\r\n";
+use crate::support::visits::{BOT, BROWSER};
 
 fn visits(wire: &mut Wire, code: &str) -> Value {
     wire.get(&format!("{SHORT_URLS}/{code}/visits")).json()["visits"].clone()

@@ -10,14 +10,10 @@ use crate::support::api_client::{ApiClient, new_key};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::{on_every_kind, wires};
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::visits::logging;
 
 const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36";
 const BOT: &str = "Googlebot/2.1 (+http://www.google.com/bot.html)";
-
-/// A node with a visit log.
-fn logging(dir: &Path) -> Setup {
-    Setup::new(dir).env("CAROM_VISITS_LOG", "on")
-}
 
 /// Starts a node, which logs visits, and creates a link.
 fn with_link(setup: &Setup) -> (Node, Wire, String) {
