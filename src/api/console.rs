@@ -169,7 +169,7 @@ impl Admitted {
             "version": env!("CARGO_PKG_VERSION"),
             "title": self.context.pages().title(),
             "baseUrl": self.context.domains().base_url_of(None),
-            "sharedHome": self.context.site.home_is_shared,
+            "sharedHome": !self.context.services.stores_all_links(),
             "sessions": sessions,
         })
     }

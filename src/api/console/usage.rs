@@ -65,7 +65,7 @@ impl Context {
         let mut of_links = visits::describe(&all, &span);
         of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
         // A node that does not store all links cannot count them, and knows few of those that were visited.
-        let has_all = !self.site.home_is_shared;
+        let has_all = self.services.stores_all_links();
         let (links, knows_apps) =
             if has_all { self.growth(&span, now_ms, &all).await? } else { (uncounted_links(), true) };
         let top_links = if has_all { self.top_links(&span).await? } else { Vec::new() };
