@@ -5,7 +5,7 @@
 //!   reusable link;
 //! * [`follower`] reads the streams, delivers the outbox to Redis, and compares everything after a position was lost;
 //! * [`heartbeat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
-//!   [`agreement`] compares formats and settings;
+//!   [`agreement`] compares formats and settings, `eviction` watches the eviction policies of the servers;
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values;
@@ -26,6 +26,7 @@ mod context;
 pub mod counter;
 mod courier;
 mod decision;
+mod eviction;
 pub mod expiry;
 pub mod follower;
 pub mod gateway;

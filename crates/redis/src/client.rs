@@ -410,6 +410,11 @@ impl Client {
         servers
     }
 
+    /// Returns the masters that were found last, in order; none before the first request. Outside a cluster, there is one.
+    pub fn masters(&self) -> &[ServerAddress] {
+        &self.masters
+    }
+
     fn nobody_knows(&self) -> RedisError {
         let what = if self.sentinels.is_empty() {
             "no Redis server sent the layout of the cluster in time".to_owned()

@@ -19,12 +19,14 @@
 //! 4. `topology`, how the masters of a cluster are found;
 //! 5. `sentinel`, how the master of a service is found;
 //! 6. `server`, the state of one connection;
-//! 7. `scripts`, how scripts are loaded and called.
+//! 7. `scripts`, how scripts are loaded and called;
+//! 8. [`EvictionPolicy`], whether a server may remove keys by itself.
 
 mod client;
 mod connection;
 mod dial;
 mod error;
+mod eviction;
 mod reply;
 mod request;
 mod role;
@@ -38,6 +40,7 @@ pub use redis::{Cmd, Value, cmd};
 
 pub use self::client::Client;
 pub use self::error::{RedisError, ServerAddress};
+pub use self::eviction::EvictionPolicy;
 pub use self::reply::text;
 pub use self::request::{Question, Replies, RequestId, Route};
 pub use self::settings::{ClientSettings, SentinelSettings};

@@ -46,6 +46,7 @@ pub enum Alarm {
     NewerFormat,
     OtherKey,
     RedisAway,
+    RedisEvicts,
     RedisRefuses,
     SettingsDiffer,
     SiteAway,
@@ -63,54 +64,16 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 46] = [
-        Alarm::AccessLogFailed,
-        Alarm::AllowListEntries,
-        Alarm::AllowListMalformed,
-        Alarm::AllowListUnkept,
-        Alarm::AllowListUnreadable,
-        Alarm::AppsUnreadable,
-        Alarm::AppsUnshared,
-        Alarm::BlockListEntries,
-        Alarm::BlockListMalformed,
-        Alarm::BlockListUnkept,
-        Alarm::BlockListUnreadable,
-        Alarm::BypassDrops,
-        Alarm::BypassInterfaceDown,
-        Alarm::BypassOff,
-        Alarm::CertificateEnds,
-        Alarm::CertificateRefused,
-        Alarm::CodesFailed,
-        Alarm::CodesUsedUp,
-        Alarm::CompareFailed,
-        Alarm::Conflict,
-        Alarm::CounterRegressed,
-        Alarm::DiskFull,
-        Alarm::DomainHidden,
-        Alarm::EventsSinkFailed,
-        Alarm::FleetBehind,
-        Alarm::GeoFileInvalid,
-        Alarm::IdTableMoved,
-        Alarm::LeaseLost,
-        Alarm::MemoryFull,
-        Alarm::MemoryLimitLow,
-        Alarm::NewerFormat,
-        Alarm::OtherKey,
-        Alarm::RedisAway,
-        Alarm::RedisRefuses,
-        Alarm::SettingsDiffer,
-        Alarm::SiteAway,
-        Alarm::SiteLacks,
-        Alarm::StoreDamaged,
-        Alarm::StoreFailed,
-        Alarm::StreamDamaged,
-        Alarm::VisitLogDamaged,
-        Alarm::VisitLogFailed,
-        Alarm::VisitsDamaged,
-        Alarm::VisitsDropped,
-        Alarm::VisitsFailed,
-        Alarm::VisitsMissing,
-    ];
+    pub const ALL: [Alarm; MEANINGS.len()] = {
+        let mut all = [Alarm::AccessLogFailed; MEANINGS.len()];
+        let mut at = 0;
+        while at < MEANINGS.len() {
+            all[at] = MEANINGS[at].0;
+            assert!(all[at] as usize == at, "the table of meanings is in the order of the enum");
+            at += 1;
+        }
+        all
+    };
 
     /// Returns the name of the alarm in the status, in metrics, in the log and in the runbook.
     pub const fn name(self) -> &'static str {
@@ -148,6 +111,7 @@ impl Alarm {
             Alarm::NewerFormat => "newer_format",
             Alarm::OtherKey => "other_key",
             Alarm::RedisAway => "redis_away",
+            Alarm::RedisEvicts => "redis_evicts",
             Alarm::RedisRefuses => "redis_refuses",
             Alarm::SettingsDiffer => "settings_differ",
             Alarm::SiteAway => "site_away",
@@ -202,76 +166,72 @@ impl Alarm {
 
     /// Returns the condition that raises the alarm, as a sentence.
     pub const fn meaning(self) -> &'static str {
-        match self {
-            Alarm::AccessLogFailed => "The access log cannot be written; lines are dropped.",
-            Alarm::AllowListEntries => "Some entries of the dynamic allow list are not host names and are ignored.",
-            Alarm::AllowListMalformed => "The dynamic allow list is not a JSON object of strings and counts as empty.",
-            Alarm::AllowListUnkept => "The dynamic allow list cannot be saved; a restart would lose it.",
-            Alarm::AllowListUnreadable => "The source of the allow list is unavailable; the last valid list is used.",
-            Alarm::AppsUnreadable => "The API key file cannot be read or written; the known keys stay valid.",
-            Alarm::AppsUnshared => "Redis rejects a command on the API keys; key changes do not reach other nodes.",
-            Alarm::BlockListEntries => "Some entries of the dynamic block list are not host names and are ignored.",
-            Alarm::BlockListMalformed => "The dynamic block list is malformed; the last valid list is used.",
-            Alarm::BlockListUnkept => "The dynamic block list cannot be saved; a restart would lose it.",
-            Alarm::BlockListUnreadable => "The source of the block list is unavailable; the last valid list is used.",
-            Alarm::BypassDrops => {
-                "The kernel drops frames of kernel bypass, because a core is too slow; clients send them again."
-            }
-            Alarm::BypassInterfaceDown => {
-                "The interface of kernel bypass is down or has no carrier; no client reaches the node through it."
-            }
-            Alarm::BypassOff => "Kernel bypass is configured but not in use; the node serves over the kernel.",
-            Alarm::CertificateEnds => "A certificate in use expires within 14 days or has expired.",
-            Alarm::CertificateRefused => "New certificate files are unusable; the previous certificates stay in use.",
-            Alarm::CodesFailed => {
-                "No new short codes can be generated; creates fail once the prepared ones are used up."
-            }
-            Alarm::CodesUsedUp => {
-                "90% of the short codes of the current length are used; once all are, new codes get longer."
-            }
-            Alarm::CompareFailed => "The store cannot be read, so links are not compared with Redis.",
-            Alarm::Conflict => "Two nodes created different links with the same short code; one link was dropped.",
-            Alarm::CounterRegressed => "The code counter in Redis was behind the codes in use; carom raised it.",
-            Alarm::DiskFull => "The disk of the data directory is nearly full; writes are refused.",
-            Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
-            Alarm::EventsSinkFailed => "A sink does not accept events; they are kept for events.keep and tried again.",
-            Alarm::FleetBehind => {
-                "This node may lack changes that Redis no longer has; it refuses writes until it has caught up."
-            }
-            Alarm::GeoFileInvalid => "The file with locations of addresses is invalid; the last valid one is used.",
-            Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
-            Alarm::LeaseLost => {
-                "Other nodes may have taken over the codes of this node; it creates no links without Redis."
-            }
-            Alarm::MemoryFull => "A core has reached its limit of 32 GiB of link data; further links return 503.",
-            Alarm::MemoryLimitLow => {
-                "links.memory_limit is too low for this many links; unknown codes are looked up on disk."
-            }
-            Alarm::NewerFormat => {
-                "A newer version of carom has changed links in a way that this node cannot read; they return 503."
-            }
-            Alarm::OtherKey => {
-                "Redis belongs to a fleet with another code secret; this node exchanges nothing with it."
-            }
-            Alarm::RedisAway => "Redis does not answer; redirects continue.",
-            Alarm::RedisRefuses => "Redis answers but rejects commands; changes are not synced.",
-            Alarm::SettingsDiffer => "Nodes of the fleet have different settings where all must have the same.",
-            Alarm::SiteAway => "This site has no contact to the other one; unknown codes return 503 here.",
-            Alarm::SiteLacks => "This site may lack links of the other one; unknown codes return 503.",
-            Alarm::StoreDamaged => "A record or block of the store cannot be read.",
-            Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
-            Alarm::StreamDamaged => {
-                "A Redis stream contains an entry that carom cannot read; its code is looked up in Redis."
-            }
-            Alarm::VisitLogDamaged => "A part of the visit log cannot be read; lists leave out its visits.",
-            Alarm::VisitLogFailed => "Some visits are not logged; counts of visits continue.",
-            Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
-            Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",
-            Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",
-            Alarm::VisitsMissing => "Visit counts of a node of the fleet are missing here; totals are too low.",
-        }
+        MEANINGS[self as usize].1
     }
 }
+
+/// Every alarm in the order of the enum, with the condition that raises it.
+const MEANINGS: [(Alarm, &str); 47] = [
+    (Alarm::AccessLogFailed, "The access log cannot be written; lines are dropped."),
+    (Alarm::AllowListEntries, "Some entries of the dynamic allow list are not host names and are ignored."),
+    (Alarm::AllowListMalformed, "The dynamic allow list is not a JSON object of strings and counts as empty."),
+    (Alarm::AllowListUnkept, "The dynamic allow list cannot be saved; a restart would lose it."),
+    (Alarm::AllowListUnreadable, "The source of the allow list is unavailable; the last valid list is used."),
+    (Alarm::AppsUnreadable, "The API key file cannot be read or written; the known keys stay valid."),
+    (Alarm::AppsUnshared, "Redis rejects a command on the API keys; key changes do not reach other nodes."),
+    (Alarm::BlockListEntries, "Some entries of the dynamic block list are not host names and are ignored."),
+    (Alarm::BlockListMalformed, "The dynamic block list is malformed; the last valid list is used."),
+    (Alarm::BlockListUnkept, "The dynamic block list cannot be saved; a restart would lose it."),
+    (Alarm::BlockListUnreadable, "The source of the block list is unavailable; the last valid list is used."),
+    (
+        Alarm::BypassDrops,
+        "The kernel drops frames of kernel bypass, because a core is too slow; clients send them again.",
+    ),
+    (
+        Alarm::BypassInterfaceDown,
+        "The interface of kernel bypass is down or has no carrier; no client reaches the node through it.",
+    ),
+    (Alarm::BypassOff, "Kernel bypass is configured but not in use; the node serves over the kernel."),
+    (Alarm::CertificateEnds, "A certificate in use expires within 14 days or has expired."),
+    (Alarm::CertificateRefused, "New certificate files are unusable; the previous certificates stay in use."),
+    (Alarm::CodesFailed, "No new short codes can be generated; creates fail once the prepared ones are used up."),
+    (Alarm::CodesUsedUp, "90% of the short codes of the current length are used; once all are, new codes get longer."),
+    (Alarm::CompareFailed, "The store cannot be read, so links are not compared with Redis."),
+    (Alarm::Conflict, "Two nodes created different links with the same short code; one link was dropped."),
+    (Alarm::CounterRegressed, "The code counter in Redis was behind the codes in use; carom raised it."),
+    (Alarm::DiskFull, "The disk of the data directory is nearly full; writes are refused."),
+    (Alarm::DomainHidden, "Links created while the host of base_url was in domains.serve are unreachable."),
+    (Alarm::EventsSinkFailed, "A sink does not accept events; they are kept for events.keep and tried again."),
+    (
+        Alarm::FleetBehind,
+        "This node may lack changes that Redis no longer has; it refuses writes until it has caught up.",
+    ),
+    (Alarm::GeoFileInvalid, "The file with locations of addresses is invalid; the last valid one is used."),
+    (Alarm::IdTableMoved, "The table of unused short codes could not be opened and was replaced."),
+    (Alarm::LeaseLost, "Other nodes may have taken over the codes of this node; it creates no links without Redis."),
+    (Alarm::MemoryFull, "A core has reached its limit of 32 GiB of link data; further links return 503."),
+    (Alarm::MemoryLimitLow, "links.memory_limit is too low for this many links; unknown codes are looked up on disk."),
+    (
+        Alarm::NewerFormat,
+        "A newer version of carom has changed links in a way that this node cannot read; they return 503.",
+    ),
+    (Alarm::OtherKey, "Redis belongs to a fleet with another code secret; this node exchanges nothing with it."),
+    (Alarm::RedisAway, "Redis does not answer; redirects continue."),
+    (Alarm::RedisEvicts, "Redis may remove links and codes of the fleet once its memory is full."),
+    (Alarm::RedisRefuses, "Redis answers but rejects commands; changes are not synced."),
+    (Alarm::SettingsDiffer, "Nodes of the fleet have different settings where all must have the same."),
+    (Alarm::SiteAway, "This site has no contact to the other one; unknown codes return 503 here."),
+    (Alarm::SiteLacks, "This site may lack links of the other one; unknown codes return 503."),
+    (Alarm::StoreDamaged, "A record or block of the store cannot be read."),
+    (Alarm::StoreFailed, "A write or sync failed; all writes are refused until a restart."),
+    (Alarm::StreamDamaged, "A Redis stream contains an entry that carom cannot read; its code is looked up in Redis."),
+    (Alarm::VisitLogDamaged, "A part of the visit log cannot be read; lists leave out its visits."),
+    (Alarm::VisitLogFailed, "Some visits are not logged; counts of visits continue."),
+    (Alarm::VisitsDamaged, "Stored visit counts cannot be read; affected counts restart at zero."),
+    (Alarm::VisitsDropped, "Some visits were not counted; visit counts are too low."),
+    (Alarm::VisitsFailed, "Visits cannot be stored; links with maxVisits return 503."),
+    (Alarm::VisitsMissing, "Visit counts of a node of the fleet are missing here; totals are too low."),
+];
 
 /// The urgency of an [`Alarm`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom_redis::{Client, Question, Route, Value, cmd, text};
+use carom_redis::{Client, EvictionPolicy, Question, RedisError, Route, ServerAddress, Value, cmd, text};
 
 use super::finding::Finding;
 use crate::startup::data_dir::api_keys;
@@ -77,7 +77,36 @@ fn redis(settings: &Settings) -> Vec<Finding> {
     }
     let theirs_ms = ask(cmd("TIME")).ok().and_then(|(value, _)| time_ms(&value));
     findings.extend(theirs_ms.map(|theirs_ms| judge_clocks(theirs_ms.abs_diff(unix_ms()))));
+    findings.extend(evictions(&mut client));
     findings
+}
+
+/// Checks that no master removes keys by itself. A server that does not name its policy is left out.
+fn evictions(client: &mut Client) -> Vec<Finding> {
+    let masters = client.masters().to_vec();
+    let info = || Question::Plain(cmd("INFO").arg("memory").to_owned());
+    let questions = masters.iter().map(|master| (Route::Server(master.clone()), info())).collect();
+    let answers = client.ask_all(questions, ANSWER_TIME);
+    let policy = |(master, answer): (&ServerAddress, Result<Value, RedisError>)| {
+        Some(judge_eviction(master, &EvictionPolicy::parse(&answer.ok()?)?))
+    };
+    masters.iter().zip(answers).filter_map(policy).collect()
+}
+
+fn judge_eviction(server: &ServerAddress, policy: &EvictionPolicy) -> Finding {
+    if !policy.may_evict() {
+        return Finding::ok(format!("Redis at {server} removes no keys when its memory is full"));
+    }
+    Finding::warning(
+        format!(
+            "Redis at {server} may remove links: maxmemory-policy is {}, and maxmemory is {}",
+            policy.name, policy.maxmemory
+        ),
+        format!(
+            "redis-cli -h {} -p {} CONFIG SET maxmemory-policy noeviction; also set it in the configuration of Redis",
+            server.host, server.port
+        ),
+    )
 }
 
 /// Reads the answer to `TIME`: seconds and microseconds since 1970.
@@ -257,5 +286,18 @@ mod tests {
         assert_eq!(time_ms(&answer("1700000000", "250999")), Some(1_700_000_000_250));
         assert_eq!(time_ms(&Value::Nil), None);
         assert_eq!((judge_clocks(999).health, judge_clocks(1_000).health), (Health::Ok, Health::Warning));
+    }
+
+    #[test]
+    fn evicting_servers_are_found() {
+        let server = ServerAddress { host: "10.0.0.1".to_owned(), port: 7000 };
+        let judged =
+            |name: &str, maxmemory: u64| judge_eviction(&server, &EvictionPolicy { name: name.to_owned(), maxmemory });
+        assert_eq!(judged("noeviction", 1).health, Health::Ok);
+        assert_eq!(judged("allkeys-lru", 0).health, Health::Ok);
+        let Finding { health, text, remedy } = judged("allkeys-lru", 1);
+        assert_eq!(health, Health::Warning);
+        assert!(text.contains("10.0.0.1:7000"), "{text}");
+        assert!(remedy.starts_with("redis-cli -h 10.0.0.1 -p 7000 CONFIG SET"), "{remedy}");
     }
 }

@@ -13,6 +13,7 @@ use carom_shards::{CodeLength, CounterValue, Run};
 
 use super::agreement::{self, OtherNode, Voucher};
 use super::context::{FleetContext, note_error};
+use super::eviction::EvictionWatch;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError, StateExpiry};
 use carom_model::replication::Partition;
@@ -62,6 +63,7 @@ pub(super) fn start(
         has_joined: false,
         is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
         round_trips: RoundTrips::default(),
+        eviction: EvictionWatch::default(),
     };
     let thread = std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())?;
     fleet.view.set_heart(thread.thread().clone());
@@ -95,15 +97,20 @@ struct HeartbeatThread {
     is_new: bool,
     /// The round trips of the last heartbeats.
     round_trips: RoundTrips,
+    eviction: EvictionWatch,
 }
 
 impl HeartbeatThread {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
             let heard = self.beat();
+            let is_urgent = self.is_asked || self.fleet.view.has_doubts();
+            if heard && !is_urgent {
+                self.eviction.look(&mut self.redis, &self.fleet.stats.alarms, BEAT_TIME);
+            }
             std::thread::park_timeout(if !heard {
                 EVERY_WHILE_AWAY
-            } else if self.is_asked || self.fleet.view.has_doubts() {
+            } else if is_urgent {
                 EVERY_WHILE_ASKED
             } else {
                 EVERY

@@ -2,6 +2,7 @@
 //!
 //! * `client`: the connection, its keys and scripts;
 //! * `codes`: changes and states of codes;
+//! * `eviction`: the eviction policies of the servers;
 //! * `streams`: the streams of changes;
 //! * `purges`: purged links, and what streams have of them;
 //! * `space`: counters, leases and heartbeats;
@@ -13,6 +14,7 @@
 mod allow;
 mod client;
 mod codes;
+mod eviction;
 mod purges;
 mod sites;
 mod space;
@@ -25,6 +27,7 @@ pub use carom_redis::{RedisError, RequestId, ServerAddress};
 pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
+pub use self::eviction::MasterPolicy;
 pub use self::purges::VisitStreamEnd;
 pub use self::sites::{OtherSpace, SiteNotes};
 pub use self::space::{Heartbeat, HeartbeatReply, StateExpiry};

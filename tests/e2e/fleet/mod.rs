@@ -8,6 +8,7 @@ mod conflicts;
 mod counter;
 mod dedupe;
 mod domains;
+mod eviction;
 mod expiry;
 mod idempotency;
 mod imports;

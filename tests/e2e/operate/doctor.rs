@@ -76,6 +76,10 @@ fn redis_is_asked() {
     let findings: Value = serde_json::from_str(&user.run(&["doctor", "--json"]).out).unwrap();
     assert_eq!(results(&findings, "answers in").len(), 1, "{findings:#}");
     assert_eq!(results(&findings, "ms apart"), ["ok"]);
+    assert_eq!(results(&findings, "removes no keys"), ["ok"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "256mb", "maxmemory-policy", "allkeys-lru"]);
+    let findings: Value = serde_json::from_str(&user.run(&["doctor", "--json"]).out).unwrap();
+    assert_eq!(results(&findings, "maxmemory-policy is allkeys-lru"), ["warning"]);
     let gone = CliUser::new().env("CAROM_REDIS", "redis://127.0.0.1:1");
     let ran = gone.run(&["doctor", "--json"]);
     let findings: Value = serde_json::from_str(&ran.out).unwrap();
