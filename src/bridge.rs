@@ -17,6 +17,7 @@ mod lists;
 mod load;
 mod purges;
 mod reply;
+mod sites;
 mod slug_filter;
 mod snapshots;
 mod ticket;
@@ -49,6 +50,7 @@ pub use self::load::{
 };
 pub use self::purges::{PurgeAnswer, PurgeOrder, PurgeProgress, PurgeQueue};
 pub use self::reply::{Answer, LentCodes, Reply};
+pub use self::sites::SiteMark;
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
 pub use self::ticket::Ticket;
 pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, DemoArgs, KeyCommand, ServeArgs, manual};
 use carom::commands::{
-    app, backup, config, demo, doctor, import, join, link, login, offline, output, purge, status, terminal, top,
+    app, backup, config, demo, doctor, fleet, import, join, link, login, offline, output, purge, status, terminal, top,
 };
 use carom::node::{self, Hangup, SignalInbox};
 use carom::startup::logging;
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         command,
         Command::Link(_)
             | Command::Purge(_)
+            | Command::Fleet(_)
             | Command::Login(_)
             | Command::Logout
             | Command::Doctor(_)
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Verify { dir, config } => backup::verify(&dir, config.as_deref()),
         Command::Restore { dir, revoke_keys, place } => backup::restore(&dir, revoke_keys, place),
         Command::Join(arguments) => join::run(&arguments),
+        Command::Fleet(command) => fleet::run(&command),
         Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(place),

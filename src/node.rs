@@ -182,7 +182,7 @@ impl Node {
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,
             lists: store.lists,
-            jobs: fleet::with_snapshots(store.jobs, settings, &base, &mut supervisor)?,
+            jobs: fleet::with_site(fleet::with_snapshots(store.jobs, settings, &base, &mut supervisor)?, settings)?,
             mailboxes: base.mailboxes.clone(),
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),

@@ -1,6 +1,8 @@
 //! The router of the admin listener: health, readiness, status, metrics, apps with their keys, snapshots for new nodes of
-//! a fleet, and the console with the REST API under its sessions. It must not be reachable from the Internet.
+//! a fleet, orders about its sites, and the console with the REST API under its sessions. It must not be reachable from
+//! the Internet.
 
+mod fleet;
 pub mod metrics;
 mod snapshots;
 pub(in crate::api) mod status;
@@ -67,6 +69,7 @@ impl Context {
             ["rest", ref rest @ ..] => self.api_of_console(&path, rest, request).await,
             ["apps", ref rest @ ..] => route_apps(self, rest, request).await,
             ["snapshots", ref rest @ ..] => route_snapshots(self, rest, &request).await,
+            ["fleet", ref rest @ ..] => route_fleet(self, rest, &request).await,
             ["status" | "shorturl_status" | "metrics"] => match self.may_manage(&request) {
                 Ok(()) => route(&self.services, &request).await,
                 Err(problem) => problem.into_answer(),
@@ -168,6 +171,18 @@ async fn route_snapshots(context: &Context, segments: &[&str], request: &Request
     }
     match context.may_manage(request) {
         Ok(()) => snapshots::serve(context, segments, request.method()).await,
+        Err(problem) => problem.into_answer(),
+    }
+}
+
+/// Serves orders about the fleet to callers that may manage apps.
+async fn route_fleet(context: &Context, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+    let Some(methods) = fleet::methods_at(segments) else { return Problem::no_route().into_answer() };
+    if request.method().as_str() != methods {
+        return Problem::method(request.method(), methods).into_answer();
+    }
+    match context.may_manage(request) {
+        Ok(()) => fleet::complete_site(context).await,
         Err(problem) => problem.into_answer(),
     }
 }

@@ -1,6 +1,8 @@
 //! Errors of the API, as problem details (RFC 9457). They have the types, titles and members that clients of
 //! Shlink's REST API v3 expect, and types of carom's own for errors that Shlink lacks.
 
+mod fleet;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -12,9 +14,7 @@ use super::rate_limit::{seconds, with_quota};
 use super::response::{ApiResponse, answer, with};
 use crate::bridge::handle::TooMany;
 use carom_http::head::TUNNEL;
-use carom_limits::{
-    LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX, SNAPSHOTS_MAX,
-};
+use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
 use carom_model::domains::DomainName;
@@ -372,33 +372,6 @@ impl Problem {
             }
         };
         Problem::unavailable(format!("{detail} Try again when one of them has finished."))
-    }
-
-    /// 409: only a node of a fleet serves snapshots.
-    pub(super) fn no_fleet() -> Problem {
-        let detail = "This node is not in a fleet (its setting redis is not set), so no node can join from it.";
-        Problem::own(StatusCode::CONFLICT, "not-in-fleet", "Not in a fleet", detail)
-    }
-
-    /// 409: the node does not store all links.
-    pub(super) fn no_copy() -> Problem {
-        let detail =
-            "This node does not store all links (its setting links.home is \"shared\"), so no node can join from it.";
-        Problem::own(StatusCode::CONFLICT, "no-copy", "Not available on this node", detail)
-    }
-
-    /// 404: no such snapshot, or no such piece of it.
-    pub(super) fn no_snapshot() -> Problem {
-        let detail = "This node does not have the snapshot or the piece. It may have restarted, or closed the snapshot because nobody read it.";
-        Problem::own(StatusCode::NOT_FOUND, "snapshot-gone", "Snapshot is gone", detail)
-    }
-
-    /// 503: as many snapshots are open as a node serves at once.
-    pub(super) fn too_many_snapshots() -> Problem {
-        let detail = format!(
-            "{SNAPSHOTS_MAX} nodes are joining from this node already. Try again later, or join from another node."
-        );
-        Problem::unavailable(detail)
     }
 
     /// 400: more tags exist than a list may have.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use super::purges::PurgeQueue;
+use super::sites::SiteMark;
 use super::snapshots::SnapshotProvider;
 use super::ticket::Ticket;
 
@@ -40,6 +41,8 @@ pub struct JobQueues {
     pub purges: PurgeQueue,
     /// Queue for snapshots of the store; `None` if the node is not in a fleet.
     pub snapshots: Option<SnapshotQueue>,
+    /// The mark of this site, which an operator can remove; `None` if the fleet has one site.
+    pub site: Option<Arc<dyn SiteMark>>,
 }
 
 /// The bounded queue to the thread that reads snapshots for joining nodes, and the snapshots.

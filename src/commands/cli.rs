@@ -14,9 +14,11 @@ use crate::commands::output;
 use crate::startup::logging::{self, Verbosity};
 use carom_settings::Flags;
 
+mod admin;
 mod api;
 mod config;
 mod files;
+mod fleet;
 mod join;
 mod keys;
 mod link;
@@ -24,9 +26,11 @@ pub mod manual;
 mod purge;
 mod texts;
 
+pub use self::admin::{AdminPlace, NodeArgs};
 pub use self::api::{ApiPlace, LoginArgs};
 pub use self::config::{ConfigCommand, ConfigPlace};
 pub use self::files::FileOrStdio;
+pub use self::fleet::FleetCommand;
 pub use self::join::JoinArgs;
 use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
@@ -138,6 +142,9 @@ pub enum Command {
     /// Fill the data directory of a new node of a fleet from a running one.
     #[command(after_help = texts::HINT, after_long_help = texts::JOIN)]
     Join(JoinArgs),
+    /// Tell a fleet of two sites that a site is complete again.
+    #[command(subcommand, after_help = texts::HINT, after_long_help = texts::FLEET)]
+    Fleet(FleetCommand),
     /// Manage apps and their API keys.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::APPS)]
     App(AppCommand),
@@ -309,28 +316,6 @@ pub struct HealthArgs {
     /// The node to query.
     #[command(flatten)]
     pub place: AdminPlace,
-}
-
-/// A node to ask for its status, and the key to show it.
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct NodeArgs {
-    /// The node to query.
-    #[command(flatten)]
-    pub place: AdminPlace,
-    /// File with an admin key, if the listener requires one.
-    #[arg(long, value_name = "FILE")]
-    pub key_file: Option<PathBuf>,
-}
-
-/// The admin listener of a node.
-#[derive(Clone, PartialEq, Eq, Debug, Args)]
-pub struct AdminPlace {
-    /// Admin listener of the node, as ADDRESS:PORT or a URL [default: admin_listen of the settings]
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<String>,
-    /// Settings file of the node [default: CAROM_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
 }
 
 impl Cli {

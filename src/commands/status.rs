@@ -108,7 +108,10 @@ impl Node {
 }
 
 /// Returns the URL of the admin listener, without a trailing slash.
-fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
+///
+/// # Errors
+/// [`Reason::Usage`] for wrong settings.
+pub(super) fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
     let address = match &place.admin {
         Some(address) => address.clone(),
         None => {
@@ -126,7 +129,10 @@ fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
 }
 
 /// Reads the API key from `--key-file`.
-fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
+///
+/// # Errors
+/// [`Reason::Usage`] for a file without a key.
+pub(super) fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
     let Some(file) = &arguments.key_file else { return Ok(None) };
     let wrong = |what: &str| Exit::new(Reason::Usage, format!("{}: {what}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;

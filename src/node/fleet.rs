@@ -23,6 +23,7 @@ use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{
     self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, SiteSetup, StateHome, agreement,
+    self, FleetContext, FleetSetup, FleetThreads, RedisSiteMark, Retention, SharedHome, SiteSetup, agreement,
 };
 use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
@@ -260,6 +261,16 @@ pub(super) fn with_snapshots(
     let (queue, thread) = started.map_err(|error| thread_exit("the thread for snapshots", &error))?;
     supervisor.register_threads(Phase::Queues, "snapshots", vec![thread]);
     Ok(JobQueues { snapshots: Some(queue), ..jobs })
+}
+
+/// Adds the mark of this site, which an operator can remove through the API. A fleet of one site has none.
+///
+/// # Errors
+/// If the certificates for Redis cannot be used.
+pub(super) fn with_site(jobs: JobQueues, settings: &Settings) -> Result<JobQueues, Exit> {
+    let Some(site) = &settings.fleet.site else { return Ok(jobs) };
+    let Some((redis, _)) = redis(settings)? else { return Ok(jobs) };
+    Ok(JobQueues { site: Some(Arc::new(RedisSiteMark::new(redis, site.name.clone()))), ..jobs })
 }
 
 /// Returns the name of this node: as configured, or as generated at the first start.

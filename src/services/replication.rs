@@ -12,7 +12,8 @@
 //! * `home` has the differences between nodes that store all links and nodes whose links Redis stores;
 //! * `retention` measures whether this node has all that Redis no longer has;
 //! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
-//!   `courier` brings visits, API keys and redirects of domains.
+//!   `courier` brings visits, API keys and redirects of domains;
+//! * `site_mark` removes the mark of a site that may have lacked links.
 //!
 //! All of them share a [`FleetContext`].
 //!
@@ -37,6 +38,7 @@ pub mod redis;
 mod relay;
 mod retention;
 mod reuse;
+mod site_mark;
 
 use std::io;
 use std::sync::Arc;
@@ -53,6 +55,8 @@ use self::follower::Follower;
 pub use self::home::{SharedHome, StateHome};
 pub use self::retention::Retention;
 use crate::bridge::{WriterOrder, WriterQueue};
+pub use self::site_mark::RedisSiteMark;
+use crate::bridge::{LookupQueue, WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
 
 /// A handle on the running threads.

@@ -218,6 +218,7 @@ pub(super) mod tests {
                 compression: sync_channel(1).0,
                 purges: sync_channel(1).0,
                 snapshots: None,
+                site: None,
             },
             look_ups: None,
             bulk_look_ups: None,

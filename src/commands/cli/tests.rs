@@ -87,6 +87,17 @@ fn the_admin_listener_is_described_with_all_that_it_serves() {
 }
 
 #[test]
+fn sites_are_completed_over_the_admin_listener() {
+    let node = |admin: Option<&str>| {
+        let place = AdminPlace { admin: admin.map(str::to_owned), config: None };
+        Ok(Command::Fleet(FleetCommand::SiteComplete(NodeArgs { place, key_file: None })))
+    };
+    assert_eq!(parse("carom fleet site-complete"), node(None));
+    assert_eq!(parse("carom fleet site-complete --admin 10.0.0.1:8081"), node(Some("10.0.0.1:8081")));
+    assert_eq!(parse("carom fleet site-complete berlin"), Err(ErrorKind::UnknownArgument));
+}
+
+#[test]
 fn files_and_standard_streams_are_told_apart() {
     let (place, links) = (|| AppPlace { data_dir: Some("d".to_owned()), config: None }, FileOrStdio::File("l".into()));
     let import = |place, file| {

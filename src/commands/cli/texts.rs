@@ -86,6 +86,16 @@ the fleet first:
 An interrupted join continues when the command is run again. Every piece has a checksum: a damaged or incomplete \
 transfer leaves a data directory without links. The links travel as the URL says, unencrypted with http.";
 
+/// Help on fleets.
+pub(super) const FLEET: &str = "\
+If a site of two may lack links of the other one, it raises the alarm site_lacks, and unknown codes get 503 there. Fill \
+all nodes of the site again with `carom join`, as the runbook describes. Then declare the site complete, on one of its \
+nodes:
+  carom fleet site-complete
+  carom fleet site-complete --admin 10.0.0.1:8081 --key-file admin.key
+
+The command changes nothing on a site that is not marked as one that may lack links.";
+
 /// Help on links.
 pub(super) const LINKS: &str = "\
 Without a login, the commands use the node on this machine, http://127.0.0.1:8080. `carom login` sets another one.

@@ -239,6 +239,9 @@ fn notes_count_for_the_present_relay() {
     assert!(redis.put_site_notes(&lacking, &[], WITHIN).unwrap());
     assert!(redis.put_site_notes(&SiteNotes { may_lack: false, ..lacking.clone() }, &[], WITHIN).unwrap());
     assert_eq!(redis.site_notes(WITHIN).unwrap(), lacking, "only an operator takes that back");
+    assert!(redis.complete_site(WITHIN).unwrap());
+    assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes { may_lack: false, ..lacking });
+    assert!(!redis.complete_site(WITHIN).unwrap(), "it is not marked any more");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::support::alarms::{alarms, is_seen};
 use crate::support::api_client::new_key;
 use crate::support::browser::{Browser, SCREEN};
 use crate::support::console::{at, says};
+use crate::support::cli_user::CliUser;
 use crate::support::fleet::{redirects, settle, setup};
-use crate::support::http::SHORT_URLS;
+use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -365,11 +366,29 @@ fn long_separation_that_lost_states_is_told() {
     }
     are_apart(&nodes);
     // An operator has copied the links.
-    for server in &sites.servers {
-        server.command(&["HSET", "{carom}:site", "lacks", "0"]);
+    let complete = |node: &Node| CliUser::new().run(&["fleet", "site-complete", "--admin", &node.admin.to_string()]);
+    for (node, site) in [(&nodes[1], "berlin"), (&nodes[2], "lisbon")] {
+        let ran = complete(node);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.out.starts_with(&format!("the site {site} is declared complete")), "{ran:?}");
     }
     for node in &nodes {
         wait_until("the end of the alarm", || !alarms(&node.status()).contains(&"site_lacks"));
     }
     are_current(&nodes);
+    let again = complete(&nodes[0]);
+    assert_eq!(again.code, 2, "{again:?}");
+    assert!(again.err.contains("The site berlin is not marked"), "{again:?}");
+}
+
+#[test]
+fn one_site_cannot_be_declared_complete() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let node = setup(folder.path(), 0, &server.url()).start();
+    let ran = CliUser::new().run(&["fleet", "site-complete", "--admin", &node.admin.to_string()]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("fleet.site is not set"), "{ran:?}");
+    assert_eq!(Wire::open(node.admin).get("/fleet/site/complete").status, 405);
+    assert_eq!(Wire::open(node.admin).get("/fleet/site").status, 404);
 }

@@ -41,6 +41,7 @@ pub(super) enum Script {
     Expire,
     Relay,
     Notes,
+    Complete,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -55,9 +56,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("expire.lua"),
     include_str!("relay.lua"),
     include_str!("notes.lua"),
+    include_str!("complete.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Notes as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Complete as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

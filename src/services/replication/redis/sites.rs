@@ -156,6 +156,16 @@ impl Redis {
         self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
     }
 
+    /// Removes the mark that this site may lack states, once an operator has brought them. Returns false if the site is not
+    /// marked.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn complete_site(&mut self, within: Duration) -> Result<bool, RedisError> {
+        let script = Script::Complete.call(vec![self.space(NOTES)], Vec::new());
+        self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
+    }
+
     /// Reads the description of the code space of this Redis.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl Relay {
         let other = &self.site.other;
         if self.contact.may_lack {
             let text = format!(
-                "this site may lack links of the site {other}, whose Redis no longer has all of them; fill the nodes of this site from a node of that one, as the runbook describes"
+                "this site may lack links of the site {other}, whose Redis no longer has all of them; fill the nodes of this site from a node of that one, as the runbook describes, then run `carom fleet site-complete` on one of them"
             );
             stats.alarms.raise(Alarm::SiteLacks, text);
         } else {
