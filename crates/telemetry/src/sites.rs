@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock};
 
 use crate::counter::Counter;
 
@@ -19,6 +20,9 @@ pub struct SiteStats {
     pub is_relay: AtomicBool,
     /// True if this node is the relay, and `fleet.other_redis` has turned out to belong to the other site of this fleet.
     pub is_linked: AtomicBool,
+    /// The settings in which the sites differ, for the alarm; `None` if they agree, or this node is not the relay. Written by
+    /// the relay thread.
+    pub differing: Mutex<Option<String>>,
     /// States of the other site that this node has offered to the Redis of its site.
     pub relayed: Counter,
     /// Links of this site that were replaced by a state of the other site with an equal revision.

@@ -2,6 +2,7 @@
 //! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -27,9 +28,12 @@ const GROUPS: [(&str, &str); 8] = [
     ("slugs", "links.multi_segment_slugs and links.slug_case"),
     ("visitLog", "visits.log, visits.share_log and visits.keep"),
     ("retention", "fleet.retention"),
-    ("site", "fleet.site and fleet.other_site"),
+    (SITE_GROUP, "fleet.site and fleet.other_site"),
     ("codeSecret", "the code secret"),
 ];
+
+/// The group of settings that are the same on all nodes of a site, and differ between two sites.
+const SITE_GROUP: &str = "site";
 
 /// Returns the fingerprints of the settings that must be the same on all nodes. `secret` is the fingerprint of the code
 /// secret, from which the secret cannot be derived (see [`carom_shards::CodeSecret::fingerprint`]).
@@ -52,7 +56,10 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
         ("visitLog", visit_log),
         ("retention", millis(settings.fleet.retention)),
-        ("site", settings.fleet.site.as_ref().map_or_else(String::new, |site| format!("{} {}", site.name, site.other))),
+        (
+            SITE_GROUP,
+            settings.fleet.site.as_ref().map_or_else(String::new, |site| format!("{} {}", site.name, site.other)),
+        ),
     ];
     let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
@@ -182,16 +189,24 @@ pub(super) fn compare(fleet: &FleetContext, heard: &HeartbeatReply) {
     if before != u64::from(format) {
         tracing::info!(format, newest = formats::newest(), "the format in which this node writes to Redis");
     }
-    match difference(&fleet.settings.agreed, &fleet.settings.node, &live) {
-        Some(text) => fleet.stats.alarms.raise(Alarm::SettingsDiffer, text),
-        None => fleet.stats.alarms.clear(Alarm::SettingsDiffer),
+    let across = fleet.stats.fleet.site.differing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let within = difference(&fleet.settings.agreed, &fleet.settings.node, &live);
+    let texts: Vec<String> = within.into_iter().chain(across).collect();
+    if texts.is_empty() {
+        fleet.stats.alarms.clear(Alarm::SettingsDiffer);
+    } else {
+        fleet.stats.alarms.raise(Alarm::SettingsDiffer, texts.join("; "));
     }
 }
 
 /// Returns the nodes that were heard of lately, this one among them, with what they say of themselves. Both times are by
 /// the clock of Redis.
 fn live<'h>(heard: &'h HeartbeatReply, me: &str) -> Vec<(&'h str, Value)> {
-    let now = heard.beats.iter().find(|(node, _)| node == me).map_or(0, |(_, beat)| *beat);
+    live_at(heard, heard.beats.iter().find(|(node, _)| node == me).map_or(0, |(_, beat)| *beat))
+}
+
+/// Returns the nodes that were heard of lately at that time, with what they say of themselves.
+fn live_at(heard: &HeartbeatReply, now: u64) -> Vec<(&str, Value)> {
     let counts_for = formats::COUNTS_FOR.as_millis() as u64;
     let live = heard.beats.iter().filter(|(_, beat)| now.saturating_sub(*beat) < counts_for);
     let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.as_str());
@@ -199,20 +214,49 @@ fn live<'h>(heard: &'h HeartbeatReply, me: &str) -> Vec<(&'h str, Value)> {
     live.map(|(node, _)| (node.as_str(), parsed(node))).collect()
 }
 
-/// Names the settings that differ, and the nodes. A node of a version that says nothing of a setting is left out.
+/// Names the settings that differ, and the nodes.
 fn difference(ours: &SettingFingerprints, me: &str, live: &[(&str, Value)]) -> Option<String> {
-    let mut parts = Vec::new();
+    let others: Vec<(&str, &Value)> =
+        live.iter().filter(|(node, _)| *node != me).map(|(node, about)| (*node, about)).collect();
+    let described = |(_, keys, nodes): (&str, &str, String)| format!("{keys} (here, on {me}, not as on {nodes})");
+    let parts: Vec<String> = differing(ours, &others).into_iter().map(described).collect();
+    (!parts.is_empty()).then(|| format!("settings that must be the same on all nodes differ: {}", parts.join("; ")))
+}
+
+/// Names the settings of this site that differ from those of the other one, and the nodes there. `now` is the present time
+/// by the clock of the other site's Redis, in milliseconds since 1970 UTC.
+pub(super) fn difference_of_sites(
+    ours: &SettingFingerprints,
+    (site, other): (&str, &str),
+    heard: &HeartbeatReply,
+    now: u64,
+) -> Option<String> {
+    let live = live_at(heard, now);
+    let others: Vec<(&str, &Value)> = live.iter().map(|(node, about)| (*node, about)).collect();
+    // Each site has its own name.
+    let crossing = differing(ours, &others).into_iter().filter(|(group, ..)| *group != SITE_GROUP);
+    let described = |(_, keys, nodes): (&str, &str, String)| format!("{keys} (not as on {nodes})");
+    let parts: Vec<String> = crossing.map(described).collect();
+    (!parts.is_empty()).then(|| {
+        let parts = parts.join("; ");
+        format!("settings of this site, {site}, that must be the same at the site {other} differ: {parts}")
+    })
+}
+
+/// Returns the groups of settings that differ on some of the nodes, each with its keys and these nodes. A node of a version
+/// that says nothing of a setting is left out.
+fn differing(ours: &SettingFingerprints, others: &[(&str, &Value)]) -> Vec<(&'static str, &'static str, String)> {
+    let mut found = Vec::new();
     for (group, keys) in GROUPS {
         let differs = |about: &Value| {
             about["settings"][group].as_str().is_some_and(|theirs| Some(theirs) != ours.get(group).map(String::as_str))
         };
-        let nodes: Vec<&str> =
-            live.iter().filter(|(node, about)| *node != me && differs(about)).map(|(node, _)| *node).collect();
+        let nodes: Vec<&str> = others.iter().filter(|(_, about)| differs(about)).map(|(node, _)| *node).collect();
         if !nodes.is_empty() {
-            parts.push(format!("{keys} (here, on {me}, not as on {})", nodes.join(", ")));
+            found.push((group, keys, nodes.join(", ")));
         }
     }
-    (!parts.is_empty()).then(|| format!("settings that must be the same on all nodes differ: {}", parts.join("; ")))
+    found
 }
 
 #[cfg(test)]
@@ -228,6 +272,31 @@ mod tests {
         assert!(text.contains("links.dedupe (here, on n0, not as on n2, n4)"), "{text}");
         assert!(!text.contains("keep_expired"), "{text}");
         assert_eq!(difference(&ours, "n0", &live[..2]), None);
+    }
+
+    #[test]
+    fn other_site_is_named_with_its_nodes() {
+        let texts = |dedupe: &str, site: &str| [("dedupe", dedupe.to_owned()), ("site", site.to_owned())];
+        let ours: SettingFingerprints = texts("a", "x").into();
+        let heard = |all: &[(&str, u64, &str)]| HeartbeatReply {
+            beats: all.iter().map(|(node, beat, _)| ((*node).to_owned(), *beat)).collect(),
+            about: all
+                .iter()
+                .map(|(node, _, dedupe)| {
+                    let settings: SettingFingerprints = texts(dedupe, "y").into();
+                    ((*node).to_owned(), json!({"settings": settings}).to_string())
+                })
+                .collect(),
+            ..HeartbeatReply::default()
+        };
+        let now = formats::COUNTS_FOR.as_millis() as u64 + 5;
+        let difference = |all: &[(&str, u64, &str)]| difference_of_sites(&ours, ("berlin", "lisbon"), &heard(all), now);
+        let text = difference(&[("n2", now, "b"), ("n3", now, "a"), ("n4", now, "c"), ("n5", 5, "d")]).unwrap();
+        assert!(text.contains("this site, berlin, that must be the same at the site lisbon differ"), "{text}");
+        assert!(text.ends_with("links.dedupe (not as on n2, n4)"), "{text}");
+        assert_eq!(difference(&[("n2", now, "a")]), None, "a site has its own name");
+        assert_eq!(difference(&[("n2", 5, "b")]), None, "the node was not heard of lately");
+        assert_eq!(difference(&[]), None);
     }
 
     #[test]

@@ -8,10 +8,13 @@
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
 //! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers.
+//! * `hearing` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
+//! * `settings` compares the settings of the two sites.
 
 mod contact;
 mod freshness;
 mod offers;
+mod settings;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -84,6 +87,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         rests: None,
         gapped: None,
         has_more: false,
+        compared: None,
         contact: SiteContact::default(),
     };
     let names = (relay.site.name.clone(), relay.site.other.clone());
@@ -124,6 +128,8 @@ struct Relay {
     gapped: Option<Instant>,
     /// True if a stream had more entries than were read last.
     has_more: bool,
+    /// The time at which the settings of the sites were last compared.
+    compared: Option<Instant>,
     contact: SiteContact,
 }
 
@@ -178,6 +184,7 @@ impl Relay {
         }
         self.store_due()?;
         self.read_space()?;
+        self.compare_settings();
         self.read_streams()?;
         if self.has_more {
             return Ok(Duration::ZERO);
@@ -228,6 +235,10 @@ impl Relay {
         if holds && !self.is_relay {
             self.take_over()?;
         }
+        if !holds {
+            // Another node compares the settings.
+            self.tell_difference(None);
+        }
         Ok(holds)
     }
 
@@ -258,6 +269,7 @@ impl Relay {
         let read_ms = stored.read_ms.max(self.notes.read_ms);
         self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
         self.space = None;
+        self.compared = None;
         self.held = HeldPositions::default();
         self.lost.clear();
         self.scan = None;

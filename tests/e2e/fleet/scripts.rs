@@ -310,6 +310,9 @@ fn returned_node_with_an_old_time_is_not_gone() {
     let mut same = returned;
     same.beats = watched.beats.clone();
     assert_ne!(same.marks(), watched.marks(), "an observer would take both heartbeats for one");
+    let (read, now_ms) = redis.heartbeats(WITHIN).unwrap();
+    assert_eq!((&read.beats, &read.about), (&same.beats, &same.about));
+    assert!(now_ms.abs_diff(unix_ms()) < 60_000, "{now_ms}");
     let reclaim = |redis: &mut Redis, seen: &HeartbeatReply| {
         redis.reclaim("here", "away", seen.heartbeat_of("away").unwrap(), WITHIN).unwrap()
     };

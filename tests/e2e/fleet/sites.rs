@@ -382,6 +382,28 @@ fn long_separation_that_lost_states_is_told() {
 }
 
 #[test]
+fn settings_that_differ_between_sites_are_named() {
+    let sites = Sites::new();
+    let start = |number: usize| {
+        // The nodes of one site agree.
+        let retention = if number < 2 { "8d" } else { "9d" };
+        sites.setup(number).env("CAROM_FLEET_RETENTION", retention).expect("settings_differ").start()
+    };
+    let nodes: Vec<Node> = (0..4).map(start).collect();
+    are_current(&nodes);
+    let (berlin, lisbon) = nodes.split_at(2);
+    for (site, other, at) in [(berlin, "lisbon", "n2, n3"), (lisbon, "berlin", "n0, n1")] {
+        let relay = |node: &&Node| node.status()["fleet"]["site"]["relay"] == true;
+        let relay = site.iter().find(relay).expect("a relay, since the site is current");
+        is_seen(relay, "settings_differ");
+        let text = format!("at the site {other} differ: fleet.retention (not as on {at})");
+        wait_until(&text, || relay.status()["alarms"].to_string().contains(&text));
+        let follower = site.iter().find(|node| node.status()["fleet"]["site"]["relay"] == false).unwrap();
+        assert!(!alarms(&follower.status()).contains(&"settings_differ"), "its site agrees");
+    }
+}
+
+#[test]
 fn one_site_cannot_be_declared_complete() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();

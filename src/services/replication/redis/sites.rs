@@ -7,6 +7,7 @@ use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::CodeLength;
 
 use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
+use super::space::HeartbeatReply;
 use carom_model::replication::Partition;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::sites::{decode_position, encode_position};
@@ -173,10 +174,8 @@ impl Redis {
     pub fn other_space(&mut self, within: Duration) -> Result<OtherSpace, RedisError> {
         let get = cmd("HGETALL").arg(self.space("space")).to_owned();
         let answers = self.ask_space(vec![get, cmd("TIME")], within)?;
-        let [space, Value::Array(time)] = &answers[..] else { return Err(nonsense("the code space of a site")) };
-        let number = |at: usize| time.get(at).and_then(|part| text(part).parse::<u64>().ok());
-        let (Some(seconds), Some(micros)) = (number(0), number(1)) else { return Err(nonsense("TIME")) };
-        let mut other = OtherSpace { now_ms: seconds * 1_000 + micros / 1_000, ..OtherSpace::default() };
+        let [space, time] = &answers[..] else { return Err(nonsense("the code space of a site")) };
+        let mut other = OtherSpace { now_ms: time_ms(time)?, ..OtherSpace::default() };
         for (field, value) in pairs(space) {
             match field.as_str() {
                 "fingerprint" => other.fingerprint = Some(value),
@@ -188,11 +187,33 @@ impl Redis {
         Ok(other)
     }
 
+    /// Reads the last heartbeats of all nodes of this Redis, without sending one. Also returns the present time, in
+    /// milliseconds since 1970 UTC by its clock.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn heartbeats(&mut self, within: Duration) -> Result<(HeartbeatReply, u64), RedisError> {
+        let beats = cmd("ZRANGE").arg(self.space("beats")).arg(0).arg(-1).arg("WITHSCORES").to_owned();
+        let nodes = cmd("HGETALL").arg(self.space("nodes")).to_owned();
+        let answers = self.ask_space(vec![beats, nodes, cmd("TIME")], within)?;
+        let [beats, nodes, time] = &answers[..] else { return Err(nonsense("the heartbeats of a site")) };
+        let beats = pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect();
+        Ok((HeartbeatReply { beats, about: pairs(nodes), ..HeartbeatReply::default() }, time_ms(time)?))
+    }
+
     /// Sends commands about the space together.
     fn ask_space(&mut self, commands: Vec<carom_redis::Cmd>, within: Duration) -> Result<Vec<Value>, RedisError> {
         let together = commands.into_iter().map(Question::Plain).collect();
         self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)
     }
+}
+
+/// Decodes the answer to `TIME`: seconds and microseconds since 1970.
+fn time_ms(answer: &Value) -> Result<u64, RedisError> {
+    let Value::Array(parts) = answer else { return Err(nonsense("TIME")) };
+    let number = |at: usize| parts.get(at).and_then(|part| text(part).parse::<u64>().ok());
+    let (Some(seconds), Some(micros)) = (number(0), number(1)) else { return Err(nonsense("TIME")) };
+    Ok(seconds * 1_000 + micros / 1_000)
 }
 
 /// Decodes a field with the highest counter value of a length.
