@@ -13,11 +13,12 @@ use super::root;
 const BASE: &str = "{{ or $externalLabels.runbook_base `file:///usr/share/doc/carom/docs` }}/";
 
 /// Alarms that alerts of their own cover, and these alerts.
-const COVERED: [(Alarm, &str); 5] = [
+const COVERED: [(Alarm, &str); 6] = [
     (Alarm::CertificateEnds, "CaromCertificateEnds"),
     (Alarm::DiskFull, "CaromTakesNoWrites"),
     (Alarm::StoreFailed, "CaromTakesNoWrites"),
     (Alarm::RedisAway, "CaromRedisAway"),
+    (Alarm::SiteAway, "CaromSiteAway"),
     (Alarm::VisitsDropped, "CaromVisitsDropped"),
 ];
 

@@ -50,14 +50,15 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     answer(StatusCode::OK, CONTENT_TYPE, out.into_text())
 }
 
-/// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of
-/// hosts, TLS, apps and bypass. The reference page of the documentation is generated from it.
+/// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet of two sites,
+/// lists of hosts, TLS, apps and bypass. The reference page of the documentation is generated from it.
 pub fn sample_page() -> String {
     let (node, core) = (NodeStats::default(), CoreStats::default());
     let lists = [&node.allow_list.configured, &node.block_list.configured];
     for configured in lists.into_iter().chain([&node.fleet.configured, &core.bypass.is_on]) {
         configured.store(true, Ordering::Relaxed);
     }
+    let _ = node.fleet.site.names.set(("berlin".to_owned(), "lisbon".to_owned()));
     let _ = node.bypass.set(BypassState::attached("eth0", 2, 1));
     let certificate = CertificateStats { file: "cert.pem".to_owned(), names: Vec::new(), until_ms: 0 };
     node.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(certificate);
@@ -91,6 +92,12 @@ fn write_node(out: &mut Exposition, node: &NodeStats) {
         for family in families::FLEET {
             out.family(family.name, family.kind, family.help);
             out.sample(&MetricLabels::none(), (family.value)(&node.fleet));
+        }
+    }
+    if node.fleet.site.names.get().is_some() {
+        for family in families::SITE {
+            out.family(family.name, family.kind, family.help);
+            out.sample(&MetricLabels::none(), (family.value)(&node.fleet.site));
         }
     }
     let help = "Duration of group commits, from the first write of the group until all are on disk.";

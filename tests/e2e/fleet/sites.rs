@@ -110,6 +110,10 @@ fn links_and_changes_cross_both_ways() {
     for node in &nodes {
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
+    for node in &nodes {
+        let metrics = || Wire::open(node.admin).get("/metrics").text().to_owned();
+        wait_until("the metrics of sites", || metrics().contains("\ncarom_site_current 1\n"));
+    }
     let relays = |nodes: &[Node]| nodes.iter().filter(|node| node.status()["fleet"]["site"]["relay"] == true).count();
     assert_eq!((relays(&nodes[..2]), relays(&nodes[2..])), (1, 1));
     // Every node names the relay of its site, and says how far the site is behind the other one.

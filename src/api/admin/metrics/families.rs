@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::api::admin::status::missing_nodes;
 use carom_model::access::usage::App;
 use carom_telemetry::exposition::MetricKind;
+use carom_telemetry::sites::SiteStats;
 use carom_telemetry::stats::{BypassStats, CoreStats, EventStats, FleetStats, NodeStats, SinkStats};
 
 /// A metric and the source of its value.
@@ -330,20 +331,6 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         "Origins whose visit counts have been missing here for a minute or longer; totals are too low.",
         |fleet| fleet.visits_missing.get() as f64,
     ),
-    gauge(
-        "carom_site_current",
-        "1 if this site has read all changes of the other one within 3 seconds, else 0; always 0 in a fleet of one site.",
-        |fleet| flag(&fleet.site.is_current),
-    ),
-    gauge("carom_site_relay", "1 if this node is the relay of its site, else 0.", |fleet| flag(&fleet.site.is_relay)),
-    counter("carom_site_relayed_total", "Changes of the other site that this node brought to its own.", |fleet| {
-        fleet.site.relayed.get() as f64
-    }),
-    counter(
-        "carom_site_replaced_total",
-        "Links of this site that were replaced by one of the other site with the same short code and revision.",
-        |fleet| fleet.site.replaced.get() as f64,
-    ),
     counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
     counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
     counter(
@@ -355,6 +342,24 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         "carom_fleet_code_regressions_total",
         "How often the code counter in Redis was behind the codes in use.",
         |fleet| fleet.regressions.get() as f64,
+    ),
+];
+
+/// Metrics of the sites of the fleet, if there are two.
+pub(super) const SITE: &[Family<SiteStats>] = &[
+    gauge(
+        "carom_site_current",
+        "1 if this site has read all changes of the other one within 3 seconds, else 0.",
+        |site| flag(&site.is_current),
+    ),
+    gauge("carom_site_relay", "1 if this node is the relay of its site, else 0.", |site| flag(&site.is_relay)),
+    counter("carom_site_relayed_total", "Changes of the other site that this node brought to its own.", |site| {
+        site.relayed.get() as f64
+    }),
+    counter(
+        "carom_site_replaced_total",
+        "Links of this site that were replaced by one of the other site with the same short code and revision.",
+        |site| site.replaced.get() as f64,
     ),
 ];
 
