@@ -22,8 +22,7 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{
-    self, FleetContext, FleetSetup, FleetThreads, Retention, SharedHome, SiteSetup, StateHome, agreement,
-    self, FleetContext, FleetSetup, FleetThreads, RedisSiteMark, Retention, SharedHome, SiteSetup, agreement,
+    self, FleetContext, FleetSetup, FleetThreads, RedisSiteMark, Retention, SharedHome, SiteSetup, StateHome, agreement,
 };
 use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;

@@ -54,9 +54,8 @@ use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::home::{SharedHome, StateHome};
 pub use self::retention::Retention;
-use crate::bridge::{WriterOrder, WriterQueue};
 pub use self::site_mark::RedisSiteMark;
-use crate::bridge::{LookupQueue, WriterOrder, WriterQueue};
+use crate::bridge::{WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
 
 /// A handle on the running threads.

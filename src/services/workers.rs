@@ -27,6 +27,5 @@ pub fn start(mailboxes: &Mailboxes, purges: PurgeQueue) -> io::Result<(JobQueues
     threads.extend(others);
     let (compression, others) = begin("compression", COMPRESSION_QUEUE_LEN)?;
     threads.extend(others);
-    Ok((JobQueues { pictures, documents, compression, purges, snapshots: None }, threads))
-    Ok((JobQueues { pictures, documents, packing, purges, snapshots: None, site: None }, threads))
+    Ok((JobQueues { pictures, documents, compression, purges, snapshots: None, site: None }, threads))
 }

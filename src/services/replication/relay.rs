@@ -7,8 +7,7 @@
 //! it offers every state that the other Redis has, and stores a position after that.
 //!
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
-//! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers.
-//! * `hearing` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
+//! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
 //! * `settings` compares the settings of the two sites.
 
 mod contact;
