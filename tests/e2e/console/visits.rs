@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{TARGET, at, open_node, press, says, shows};
 use crate::support::http::Wire;
-use crate::support::node::wait_until;
+use crate::support::node::{Setup, wait_until};
 use crate::support::visits::{BOT, FIREFOX, follow, logging};
 
 /// Script: true if the list of visits has referrers, and each takes one line.
