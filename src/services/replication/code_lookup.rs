@@ -399,8 +399,8 @@ impl CodeLookup {
         }
     }
 
-    /// Returns the state of a code in a shared home of links: the newer of two states, one in Redis and one of this node,
-    /// which Redis may lack. If Redis does not answer, the state of this node counts.
+    /// Returns the state of a code in a shared home of links: the newer of the state in Redis and the state that this
+    /// node stores, which Redis may lack. If Redis does not answer, the state of this node counts.
     fn with_own(&self, code: &Code, answered: StateAnswer) -> StateAnswer {
         let Some(mine) = self.unsettled_state(code) else { return answered };
         match answered {

@@ -1,7 +1,7 @@
-//! The requests for snapshots that a relay forwards, read from what both sites have.
+//! Decides which requests for snapshots a relay forwards, and which it takes back, by the requests in the Redis of each site.
 //!
-//! A forwarded request carries the name of the site that asks. So the other relay never sends it back, where it would
-//! replace the node's next request, and a relay that takes over finds what an earlier one has forwarded.
+//! A relay adds the name of its site to each request that it forwards. The other relay never sends such a request back: it
+//! would replace the next request of the node. A relay that takes over finds by the name what the earlier relay forwarded.
 //!
 //! A node that waits in vain repeats its request under another name. A repeated request is forwarded at once. Otherwise a
 //! relay with many other duties could be too late each time.
@@ -15,7 +15,8 @@ use carom_model::visits::origins::OriginId;
 /// Time for which a request waits for a node of its own site.
 const FORWARD_AFTER: Duration = Duration::from_secs(5);
 
-/// Number of words of a request. A forwarded one has one more: the name of the site that asks.
+/// Number of words of a request, by [`SnapshotRequest`](carom_model::visits::exchange::SnapshotRequest). A forwarded request
+/// has one more: the name of the site whose node asks.
 const WORDS: usize = 3;
 
 /// A request: the origin that asks, and its text.
@@ -46,12 +47,12 @@ impl Forward {
     }
 }
 
-/// The next steps with requests at the other site.
+/// The changes that a relay makes to the requests in the Redis of the other site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Steps {
-    /// The origins whose forwarded requests are taken back: they were answered or given up.
+    /// The origins whose forwarded requests it removes, because they were answered or given up.
     pub(super) taken_back: Vec<OriginId>,
-    /// The requests of this site that are forwarded.
+    /// The requests of this site that it adds.
     pub(super) forwarded: Vec<Wanted>,
 }
 
@@ -64,12 +65,12 @@ pub(super) struct Forwards {
     open: HashMap<Wanted, Forward>,
 }
 
-/// Returns the form of a request of a site at the other one.
+/// Returns a request of `site` as its relay writes it to the Redis of the other site.
 pub(super) fn at_other_site(wanted: &Wanted, site: &str) -> Wanted {
     (wanted.0, format!("{} {site}", wanted.1))
 }
 
-/// Returns the request of a site whose form at the other site this is; `None` if it is none.
+/// Returns the original of a request that the relay of `site` forwarded; `None` if `wanted` is another request.
 fn at_home(wanted: &Wanted, site: &str) -> Option<Wanted> {
     let text = wanted.1.strip_suffix(site)?.strip_suffix(' ')?;
     (text.split(' ').count() == WORDS).then(|| (wanted.0, text.to_owned()))
@@ -81,7 +82,8 @@ fn subject_of(wanted: &Wanted) -> (OriginId, String) {
 }
 
 impl Forwards {
-    /// Returns the next steps of the relay of `site`, given the requests of both sites.
+    /// Returns the steps that are due for the relay of `site`. `ours` are the requests in the Redis of this site, `theirs` those
+    /// in the Redis of the other site.
     pub(super) fn steps(&mut self, site: &str, ours: &[Wanted], theirs: &[Wanted]) -> Steps {
         let own: Vec<&Wanted> = ours.iter().filter(|wanted| wanted.1.split(' ').count() == WORDS).collect();
         let there: Vec<Wanted> = theirs.iter().filter_map(|wanted| at_home(wanted, site)).collect();
@@ -207,7 +209,7 @@ mod tests {
     fn ended_requests_are_taken_back() {
         let mut forwards = Forwards::default();
         let back = Steps { taken_back: vec![OriginId(1)], ..Steps::default() };
-        // By whichever relay they were forwarded.
+        // An earlier relay may have forwarded it.
         assert_eq!(forwards.steps("berlin", &[], &[forwarded(1)]), back);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default());
         assert_eq!(progress(&forwards, 1), Some(Progress::Forwarded), "this relay brings its chunks");

@@ -9,7 +9,7 @@ use carom_model::visits::exchange::SnapshotRequest;
 const CHUNKS_TOGETHER: usize = 2;
 
 impl Courier {
-    /// Forwards requests of this site, and takes those back that were answered or given up.
+    /// Forwards requests of this site, and removes forwarded ones that were answered or given up.
     pub(super) fn forward_wanted(&mut self, ours: &VisitNotes, theirs: &VisitNotes) -> Result<(), RedisError> {
         let Some(site) = &self.fleet.settings.site else { return Ok(()) };
         let steps = self.forwards.steps(&site.name, &ours.wanted, &theirs.wanted);
