@@ -11,6 +11,7 @@ use crate::support::alarms::is_seen;
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::http::{Wire, request};
 use crate::support::node::wait_until;
+use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/";
 
@@ -99,12 +100,13 @@ fn drain_answers_everyone_who_got_in() {
     pair.ask(|mut wire| wire.shorten_as("abc", TARGET));
     let (is_over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         let visit = || pair.client.run(|| visit_until_gone(&is_over, &visits));
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(visit)).collect();
         wait_until("visitors", || visits.load(Ordering::Relaxed) > 200);
         node.signal(Signal::TERM);
         node.drained();
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         for client in clients {
             assert_eq!(client.join().unwrap(), Vec::<String>::new());
         }

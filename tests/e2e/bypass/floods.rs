@@ -11,6 +11,7 @@ use socket2::{Domain, Socket, Type};
 use crate::support::bypass::{Pair, SERVER, counter};
 use crate::support::http::Wire;
 use crate::support::node::wait_until;
+use crate::support::stop::StopOnDrop;
 use crate::support::wire::checksum;
 
 const TARGET: &str = "https://example.org/";
@@ -97,11 +98,12 @@ fn clients_go_on_during_a_flood_of_syns() {
     pair.ask(|mut wire| wire.shorten_as("abc", TARGET));
     let (is_over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
     let sent = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         let attacker = scope.spawn(|| pair.client.run(|| flood(&is_over)));
         let visit = || pair.client.run(|| visit(&is_over, &visits));
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(visit)).collect();
         std::thread::sleep(DURATION);
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         for client in clients {
             assert_eq!(client.join().unwrap(), Ok(()));
         }
@@ -128,6 +130,7 @@ fn flood_of_syns_needs_cookies() {
     let node = pair.start(&pair.setup_over_kernel(&dir.path().join("data")));
     let is_over = AtomicBool::new(false);
     let failed = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         scope.spawn(|| pair.client.run(|| flood(&is_over)));
         let failed = pair.client.run(|| {
             let address: SocketAddr = SERVER.parse().expect("an address");
@@ -135,7 +138,7 @@ fn flood_of_syns_needs_cookies() {
             std::thread::sleep(DURATION / 10);
             10 - (0..10).filter(connects).count()
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         failed
     });
     assert!(failed > 0, "each of 10 clients got in");

@@ -11,6 +11,7 @@ use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::sessions::with_key;
+use crate::support::stop::StopOnDrop;
 
 /// Every page of the console.
 const PAGES: [&str; 12] = [
@@ -125,15 +126,6 @@ fn input_survives_an_ended_session() {
     says(&browser, ".history", "After");
     browser.close();
     node.terminate();
-}
-
-/// Sets a flag at the end of a scope.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::memory::{code, import, keeping};
 use crate::support::node::{Dice, Node, Setup, free_address};
+use crate::support::stop::StopOnDrop;
 
 /// Enough for the load to take a while on a fast machine.
 const LINKS: u64 = 200_000;
@@ -102,6 +103,7 @@ fn changes_made_while_loading_are_kept() {
         let setup = if round % 2 == 0 { setup } else { keeping(setup, 64 << 20) };
         let is_loaded = AtomicBool::new(false);
         let (node, acknowledged) = std::thread::scope(|scope| {
+            let stop = StopOnDrop(&is_loaded);
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
                     let (dice, part, is_loaded) = (Dice(dice.next()), round * CLIENTS + client, &is_loaded);
@@ -109,7 +111,7 @@ fn changes_made_while_loading_are_kept() {
                 })
                 .collect();
             let node = setup.start();
-            is_loaded.store(true, Ordering::Release);
+            drop(stop);
             (node, clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>())
         });
         for acknowledged in &acknowledged {

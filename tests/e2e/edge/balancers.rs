@@ -11,6 +11,7 @@ use crate::support::balancer::{Balancer, HAPROXY, check};
 use crate::support::http::Wire;
 use crate::support::node::{Node, Setup, free_address, sum, wait_until};
 use crate::support::steady_client::{TARGET, ask_until};
+use crate::support::stop::StopOnDrop;
 use crate::support::tls::{Ca, NAME, open};
 
 const NGINX: &str = include_str!("../../../deploy/nginx/stream.conf");
@@ -70,6 +71,7 @@ fn rolling_restart_loses_no_request() {
     let terms = ca.usual();
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..6)
             .map(|number| {
                 let (balancer, terms, is_over, answered) = (&balancer, &terms, &is_over, &answered);
@@ -87,7 +89,7 @@ fn rolling_restart_loses_no_request() {
             wait_until("clients of the new node", || sum(&nodes[1].status(), "/redirects") > 50);
             println!("restart {number}: {} answers", answered.load(Ordering::Relaxed));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         clients.into_iter().for_each(|client| client.join().unwrap());
     });
     assert!(nodes.iter().all(|node| sum(&node.status(), "/badRequests") == 0));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::http::{SHORT_URLS, Wire, create_request, request};
 use crate::support::node::{CAROM, Node, Setup, sum, wait_for, wait_until};
+use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/target";
 
@@ -47,6 +48,7 @@ fn drain(signal: Signal, cores: usize) {
     let (address, admin) = (node.public, node.admin);
     let (over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
     let setup = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&over);
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| visit_until_gone(address, &over, &visits))).collect();
         wait_until("visitors", || visits.load(Ordering::Relaxed) > 100);
         node.signal(signal);
@@ -59,7 +61,7 @@ fn drain(signal: Signal, cores: usize) {
         asking.send(&head[20..]);
         assert_eq!(asking.reply().location(), TARGET);
         let setup = node.drained();
-        over.store(true, Ordering::Relaxed);
+        drop(stop);
         for client in clients {
             let unanswered = client.join().expect("a client does not panic");
             assert_eq!(unanswered, Vec::<String>::new(), "of {visits:?} visits");

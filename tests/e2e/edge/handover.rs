@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, wait_until};
 use crate::support::steady_client::{TARGET, ask_until};
+use crate::support::stop::StopOnDrop;
 
 #[test]
 fn drain_delay_keeps_serving() {
@@ -132,6 +133,7 @@ fn inherited_sockets_lose_no_connection() {
         let path = format!("/{code}");
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
+            let stop = StopOnDrop(&is_over);
             let clients: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| ask_until(|| Wire::open(address), &path, &is_over, &answered))).collect();
             for _ in 0..restarts {
@@ -140,7 +142,7 @@ fn inherited_sockets_lose_no_connection() {
                 supervisor.wait_for_service();
                 wait_until("answers of the new process", || answered.load(Ordering::Relaxed) > before + 20);
             }
-            is_over.store(true, Ordering::Relaxed);
+            drop(stop);
             clients.into_iter().for_each(|client| client.join().unwrap());
         });
         drop(supervisor);

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::support::http::{Reply, SHORT_URLS, Wire, create_request, replies, request, request_at};
 use crate::support::node::{Dice, Node, Setup};
+use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/honest";
 
@@ -44,20 +45,11 @@ fn beside_an_honest_client(node: &Node, attack: impl FnOnce()) {
             }
         });
         // Also when the attack fails, so that the scope ends.
-        let stop = Stop(&over);
+        let stop = StopOnDrop(&over);
         attack();
         drop(stop);
         honest.join().expect("an honest client is always served");
     });
-}
-
-/// Ends the honest client when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Sends bytes on a connection of the given kind and returns all answers behind those that made it one.

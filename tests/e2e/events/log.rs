@@ -15,6 +15,7 @@ use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Dice, Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
+use crate::support::stop::StopOnDrop;
 use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a";
@@ -73,22 +74,23 @@ fn kill_loses_no_event_of_an_acknowledged_change() {
     let mut acknowledged = BTreeSet::new();
     for _ in 0..3 {
         let node = setup.start();
-        let (stop, pid) = (AtomicBool::new(false), Pid::from_raw(node.pid() as i32).unwrap());
+        let (is_over, pid) = (AtomicBool::new(false), Pid::from_raw(node.pid() as i32).unwrap());
         let wires: Vec<Wire> = (0..3).map(|_| node.wire()).collect();
         let create = &|mut wire: Wire| {
             let mut codes = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 let Ok(reply) = wire.try_create(&json!({"longUrl": TARGET})) else { break };
                 codes.push(reply.code());
             }
             codes
         };
         std::thread::scope(|scope| {
+            let stop = StopOnDrop(&is_over);
             let clients: Vec<_> = wires.into_iter().map(|wire| scope.spawn(move || create(wire))).collect();
             std::thread::sleep(Duration::from_millis(50 + dice.below(300)));
             // The node goes while its clients wait for answers.
             kill_process(pid, Signal::KILL).unwrap();
-            stop.store(true, Ordering::Relaxed);
+            drop(stop);
             clients.into_iter().for_each(|client| acknowledged.extend(client.join().unwrap()));
         });
         node.kill();

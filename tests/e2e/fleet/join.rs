@@ -15,6 +15,7 @@ use crate::support::fleet::{Fleet, KEY, redirects, settle};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
+use crate::support::stop::StopOnDrop;
 use crate::support::visits::counted;
 
 /// A user who has the code secret of the fleet.
@@ -114,7 +115,7 @@ fn new_node_follows_from_the_snapshot() {
     let before = reads(&server);
     let (setup, is_over) = (fleet.setup(1), AtomicBool::new(false));
     let written: Vec<String> = std::thread::scope(|scope| {
-        let (mut wire, is_over) = (first.wire(), &is_over);
+        let (mut wire, is_over, stop) = (first.wire(), &is_over, StopOnDrop(&is_over));
         let writing = scope.spawn(move || {
             let mut written = Vec::new();
             while !is_over.load(Ordering::Relaxed) || written.len() < 50 {
@@ -126,7 +127,7 @@ fn new_node_follows_from_the_snapshot() {
         let from = format!("http://{}", first.admin);
         let said = user().done(&join_from(&from, &setup));
         assert!(said.contains("from n0"), "{said}");
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         writing.join().unwrap()
     });
     let second = setup.start();

@@ -21,6 +21,10 @@ const USUAL: Duration = Duration::from_millis(75);
 /// vain would keep the others waiting: some tens.
 const DELAYED_MAX: usize = 12;
 
+/// Creates at other masters that may be slow even if none was without a pause. In 200 runs on a busy machine it was five
+/// at most.
+const DELAYED_BY_CHANCE: usize = 8;
+
 /// The longest that a create may take on a disk that takes no time.
 const CREATE_MAX: Duration = Duration::from_millis(400);
 
@@ -148,7 +152,7 @@ fn paused_master_delays_no_other_slot() {
     });
     let creates = elsewhere(&nodes, &seen, &stalls, &masters, stuck);
     let (delayed, count) = (delayed(&creates), creates.len());
-    let allowed = (4 + (2.0 * share * count as f64) as usize).min(DELAYED_MAX);
+    let allowed = (DELAYED_BY_CHANCE + (2.0 * share * count as f64) as usize).min(DELAYED_MAX);
     println!("delayed: {delayed} of {count} at other masters; allowed: {allowed}");
     assert!(delayed <= allowed, "{delayed} of {count}, allowed: {allowed}");
     assert_nobody_waits(&nodes, &seen, control.slowest);

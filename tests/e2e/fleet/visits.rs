@@ -14,6 +14,7 @@ use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{self, Server};
 use crate::support::resp::Reply;
 use crate::support::sessions::{SignedIn, sign_in};
+use crate::support::stop::StopOnDrop;
 use crate::support::visits::{BOT, BROWSER};
 
 const TARGET: &str = "https://example.org/counted";
@@ -185,13 +186,13 @@ fn killed_node_takes_less_than_a_second() {
     let fleet = Fleet::new(3, &server.url());
     let mut nodes = start(&fleet, 3);
     link(&nodes, "kept");
-    let (answered, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (answered, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut marks = Vec::new();
     let killed = std::thread::scope(|scope| {
-        let wire = nodes[0].wire();
+        let (wire, stop) = (nodes[0].wire(), StopOnDrop(&is_over));
         let traffic = scope.spawn(|| {
             let mut wire = wire;
-            while !stop.load(Ordering::Relaxed) && wire.try_ask("GET", "/kept", BROWSER, b"").is_ok() {
+            while !is_over.load(Ordering::Relaxed) && wire.try_ask("GET", "/kept", BROWSER, b"").is_ok() {
                 answered.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -202,7 +203,7 @@ fn killed_node_takes_less_than_a_second() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let killed = nodes.remove(0).kill();
-        stop.store(true, Ordering::Relaxed);
+        drop(stop);
         traffic.join().unwrap();
         killed
     });

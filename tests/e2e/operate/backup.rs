@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::support::api_client;
 use crate::support::http::{SHORT_URLS, Wire, create_request};
 use crate::support::node::{CAROM, Node, Setup, sum, wait_until};
+use crate::support::stop::StopOnDrop;
 
 const TARGET: &str = "https://example.org/";
 
@@ -83,6 +84,7 @@ fn live_backup_restores_acknowledged_links() {
         let (acknowledged, is_over) = (Mutex::new(HashMap::new()), AtomicBool::new(false));
         let copy = dir.path().join("backup");
         let before = std::thread::scope(|scope| {
+            let stop = StopOnDrop(&is_over);
             for thread in 0..3 {
                 let (node, acknowledged, is_over) = (&node, &acknowledged, &is_over);
                 scope.spawn(move || {
@@ -106,7 +108,7 @@ fn live_backup_restores_acknowledged_links() {
             assert!(said.contains("backed up "), "{said}");
             let after = before.len();
             wait_until("writes that go on", || acknowledged.lock().unwrap().len() > after + 50);
-            is_over.store(true, Ordering::Relaxed);
+            drop(stop);
             before
         });
         // What the node gives out after the backup is known to nobody who has the backup alone.

@@ -13,6 +13,7 @@ use crate::support::browser::Browser;
 use crate::support::console::enter_key;
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
+use crate::support::stop::StopOnDrop;
 
 /// The host of short URLs.
 const HOST: &str = "acme.example";
@@ -219,6 +220,7 @@ fn every_page_is_pictured() {
     enter_key(&browser, &key);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         scope.spawn(|| {
             (0..)
                 .take_while(|_| !is_over.load(Ordering::Relaxed))
@@ -231,7 +233,7 @@ fn every_page_is_pictured() {
             std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
         };
         look(&browser, "now", watch);
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
     });
     for (name, page) in CONSOLE {
         look(&browser, name, || browser.go(&console(page)));

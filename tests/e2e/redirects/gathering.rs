@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::http::{Wire, request};
 use crate::support::node::{Node, Setup, sum, wait_until};
+use crate::support::stop::StopOnDrop;
 
 /// Clients of the busy core, and the connections of each. All of a client ask at once.
 const CLIENTS: usize = 4;
@@ -47,13 +48,14 @@ fn busy_core_gathers_requests() {
     assert_eq!(gathered(&node), 0);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(&is_over);
         for _ in 0..CLIENTS {
             let mut wires: Vec<Wire> = (0..WIRES).map(|_| node.wire()).collect();
             let is_over = &is_over;
             scope.spawn(move || follow(&mut wires, is_over));
         }
         wait_until("gathered requests", || gathered(&node) > 0);
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
     });
     node.terminate();
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::http::Wire;
+use crate::support::stop::StopOnDrop;
 
 /// A link that was acknowledged.
 #[derive(Clone, Debug)]
@@ -149,32 +150,33 @@ pub(crate) fn run<R>(
     links: &[Made],
     end: impl FnOnce() -> R,
 ) -> (Seen, R) {
-    let (stop, fresh) = (&AtomicBool::new(false), &FreshLinks::default());
+    let (is_over, fresh) = (&AtomicBool::new(false), &FreshLinks::default());
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(is_over);
         let mut threads = Vec::new();
         for &node in nodes {
             for _ in 0..creators {
-                threads.push(scope.spawn(move || create(node, pause, fresh, stop)));
+                threads.push(scope.spawn(move || create(node, pause, fresh, is_over)));
             }
             if nodes.len() > 1 {
-                threads.push(scope.spawn(move || follow_fresh(node, fresh, stop)));
+                threads.push(scope.spawn(move || follow_fresh(node, fresh, is_over)));
             }
             if !links.is_empty() {
-                threads.push(scope.spawn(move || follow(node, links, stop)));
+                threads.push(scope.spawn(move || follow(node, links, is_over)));
             }
         }
         let result = end();
-        stop.store(true, Ordering::Release);
+        drop(stop);
         let seen = threads.into_iter().map(|thread| thread.join().unwrap()).fold(Seen::default(), Seen::merge);
         (seen, result)
     })
 }
 
-fn create(node: SocketAddr, pause: Duration, fresh: &FreshLinks, stop: &AtomicBool) -> Seen {
+fn create(node: SocketAddr, pause: Duration, fresh: &FreshLinks, is_over: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let mut created = 0;
     let mut wire = Wire::open(node);
-    while !stop.load(Ordering::Acquire) {
+    while !is_over.load(Ordering::Acquire) {
         let target = format!("https://example.org/{}", TARGETS.fetch_add(1, Ordering::Relaxed));
         let start = Instant::now();
         let reply = wire.create(&json!({"longUrl": target}));
@@ -214,12 +216,12 @@ fn delete_one(wire: &mut Wire, seen: &mut Seen, fresh: &FreshLinks) {
 
 /// Follows what other nodes acknowledge, as soon as they do, and each link once more a little later. No such link may
 /// be missing: 404 is wrong, and 503 says that the node cannot tell.
-fn follow_fresh(node: SocketAddr, fresh: &FreshLinks, stop: &AtomicBool) -> Seen {
+fn follow_fresh(node: SocketAddr, fresh: &FreshLinks, is_over: &AtomicBool) -> Seen {
     const LATER: usize = 20;
     let mut seen = Seen::default();
     let (mut first, mut second) = (0, 0);
     let mut wire = Wire::open(node);
-    while !stop.load(Ordering::Acquire) {
+    while !is_over.load(Ordering::Acquire) {
         let next = fresh.next(node, &mut first);
         let again = if first > second + LATER { fresh.next(node, &mut second) } else { None };
         if next.is_none() && again.is_none() {
@@ -239,11 +241,11 @@ fn follow_fresh(node: SocketAddr, fresh: &FreshLinks, stop: &AtomicBool) -> Seen
     seen
 }
 
-fn follow(node: SocketAddr, links: &[Made], stop: &AtomicBool) -> Seen {
+fn follow(node: SocketAddr, links: &[Made], is_over: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let mut wire = Wire::open(node);
     for made in links.iter().cycle() {
-        if stop.load(Ordering::Acquire) {
+        if is_over.load(Ordering::Acquire) {
             return seen;
         }
         let reply = wire.get(&format!("/{}", made.code));

@@ -10,6 +10,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::support::resp::Client;
+use crate::support::stop::StopOnDrop;
 
 /// A probe that takes longer has met a stall.
 const STALL: Duration = Duration::from_millis(15);
@@ -32,11 +33,12 @@ impl Stalls {
     pub(crate) fn beside<R>(servers: &[SocketAddr], folders: &[PathBuf], load: impl FnOnce() -> R) -> (Stalls, R) {
         let is_over = &AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let stop = StopOnDrop(is_over);
             let servers: Vec<_> =
                 servers.iter().map(|server| scope.spawn(move || probe_server(*server, is_over))).collect();
             let disks: Vec<_> = folders.iter().map(|folder| scope.spawn(move || probe_disk(folder, is_over))).collect();
             let result = load();
-            is_over.store(true, Ordering::Release);
+            drop(stop);
             let all = |probes: Vec<ScopedJoinHandle<'_, Vec<Stall>>>| {
                 probes.into_iter().map(|probe| probe.join().unwrap()).collect()
             };
