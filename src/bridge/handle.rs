@@ -321,11 +321,11 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
-        if !self.stores_all_links() {
-            return Err(NO_LISTS);
-        }
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         let request = request(waiter.ticket());
+        if request.needs_all_links() && !self.stores_all_links() {
+            return Err(NO_LISTS);
+        }
         let ListQueues { pages, searches, .. } = &self.context.lists;
         let queue = if request.may_take_long() { searches } else { pages };
         queue.try_send(request).map_err(|error| refusal(&error))?;

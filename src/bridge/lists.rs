@@ -87,6 +87,11 @@ pub enum ListRequest {
 }
 
 impl ListRequest {
+    /// True if only a node that stores all links can answer. Referring hosts are counted apart from links.
+    pub fn needs_all_links(&self) -> bool {
+        !matches!(self, ListRequest::Referrers { .. })
+    }
+
     /// True if the request may read links one by one.
     pub fn may_take_long(&self) -> bool {
         match self {
