@@ -99,7 +99,7 @@ pub(super) fn start(
     let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
     supervisor.register_threads(Phase::Queues, "record readers", threads);
-    let (visits_reader, counts) = (counted.visits.clone(), Arc::new(counted.visits));
+    let (visits, counts) = (counted.visits.clone(), Arc::new(counted.visits));
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(Phase::Queues, "export readers", threads);
@@ -116,7 +116,6 @@ pub(super) fn start(
     let (jobs, threads) =
         workers::start(mailboxes, purges).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
-    let visits = visits_reader;
     let rest = StoreRest {
         removals,
         purges: PurgeSources { orders, visits: visits.clone(), visit_log: lists.visits.clone() },

@@ -54,16 +54,22 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// What must happen to clients that send many frames, one request in each at a time: none can arrive before another.
+/// Disturbances of clients that send many frames, each with one request that waits for the answer to the last one. So none
+/// can arrive before another.
 const OF_SINGLE_SEGMENTS: [&str; 2] = ["retransmissions", "dropped"];
 
-/// What must happen to clients that send many frames at once.
+/// Disturbances of clients that send many frames at once.
 const OF_MANY_SEGMENTS: [&str; 3] = ["retransmissions", "dropped", "outOfOrder"];
 
 /// Starts a node behind a bad wire, gives it links, and runs clients in their namespace with a directory of their own.
-/// Nothing may reach the kernel's TCP. What the clients exchange must have been disturbed as the names of `disturbed`, which
-/// are counters of the node, say.
-fn survives(seed: u64, badness: Badness, is_secure: bool, disturbed: &[&str], clients: impl FnOnce(&Path, &Ca) + Send) {
+/// Nothing may reach the kernel's TCP. `disturbances` are counters of the node that must have counted something.
+fn survives(
+    seed: u64,
+    badness: Badness,
+    is_secure: bool,
+    disturbances: &[&str],
+    clients: impl FnOnce(&Path, &Ca) + Send,
+) {
     println!("seed {seed}");
     let Some((pair, _wire)) = Pair::over_wire(0..0, bad(badness, seed)) else { return };
     // Addresses of IPv6 come a second after the link, and a browser takes them for a network that changes.
@@ -95,7 +101,7 @@ fn survives(seed: u64, badness: Badness, is_secure: bool, disturbed: &[&str], cl
     assert!(pair.kernel_segments() - before <= DAMAGED_MAX);
     wait_until("counted connections", || counter(&pair.status(&node), "opened") > 1);
     let status = pair.status(&node);
-    for name in disturbed {
+    for name in disturbances {
         assert!(counter(&status, name) > 0, "{name}: {status}");
     }
     node.terminate();

@@ -11,7 +11,7 @@ use crate::support::browser::{Browser, SCREEN};
 use crate::support::bulk::{code_of, many, send_all};
 use crate::support::cluster::Cluster;
 use crate::support::console::{at, press, says, shows};
-use crate::support::fleet::{Fleet, KEY, open_links, redirects, settle};
+use crate::support::fleet::{Fleet, HOT_LIMIT, KEY, open_links, redirects, settle, shared};
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::links::change;
 use crate::support::memory::{keeping, map_bytes};
@@ -20,16 +20,7 @@ use crate::support::openapi::is_described;
 use crate::support::redis::{self, Server};
 use crate::support::resp::Reply;
 
-/// Memory for the links of a node, in bytes.
-const LIMIT: u64 = 1 << 20;
-
 const TARGET: &str = "https://example.org/target";
-
-/// A node whose links are in Redis.
-pub(super) fn shared(setup: Setup) -> Setup {
-    let setup = setup.env("CAROM_LINKS_HOME", "shared").env("CAROM_LINKS_MEMORY_LIMIT", &LIMIT.to_string());
-    setup.env("CAROM_FLEET_RETENTION", "forever").env("CAROM_FLEET_ANSWER_MS", "150").expect("redis_away")
-}
 
 fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {
     let nodes: Vec<Node> = (0..nodes).map(|number| shared(fleet.setup(number)).start()).collect();
@@ -216,7 +207,7 @@ fn memory_and_disk_stay_small() {
             assert_eq!(wire.get(&format!("/{code}")).status, 302, "{code} was evicted, and is in Redis");
         }
         let status = nodes[1].status();
-        assert!(map_bytes(&status) <= LIMIT, "{status}");
+        assert!(map_bytes(&status) <= HOT_LIMIT, "{status}");
         assert!(status["links"].as_u64() < Some(LINKS as u64), "{status}");
     }
     wait_until("states that have settled", || {
@@ -419,7 +410,7 @@ fn data_directory_keeps_its_home() {
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet, 1);
     let setup = nodes.into_iter().next().expect("a node").terminate();
-    let (_, said) = keeping(fleet.setup(0), LIMIT).fail();
+    let (_, said) = keeping(fleet.setup(0), HOT_LIMIT).fail();
     assert!(said.contains("links.home"), "{said}");
     settle(&setup.start());
     let whole = fleet.setup(1).env("CAROM_FLEET_RETENTION", "forever").start();

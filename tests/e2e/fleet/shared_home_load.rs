@@ -4,9 +4,8 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::shared_home::shared;
 use crate::support::bulk::{BULK, KIND, Session, TARGET, code_of, many, send_all};
-use crate::support::fleet::{Fleet, redirects, settle};
+use crate::support::fleet::{Fleet, redirects, settle, shared};
 use crate::support::http::{Wire, request};
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;

@@ -56,6 +56,15 @@ pub(crate) fn setup(data_dir: &Path, number: usize, redis: &str) -> Setup {
         .argument(redis)
 }
 
+/// Memory for the links of a node whose links are in Redis, in bytes.
+pub(crate) const HOT_LIMIT: u64 = 1 << 20;
+
+/// A node whose links are in Redis.
+pub(crate) fn shared(setup: Setup) -> Setup {
+    let setup = setup.env("CAROM_LINKS_HOME", "shared").env("CAROM_LINKS_MEMORY_LIMIT", &HOT_LIMIT.to_string());
+    setup.env("CAROM_FLEET_RETENTION", "forever").env("CAROM_FLEET_ANSWER_MS", "150").expect("redis_away")
+}
+
 /// Waits until a node has heard of Redis, and has nothing to bring there or to compare.
 pub(crate) fn settle(node: &Node) {
     wait_until("a node that agrees with Redis", || {
