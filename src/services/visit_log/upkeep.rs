@@ -17,7 +17,7 @@ use crate::bridge::visit_log::{
     VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitPurge, VisitQuery, VisitSelection,
     VisitStatistics, VisitStatisticsAnswer,
 };
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads::priority::let_cores_go_first;
 use crate::services::whole_file::write_whole;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::LogSpan;
@@ -68,7 +68,7 @@ impl Upkeep {
 
     /// Answers requests until all senders are gone.
     pub(super) fn run(mut self, requests: &Receiver<VisitLogRequest>) {
-        run_in_the_background();
+        let_cores_go_first();
         if locked(&self.shared.state).deletions.is_pending() {
             self.next_pass = Instant::now();
         }
