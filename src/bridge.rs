@@ -245,6 +245,9 @@ pub enum WriterOrder {
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
+    /// Drop all links from the memory of the cores. An old master of the shared home may have answered for some of them.
+    /// The writer obeys whether or not it accepts changes.
+    ForgetLinks,
     /// Some seconds have passed.
     Tick,
     /// The follower of the streams has read the node's positions again, after it skipped something.
@@ -457,8 +460,8 @@ pub enum ToCore {
         /// The number of commits that had ended when it was read.
         as_of: u64,
     },
-    /// Drop all links and copies: a change of any of them may have been missed. Links are fetched again from their shared
-    /// home.
+    /// Drop all links and copies: a change of any of them may have been missed, or its link been read too early. Links are
+    /// fetched again from their shared home.
     ForgetLinks {
         /// The number of commits that had ended. Links that were read before are not kept.
         commit: u64,

@@ -172,6 +172,11 @@ impl Writer {
         orders.push(first);
         orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
         self.setup.stats.write_queue.set(orders.len() as u64);
+        let before = orders.len();
+        orders.retain(|order| !matches!(order, WriterOrder::ForgetLinks));
+        if orders.len() < before {
+            self.forget_links();
+        }
         self.check_room();
         match self.health {
             Health::Good => self.commit(orders),
@@ -365,7 +370,8 @@ impl Writer {
         }
     }
 
-    /// Makes all cores drop their links: a stream from the shared home has lost changes that concern some of them.
+    /// Makes all cores drop their links: a stream from the shared home has lost changes that concern some of them, or some
+    /// were read from an old master.
     fn forget_links(&self) {
         let commit = self.setup.links.commits();
         self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::ForgetLinks { commit }));

@@ -13,16 +13,21 @@
 //! is in *doubt*. Its request waits until all other nodes have vouched that Redis has their links, and Redis is asked once
 //! more ([`carom_model::replication::vouching`]). That takes a heartbeat of each node, so few requests may wait, and none
 //! does while a node is silent.
+//!
+//! `trust` decides which links of a shared home may be in memory after a failover.
+
+mod trust;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use self::trust::MemoryTrust;
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{Absence, LinkAnswer, LookupQueue, LookupRequest, Ticket, ToCore, WriterOrder};
@@ -46,6 +51,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Longest delay until this thread notices that the other nodes have vouched.
 const NOTICE_EVERY: Duration = Duration::from_millis(10);
+
+/// Longest delay until this thread notices that its connection was disturbed, while it has nothing to ask.
+const HEED_EVERY: Duration = Duration::from_secs(1);
 
 /// Reason that clients of the API get for a link that another node may have.
 const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell right now";
@@ -91,6 +99,7 @@ fn start_lane(
         in_flight: HashMap::new(),
         doubts: VecDeque::new(),
         doubts_counted: 0,
+        trust: MemoryTrust::default(),
     };
     let name = lane.thread_name().to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(move || looker.run(&receiver))?;
@@ -147,6 +156,8 @@ struct CodeLookup {
     doubts: VecDeque<Doubt>,
     /// The number of these requests that the heartbeat thread knows of.
     doubts_counted: usize,
+    /// The trust in the links that this thread has given to memory.
+    trust: MemoryTrust,
 }
 
 /// The look-ups that wait for one answer of Redis.
@@ -155,6 +166,8 @@ struct Asked {
     /// Look-ups that came after the question. They may share a link that it finds, but no absence: another node may have
     /// created the link in between.
     joined: Vec<LookupRequest>,
+    /// The instant at which Redis was asked.
+    asked: Instant,
     /// The number of commits that had ended before Redis was asked.
     as_of: u64,
     /// True if all other nodes had vouched for the time of the questions before Redis was asked.
@@ -171,17 +184,11 @@ struct Doubt {
 impl CodeLookup {
     fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
-            let first = if !self.asked.is_empty() {
-                None
-            } else if self.doubts.is_empty() {
-                let Ok(first) = receiver.recv() else { return };
-                Some(first)
+            let first = if self.asked.is_empty() {
+                let Ok(first) = self.first(receiver) else { return };
+                first
             } else {
-                match receiver.recv_timeout(NOTICE_EVERY) {
-                    Ok(first) => Some(first),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
+                None
             };
             let room = self.lane.asked_max().saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
             self.ask(first.into_iter().chain(receiver.try_iter().take(room)));
@@ -190,6 +197,48 @@ impl CodeLookup {
             self.answer(answers);
             let before = std::mem::replace(&mut self.doubts_counted, self.doubts.len());
             self.fleet.view.count_doubts(before, self.doubts_counted);
+        }
+    }
+
+    /// Waits for a look-up, while none waits for Redis. Returns `None` if other work may be due.
+    ///
+    /// # Errors
+    /// If all senders are gone.
+    fn first(&self, receiver: &Receiver<LookupRequest>) -> Result<Option<LookupRequest>, RecvError> {
+        let wait = if !self.doubts.is_empty() {
+            NOTICE_EVERY
+        } else if self.fills_memory() {
+            HEED_EVERY
+        } else {
+            return receiver.recv().map(Some);
+        };
+        match receiver.recv_timeout(wait) {
+            Ok(first) => Ok(Some(first)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+        }
+    }
+
+    /// True if this thread gives links to the memory of the cores. Links of a bulk request would push those in use out.
+    fn fills_memory(&self) -> bool {
+        self.lane == Lane::Single && !self.fleet.home.stores_all_links()
+    }
+
+    /// Notes whether the connection to Redis was disturbed: a new master may have lost links, and the old one may have
+    /// answered late. Makes the cores drop their links once that is due.
+    fn heed_disturbances(&mut self) {
+        let Some(at) = self.redis.disturbed() else { return };
+        let since = since_boot().saturating_sub(at.elapsed());
+        self.fleet.view.disturb(since);
+        if !self.fills_memory() {
+            return;
+        }
+        self.trust.note(at, since);
+        // If the queue of the writer is full, the next turn tries again.
+        if self.trust.must_forget(self.fleet.view.followed_at())
+            && self.writer.try_send(WriterOrder::ForgetLinks).is_ok()
+        {
+            self.trust.forgotten();
         }
     }
 
@@ -233,12 +282,12 @@ impl CodeLookup {
 
     fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
         self.fleet.stats.fleet.look_ups.add_shared(1);
-        let as_of = self.fleet.links.commits();
+        let (asked, as_of) = (Instant::now(), self.fleet.links.commits());
         let request_id = self.redis.put_state(&code, deadline);
         if self.fleet.home.shares_questions() {
             self.in_flight.insert(code, request_id);
         }
-        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), as_of, is_vouched });
+        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), asked, as_of, is_vouched });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
@@ -321,12 +370,10 @@ impl CodeLookup {
 
     fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
         let (mut states, mut again) = (Vec::new(), Vec::new());
-        // Before any answer is judged: a new master may have lost links.
-        if let Some(at) = self.redis.disturbed() {
-            self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
-        }
+        // Before any answer is judged.
+        self.heed_disturbances();
         for (request_id, answer) in answers {
-            let Some(Asked { mut look_ups, joined, as_of, is_vouched }) = self.asked.remove(&request_id) else {
+            let Some(Asked { mut look_ups, joined, asked, as_of, is_vouched }) = self.asked.remove(&request_id) else {
                 continue;
             };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
@@ -337,8 +384,7 @@ impl CodeLookup {
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
             let found = self.judge(&code, answered, is_vouched);
             if let Some(Lookup::Live(link)) = &found {
-                // Links of a bulk request would push those in use out of memory.
-                if self.lane == Lane::Single {
+                if self.fills_memory() && self.trust.may_keep(asked) {
                     self.fleet.home.keep_in_memory(link, as_of, &self.fleet.mailboxes);
                 }
                 states.push((code, State::Link(Arc::clone(link))));

@@ -239,8 +239,8 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
             WriterOrder::Tick => self.outbox.tick(),
-            // The writer sends fences on, behind the commit.
-            WriterOrder::Resumed | WriterOrder::Fence(_) => {}
+            // The writer itself carries these out.
+            WriterOrder::Resumed | WriterOrder::Fence(_) | WriterOrder::ForgetLinks => {}
         }
     }
 

@@ -88,3 +88,22 @@ fn after_a_failed_write_all_is_refused_and_said_once() {
     assert_eq!(node.stats.alarms.list().len(), 1);
     assert_eq!(node.stats.syncs.spread().count(), 0);
 }
+
+#[test]
+fn links_are_forgotten_after_a_failed_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 2);
+    let mut writer = Writer::new(node.writer_setup(dir.path())).unwrap();
+    writer.fail(&StoreError::Halted);
+    let (sender, receiver) = sync_channel(8);
+    for _ in 0..2 {
+        sender.send(WriterOrder::ForgetLinks).unwrap();
+    }
+    drop(sender);
+    writer.run(&receiver);
+    for mail in &node.mail {
+        assert!(matches!(mail.try_recv(), Ok(ToCore::ForgetLinks { .. })));
+        assert!(mail.try_recv().is_err(), "one message is enough for both orders");
+    }
+    assert_eq!(node.stats.fleet.orders_dropped.get(), 0, "the streams need not be read again");
+}
