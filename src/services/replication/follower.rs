@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::progress::{Compare, Rereading, Retaining};
+use self::progress::{Compare, Rereading, Retaining, SlugScan};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
-use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError, Scan};
+use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
@@ -78,6 +78,7 @@ pub(super) fn prepare(
         rereading: Rereading::default(),
         retaining: Retaining::default(),
         slug_scan: None,
+        slots_moved: None,
         unmarked: Cell::new(None),
         must_compare: Vec::new(),
         expected: HashMap::new(),
@@ -106,7 +107,9 @@ pub(super) struct Follower {
     rereading: Rereading,
     retaining: Retaining,
     /// The scan of all codes for chosen slugs, in a shared home of links; `None` before its first piece and after its end.
-    slug_scan: Option<Scan>,
+    slug_scan: Option<SlugScan>,
+    /// The last time at which slots of the cluster moved, and kept that scan from counting.
+    slots_moved: Option<Instant>,
     /// An instant since boot at which no code was marked, and after which none was to be marked.
     unmarked: Cell<Option<Duration>>,
     must_compare: Vec<Partition>,

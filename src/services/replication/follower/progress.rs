@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use crate::services::replication::redis::Scan;
+use crate::services::replication::redis::{Scan, SlotLayout};
 use carom_model::replication::Partition;
 use carom_store::links::LogPosition;
 
@@ -36,6 +36,13 @@ impl Compare {
     pub(super) fn drop_partition(&mut self, partition: Partition) {
         self.which.remove(&partition);
     }
+}
+
+/// A scan of all codes for chosen slugs.
+pub(super) struct SlugScan {
+    pub(super) codes: Scan,
+    /// The slots of the masters before the scan.
+    pub(super) slots: SlotLayout,
 }
 
 /// The progress of the work for the retention.

@@ -3,14 +3,23 @@
 //! The node does not have these slugs, so guesses could not be answered without them. A scan reads the names of all codes
 //! once, in pieces beside the streams. Slugs that are created meanwhile come through the streams. After a position in a
 //! stream was lost, the scan begins again.
+//!
+//! In a cluster, the scan reads one master after the other. Keys that move to a master that it has passed would be missed.
+//! So a scan counts only if no slot has moved meanwhile.
+
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use super::progress::SlugScan;
 use super::{ANSWER_TIME, Follower, Stopped};
 use carom_model::replication::PARTITIONS;
 
 /// Number of codes in one piece.
 const PIECE: usize = 512;
+
+/// Pause after slots have moved, before the next scan.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Follower {
     /// Notes a code that a stream shows, or that Redis may lack.
@@ -37,12 +46,27 @@ impl Follower {
         if slugs.is_whole() || self.positions.len() < usize::from(PARTITIONS) || !self.queue.is_empty() {
             return Ok(false);
         }
+        if self.slots_moved.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Ok(false);
+        }
         // After an error the scan starts over: a cluster may have moved codes that it had not seen.
         let mut scan = match self.slug_scan.take() {
             Some(scan) => scan,
-            None => self.redis.scan(ANSWER_TIME)?,
+            None => {
+                let slots = self.redis.slot_layout(ANSWER_TIME)?;
+                SlugScan { codes: self.redis.scan(ANSWER_TIME)?, slots }
+            }
         };
-        let Some(codes) = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME)? else {
+        if scan.slots.is_moving() {
+            self.slots_moved = Some(Instant::now());
+            return Ok(false);
+        }
+        let Some(codes) = self.redis.scan_on(&mut scan.codes, PIECE, ANSWER_TIME)? else {
+            if !scan.slots.is_still(&self.redis.slot_layout(ANSWER_TIME)?) {
+                tracing::info!("slots of the Redis Cluster have moved; the scan for chosen slugs begins again");
+                self.slots_moved = Some(Instant::now());
+                return Ok(false);
+            }
             slugs.set_whole(true);
             tracing::info!(
                 slugs = slugs.added(),
