@@ -2,7 +2,8 @@
 //!
 //! * `book`: the purges that the node knows, and how far they have come;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
-//! * `sharing`: the purges of the fleet, through Redis.
+//! * `sharing`: the purges of the fleet, through Redis;
+//! * `known`: what Redis has of them, and when it is read again.
 //!
 //! A request begins a purge before it deletes the links, and runs it afterwards. So a crash in between leaves a purge of
 //! the links that were deleted. The thread `purges` answers requests and asks Redis; the thread `purge` waits for
@@ -10,6 +11,7 @@
 
 mod book;
 mod erasure;
+mod known;
 mod sharing;
 
 use std::io;

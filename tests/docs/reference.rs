@@ -200,6 +200,7 @@ fn link_limits() -> Rows {
         ("Time for which changes are kept", time(carom_limits::EDITS_KEPT_FOR)),
         ("Links of one purge", number(carom_limits::PURGE_LINKS_MAX as u64)),
         ("Purges that have not ended", number(carom_limits::PURGES_OPEN_MAX as u64)),
+        ("Purges in 30 days", number(carom_limits::PURGES_KNOWN_MAX as u64)),
         ("Codes in robots.txt", bytes(carom_limits::ROBOTS_LEN_MAX as u64)),
     ]
 }

@@ -13,5 +13,10 @@ pub const PURGES_OPEN_MAX: usize = 100;
 /// deletions of visits.
 pub const PURGES_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// Purges that a node knows at once, ended or not: those of the last [`PURGES_KEPT`]. Beyond them, requests get 503; those of
+/// other nodes are carried out nevertheless. Each takes some hundred bytes in a node and, in a fleet of eight nodes, nine fields
+/// in Redis.
+pub const PURGES_KNOWN_MAX: usize = 50_000;
+
 /// Capacity of the queue to the thread of purges. Each request of a client sends one at a time.
 pub const PURGE_QUEUE_LEN: usize = 64;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bridge::PurgeProgress;
 use crate::services::whole_file::write_whole;
-use carom_limits::{PURGES_KEPT, PURGES_OPEN_MAX};
+use carom_limits::{PURGE_LINKS_MAX, PURGES_KEPT, PURGES_KNOWN_MAX, PURGES_OPEN_MAX};
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 
 /// The folder in the data directory.
@@ -107,6 +107,12 @@ impl PurgeBook {
         if open >= PURGES_OPEN_MAX {
             return Err(format!("{open} purges have not ended yet; try again when some have"));
         }
+        let known = self.all.len();
+        if known >= PURGES_KNOWN_MAX {
+            return Err(format!(
+                "{known} purges have begun in the last 30 days, and nodes know at most {PURGES_KNOWN_MAX}; purge up to {PURGE_LINKS_MAX} links with one request, and try again when the oldest are forgotten"
+            ));
+        }
         self.put(id, list, PurgeStage::Open).map_err(|error| format!("the purge cannot be stored: {error}"))
     }
 
@@ -189,7 +195,8 @@ impl PurgeBook {
     /// Sets the nodes of the fleet, and those that have carried out each purge.
     pub(super) fn hear(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
         self.members = members;
-        for (id, entry) in &mut self.all {
+        // The nodes of a complete purge no longer matter, and there may be many.
+        for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.stage < PurgeStage::Complete) {
             entry.done.extend(done.get(id).into_iter().flatten().cloned());
         }
     }
@@ -336,5 +343,17 @@ mod tests {
         assert!(book.begin(PurgeId(7_777), list(&[])).unwrap_err().contains("have not ended"));
         book.advance(PurgeId(0), PurgeStage::Complete).unwrap();
         assert_eq!(book.begin(PurgeId(7_777), list(&[])), Ok(()));
+    }
+
+    #[test]
+    fn too_many_purges_of_the_last_weeks_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        let ended = PurgeEntry { list: list(&["a"]), stage: PurgeStage::Complete, done: BTreeSet::new(), error: None };
+        book.all.extend((0..PURGES_KNOWN_MAX as u64).map(|number| (PurgeId(number), ended.clone())));
+        let one_more = PurgeId(PURGES_KNOWN_MAX as u64);
+        assert!(book.begin(one_more, list(&["b"])).unwrap_err().contains("last 30 days"));
+        book.take(one_more, list(&["b"])).unwrap();
+        assert!(book.all().contains_key(&one_more), "the purge of another node is carried out");
     }
 }

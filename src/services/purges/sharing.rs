@@ -7,7 +7,7 @@
 //! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
 //! nodes from before, and removes the entries that the streams of visits in Redis had by then.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::book::{PurgeBook, PurgeStage, locked};
+use super::known::PurgeReader;
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
@@ -25,6 +26,9 @@ use carom_telemetry::stats::NodeStats;
 
 /// Timeout of a request to Redis.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Pieces of the hash of purges that are read at once. Each takes Redis less than a millisecond.
+const PIECES: usize = 10;
 
 /// Time after which all nodes have read the entries that streams of visits had before: they read them once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -54,15 +58,6 @@ impl From<StoreError> for NotShared {
     }
 }
 
-/// The content of the hash of purges.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct SharedPurges {
-    /// The instants of the purges, in milliseconds since 1970 UTC.
-    at_ms: BTreeMap<PurgeId, u64>,
-    /// The nodes that have carried out each purge.
-    done: BTreeMap<PurgeId, BTreeSet<String>>,
-}
-
 /// The exchange of a node.
 pub(super) struct PurgeSharing {
     node: String,
@@ -70,6 +65,8 @@ pub(super) struct PurgeSharing {
     links: Links,
     stats: Arc<NodeStats>,
     visits: VisitReader,
+    /// The purges in Redis.
+    known: PurgeReader,
     /// The purges that all nodes have carried out.
     trimming: HashMap<PurgeId, Trimming>,
 }
@@ -84,38 +81,6 @@ struct Trimming {
     log: Option<u32>,
 }
 
-impl SharedPurges {
-    /// Reads the fields of the hash. Ignores unknown ones, which a later version may write.
-    fn of(fields: &[(String, String)]) -> SharedPurges {
-        let mut shared = SharedPurges::default();
-        for (field, value) in fields {
-            match field.split_once('/') {
-                None => {
-                    if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
-                        shared.at_ms.insert(id, at_ms);
-                    }
-                }
-                Some((id, node)) => {
-                    if let Some(id) = PurgeId::parse(id) {
-                        shared.done.entry(id).or_default().insert(node.to_owned());
-                    }
-                }
-            }
-        }
-        shared
-    }
-
-    /// Returns the fields of purges that are older than [`PURGES_KEPT`].
-    fn old_fields(&self, now_ms: u64) -> Vec<String> {
-        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
-        let old = self.at_ms.iter().filter(|(_, at_ms)| **at_ms < since_ms).map(|(id, _)| *id);
-        let old: BTreeSet<PurgeId> = old.collect();
-        let done = self.done.iter().filter(|(id, _)| old.contains(*id));
-        let done = done.flat_map(|(id, nodes)| nodes.iter().map(move |node| format!("{id}/{node}")));
-        old.iter().map(PurgeId::to_string).chain(done).collect()
-    }
-}
-
 impl PurgeSharing {
     pub(super) fn new(
         node: String,
@@ -124,7 +89,8 @@ impl PurgeSharing {
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
-        PurgeSharing { node, redis, links, stats, visits, trimming: HashMap::new() }
+        let known = PurgeReader::default();
+        PurgeSharing { node, redis, links, stats, visits, known, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -139,6 +105,7 @@ impl PurgeSharing {
             return false;
         }
         self.try_share(book).unwrap_or_else(|error| {
+            self.known.begin_again();
             match error {
                 // An unreachable Redis has alarms of its own in the fleet's threads.
                 NotShared::Redis(error) => tracing::debug!(%error, "purges cannot be exchanged with other nodes"),
@@ -149,16 +116,35 @@ impl PurgeSharing {
     }
 
     fn try_share(&mut self, book: &Mutex<PurgeBook>) -> Result<bool, NotShared> {
-        let shared = SharedPurges::of(&self.redis.purges(ANSWER_TIME)?);
+        if !self.read_on()? {
+            // Before the first whole read, purges that Redis has would be put back.
+            return Ok(false);
+        }
         let now_ms = unix_ms();
-        let has_new = self.take_new(book, &shared, now_ms)?;
-        self.put_own(book, &shared, now_ms)?;
-        self.confirm(book, &shared)?;
-        locked(book).hear(self.members(), &shared.done);
+        let has_new = self.take_new(book, now_ms)?;
+        self.put_own(book, now_ms)?;
+        self.confirm(book)?;
+        locked(book).hear(self.members(), &self.known.shared.done);
         self.complete(book)?;
         locked(book).forget_old(now_ms);
-        self.redis.forget_purges(&shared.old_fields(now_ms), ANSWER_TIME)?;
+        for id in self.known.shared.old(now_ms) {
+            self.redis.forget_purges(&self.known.shared.fields_of(id), ANSWER_TIME)?;
+            self.known.shared.remove(id);
+        }
         Ok(has_new)
+    }
+
+    /// Reads some pieces of the hash of purges, if it may have changed. Returns true if it was read as a whole before.
+    fn read_on(&mut self) -> Result<bool, NotShared> {
+        let len = self.redis.count_purge_fields(ANSWER_TIME)?;
+        for _ in 0..PIECES {
+            let Some(cursor) = self.known.next(len, Instant::now()) else { break };
+            let (fields, cursor) = self.redis.purge_fields(&cursor, ANSWER_TIME)?;
+            if self.known.take(&fields, cursor, Instant::now()) {
+                break;
+            }
+        }
+        Ok(self.known.was_read())
     }
 
     /// Returns the names of the nodes of the fleet.
@@ -168,10 +154,10 @@ impl PurgeSharing {
     }
 
     /// Takes the purges of other nodes.
-    fn take_new(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges, now_ms: u64) -> Result<bool, NotShared> {
+    fn take_new(&mut self, book: &Mutex<PurgeBook>, now_ms: u64) -> Result<bool, NotShared> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         let mut has_new = false;
-        for (id, at_ms) in &shared.at_ms {
+        for (id, at_ms) in &self.known.shared.at_ms {
             if *at_ms < since_ms || locked(book).all().contains_key(id) {
                 continue;
             }
@@ -189,8 +175,8 @@ impl PurgeSharing {
     }
 
     /// Gives Redis the purges that it lacks, once it has the deletions of their links.
-    fn put_own(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges, now_ms: u64) -> Result<(), NotShared> {
-        let lacking = locked(book).unshared(|id| shared.at_ms.contains_key(&id), now_ms);
+    fn put_own(&mut self, book: &Mutex<PurgeBook>, now_ms: u64) -> Result<(), NotShared> {
+        let lacking = locked(book).unshared(|id| self.known.shared.at_ms.contains_key(&id), now_ms);
         if lacking.is_empty() {
             return Ok(());
         }
@@ -198,18 +184,21 @@ impl PurgeSharing {
         for (id, list) in lacking {
             if !list.links.iter().any(|link| unsynced.contains(&link.code)) {
                 self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), ANSWER_TIME)?;
+                self.known.shared.at_ms.insert(id, list.at_ms);
             }
         }
         Ok(())
     }
 
     /// Notes in Redis which purges this node has carried out.
-    fn confirm(&mut self, book: &Mutex<PurgeBook>, shared: &SharedPurges) -> Result<(), NotShared> {
+    fn confirm(&mut self, book: &Mutex<PurgeBook>) -> Result<(), NotShared> {
         let erased = locked(book).ids(|_, entry| entry.stage >= PurgeStage::Erased);
         for id in erased {
+            let shared = &mut self.known.shared;
             let is_noted = shared.done.get(&id).is_some_and(|nodes| nodes.contains(&self.node));
             if !is_noted && shared.at_ms.contains_key(&id) {
                 self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
+                shared.done.entry(id).or_default().insert(self.node.clone());
             }
         }
         Ok(())
@@ -241,46 +230,5 @@ impl PurgeSharing {
             self.trimming.remove(&id);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(all: &[(&str, &str)]) -> Vec<(String, String)> {
-        all.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect()
-    }
-
-    #[test]
-    fn fields_name_purges_and_nodes() {
-        let (first, second) = (PurgeId(1).to_string(), PurgeId(2).to_string());
-        let (of_first, of_second) = (format!("{first}/node/a"), format!("{second}/b"));
-        let read = SharedPurges::of(&fields(&[
-            (first.as_str(), "7"),
-            (second.as_str(), "soon"),
-            (of_first.as_str(), "done"),
-            (of_second.as_str(), "done"),
-            ("later", "7"),
-            ("later/a", "done"),
-        ]));
-        assert_eq!(read.at_ms, BTreeMap::from([(PurgeId(1), 7)]));
-        assert_eq!(read.done[&PurgeId(1)], BTreeSet::from(["node/a".to_owned()]));
-        assert_eq!(read.done[&PurgeId(2)], BTreeSet::from(["b".to_owned()]));
-        assert_eq!(read.done.len(), 2);
-    }
-
-    #[test]
-    fn fields_of_old_purges_are_removed() {
-        let kept_ms = PURGES_KEPT.as_millis() as u64;
-        let [old, fresh] = [1, 2].map(|number| PurgeId(number).to_string());
-        let (of_old, of_fresh) = (format!("{old}/a"), format!("{fresh}/a"));
-        let read = SharedPurges::of(&fields(&[
-            (old.as_str(), "6"),
-            (fresh.as_str(), "7"),
-            (of_old.as_str(), "done"),
-            (of_fresh.as_str(), "done"),
-        ]));
-        assert_eq!(read.old_fields(kept_ms + 7), [old, of_old]);
     }
 }

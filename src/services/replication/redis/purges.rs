@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd};
+use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
-use super::client::{KeyGroup, Redis, pairs};
+use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::streams::entries;
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::PurgeId;
@@ -17,8 +17,14 @@ use carom_model::visits::origins::OriginId;
 /// The hash of purges: for each its number, and for each node that has carried it out the number, a slash and the node.
 const PURGES: &str = "purges";
 
+/// Fields of the hash that are read at once, approximately.
+const PIECE_LEN: usize = 1_000;
+
 /// Entries of a stream that are read or removed at once.
 const PAGE_LEN: usize = 256;
+
+/// Fields of a hash, each with its value.
+type HashFields = Vec<(String, String)>;
 
 /// The last entry that a stream of visits had at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,13 +41,30 @@ fn list_key(id: PurgeId) -> String {
 }
 
 impl Redis {
-    /// Returns the fields of the hash of purges.
+    /// Returns the number of fields of the hash of purges.
     ///
     /// # Errors
-    /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn purges(&mut self, within: Duration) -> Result<Vec<(String, String)>, RedisError> {
-        let get = cmd("HGETALL").arg(self.space(PURGES)).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(get), within).map(|answer| pairs(&answer))
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn count_purge_fields(&mut self, within: Duration) -> Result<u64, RedisError> {
+        let count = cmd("HLEN").arg(self.space(PURGES)).to_owned();
+        match self.ask(KeyGroup::Space, Question::Plain(count), within)? {
+            Value::Int(count) => Ok(count.unsigned_abs()),
+            _ => Err(nonsense("HLEN")),
+        }
+    }
+
+    /// Returns some fields of the hash of purges from a cursor on, and the cursor behind them. `0` is the first cursor, and
+    /// follows the last fields.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn purge_fields(&mut self, cursor: &str, within: Duration) -> Result<(HashFields, String), RedisError> {
+        let mut scan = cmd("HSCAN");
+        scan.arg(self.space(PURGES)).arg(cursor).arg("COUNT").arg(PIECE_LEN);
+        let answer = self.ask(KeyGroup::Space, Question::Plain(scan), within)?;
+        let Value::Array(parts) = &answer else { return Err(nonsense("HSCAN")) };
+        let [cursor, fields @ Value::Array(_)] = &parts[..] else { return Err(nonsense("HSCAN")) };
+        Ok((pairs(fields), text(cursor)))
     }
 
     /// Returns the list of links of a purge; `None` if Redis no longer has it.

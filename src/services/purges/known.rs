@@ -1,0 +1,196 @@
+//! The purges that Redis knows, as far as this node has read their hash.
+//!
+//! The hash may have some hundred thousand fields, so it is read in pieces, and only once its number of fields has changed.
+//! The number stays if as many fields were removed as added, so the hash is also read after some time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use carom_limits::PURGES_KEPT;
+use carom_model::purge::PurgeId;
+
+/// Time after which the hash is read although its number of fields is the same.
+const READ_EVERY: Duration = Duration::from_secs(30);
+
+/// The cursor at which `HSCAN` begins, and which it returns at the end.
+const HASH_START: &str = "0";
+
+/// The content of the hash of purges.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SharedPurges {
+    /// The instants of the purges, in milliseconds since 1970 UTC.
+    pub(super) at_ms: BTreeMap<PurgeId, u64>,
+    /// The nodes that have carried out each purge.
+    pub(super) done: BTreeMap<PurgeId, BTreeSet<String>>,
+}
+
+/// The reads of the hash of purges.
+#[derive(Debug, Default)]
+pub(super) struct PurgeReader {
+    /// The content of the hash, by the last whole read and the changes of this node since then.
+    pub(super) shared: SharedPurges,
+    /// The read in progress.
+    reading: Option<Reading>,
+    /// The number of fields before the last whole read, and the time of its end.
+    last: Option<(u64, Instant)>,
+}
+
+/// A read in progress.
+#[derive(Debug)]
+struct Reading {
+    /// The number of fields before it.
+    len: u64,
+    cursor: String,
+    found: SharedPurges,
+}
+
+impl SharedPurges {
+    /// Adds fields of the hash. Ignores unknown ones, which a later version may write.
+    fn add(&mut self, fields: &[(String, String)]) {
+        for (field, value) in fields {
+            match field.split_once('/') {
+                None => {
+                    if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
+                        self.at_ms.insert(id, at_ms);
+                    }
+                }
+                Some((id, node)) => {
+                    if let Some(id) = PurgeId::parse(id) {
+                        self.done.entry(id).or_default().insert(node.to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the purges that are older than [`PURGES_KEPT`].
+    pub(super) fn old(&self, now_ms: u64) -> Vec<PurgeId> {
+        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        self.at_ms.iter().filter(|(_, at_ms)| **at_ms < since_ms).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the fields of a purge.
+    pub(super) fn fields_of(&self, id: PurgeId) -> Vec<String> {
+        let done = self.done.get(&id).into_iter().flatten().map(|node| format!("{id}/{node}"));
+        std::iter::once(id.to_string()).chain(done).collect()
+    }
+
+    /// Removes a purge.
+    pub(super) fn remove(&mut self, id: PurgeId) {
+        self.at_ms.remove(&id);
+        self.done.remove(&id);
+    }
+}
+
+impl PurgeReader {
+    /// Returns the cursor of the next piece to read, given the present number of fields; `None` if nothing is to be read.
+    pub(super) fn next(&mut self, len: u64, now: Instant) -> Option<String> {
+        let is_known = |(known, at): (u64, Instant)| known == len && now.saturating_duration_since(at) < READ_EVERY;
+        if self.reading.is_none() && !self.last.is_some_and(is_known) {
+            self.reading = Some(Reading { len, cursor: HASH_START.to_owned(), found: SharedPurges::default() });
+        }
+        self.reading.as_ref().map(|reading| reading.cursor.clone())
+    }
+
+    /// Takes a piece, with the cursor behind it. Returns true after the last one: then the hash has been read.
+    pub(super) fn take(&mut self, fields: &[(String, String)], cursor: String, now: Instant) -> bool {
+        let Some(mut reading) = self.reading.take() else { return true };
+        reading.found.add(fields);
+        let is_whole = cursor == HASH_START;
+        if is_whole {
+            self.shared = reading.found;
+            self.last = Some((reading.len, now));
+        } else {
+            self.reading = Some(Reading { cursor, ..reading });
+        }
+        is_whole
+    }
+
+    /// True if the hash has been read as a whole.
+    pub(super) fn was_read(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Forgets a read in progress: another server has other cursors.
+    pub(super) fn begin_again(&mut self) {
+        self.reading = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        all.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn read(all: &[(&str, &str)]) -> SharedPurges {
+        let mut shared = SharedPurges::default();
+        shared.add(&fields(all));
+        shared
+    }
+
+    #[test]
+    fn fields_name_purges_and_nodes() {
+        let (first, second) = (PurgeId(1).to_string(), PurgeId(2).to_string());
+        let (of_first, of_second) = (format!("{first}/node/a"), format!("{second}/b"));
+        let read = read(&[
+            (first.as_str(), "7"),
+            (second.as_str(), "soon"),
+            (of_first.as_str(), "done"),
+            (of_second.as_str(), "done"),
+            ("later", "7"),
+            ("later/a", "done"),
+        ]);
+        assert_eq!(read.at_ms, BTreeMap::from([(PurgeId(1), 7)]));
+        assert_eq!(read.done[&PurgeId(1)], BTreeSet::from(["node/a".to_owned()]));
+        assert_eq!(read.done[&PurgeId(2)], BTreeSet::from(["b".to_owned()]));
+        assert_eq!(read.done.len(), 2);
+    }
+
+    #[test]
+    fn fields_of_old_purges_are_removed() {
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let [old, fresh] = [1, 2].map(|number| PurgeId(number).to_string());
+        let (of_old, of_fresh) = (format!("{old}/a"), format!("{fresh}/a"));
+        let mut read =
+            read(&[(old.as_str(), "6"), (fresh.as_str(), "7"), (of_old.as_str(), "done"), (of_fresh.as_str(), "done")]);
+        assert_eq!(read.old(kept_ms + 7), [PurgeId(1)]);
+        assert_eq!(read.fields_of(PurgeId(1)), [old, of_old]);
+        read.remove(PurgeId(1));
+        assert_eq!(read.old(kept_ms + 7), []);
+        assert_eq!(read.fields_of(PurgeId(2)), [fresh, of_fresh]);
+    }
+
+    #[test]
+    fn hash_is_read_once_its_number_of_fields_changes() {
+        let (mut reader, begin) = (PurgeReader::default(), Instant::now());
+        let [first, second] = [1, 2].map(|number| PurgeId(number).to_string());
+        assert_eq!(reader.next(2, begin).as_deref(), Some("0"), "it was never read");
+        assert!(!reader.take(&fields(&[(first.as_str(), "7")]), "9".to_owned(), begin));
+        assert!(!reader.was_read());
+        assert_eq!(reader.shared, SharedPurges::default(), "the rest may have more of this purge");
+        assert_eq!(reader.next(3, begin).as_deref(), Some("9"), "the read goes on");
+        assert!(reader.take(&fields(&[(second.as_str(), "8")]), "0".to_owned(), begin));
+        assert!(reader.was_read());
+        assert_eq!(reader.shared.at_ms, BTreeMap::from([(PurgeId(1), 7), (PurgeId(2), 8)]));
+        assert_eq!(reader.next(2, begin + READ_EVERY / 2), None);
+        assert_eq!(reader.next(3, begin + READ_EVERY / 2).as_deref(), Some("0"));
+        assert!(reader.take(&[], "0".to_owned(), begin + READ_EVERY / 2));
+        assert_eq!(reader.shared, SharedPurges::default(), "Redis has lost them");
+    }
+
+    #[test]
+    fn hash_is_read_again_after_some_time() {
+        let (mut reader, begin) = (PurgeReader::default(), Instant::now());
+        reader.next(2, begin);
+        assert!(reader.take(&[], "0".to_owned(), begin));
+        assert_eq!(reader.next(2, begin + READ_EVERY / 2), None);
+        let cursor = reader.next(2, begin + READ_EVERY);
+        assert_eq!(cursor.as_deref(), Some("0"), "one field may have replaced another");
+        assert!(!reader.take(&[], "9".to_owned(), begin));
+        reader.begin_again();
+        assert_eq!(reader.next(2, begin + READ_EVERY).as_deref(), Some("0"));
+    }
+}
