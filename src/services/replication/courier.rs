@@ -5,9 +5,11 @@
 //!
 //! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
 //! * `visit_log` copies blocks of the visit log, and deletions of visits;
+//! * `refusals` keeps one origin that a site refuses from stopping the others;
 //! * `shared` merges API keys and redirects of domains.
 
 mod forwards;
+mod refusals;
 mod shared;
 mod snapshots;
 mod visit_log;
@@ -19,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use self::forwards::Forwards;
+use self::refusals::Refusals;
 use super::context::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
 
@@ -42,8 +45,10 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         other: fleet.other_redis(site)?,
         fleet: fleet.clone(),
         visits_copied: None,
+        visits_refused: Refusals::new("visits"),
         forwards: Forwards::default(),
         log_copied: None,
+        log_refused: Refusals::new("visit log"),
         deletions: None,
         shared: None,
     };
@@ -58,10 +63,14 @@ struct Courier {
     other: Redis,
     /// The time of the last look at the visits of the other site.
     visits_copied: Option<Instant>,
+    /// The origins whose visits were refused.
+    visits_refused: Refusals,
     /// The requests for snapshots that were forwarded.
     forwards: Forwards,
     /// The time of the last look at the visit logs of the other site.
     log_copied: Option<Instant>,
+    /// The origins whose visit logs were refused.
+    log_refused: Refusals,
     /// The revision of the other site's deletions of visits that this site has.
     deletions: Option<String>,
     /// The time of the last merge of keys and redirects of domains.

@@ -34,7 +34,11 @@ impl Courier {
         for (origin, text) in &theirs.origins {
             let Some(note) = LogNote::parse(text) else { continue };
             let noted = number_of(&ours, *origin);
-            if note.number > noted && self.copy_log(*origin, (noted, note.number))? {
+            if note.number <= noted {
+                continue;
+            }
+            let copied = self.copy_log(*origin, (noted, note.number));
+            if self.log_refused.note(*origin, copied)? == Some(true) {
                 self.own.note_log(&[(*origin, text.clone())], ANSWER_TIME)?;
             }
         }

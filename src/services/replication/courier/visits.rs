@@ -31,7 +31,8 @@ impl Courier {
             let noted = ours.origins.iter().find(|(of, _)| *of == origin).map_or(0, |(_, about)| parts(about).0);
             // An origin of this site is ahead here, unless this Redis has lost its data.
             if number > noted {
-                let copied = self.copy_origin(origin, (noted, number))?;
+                let copied = self.copy_origin(origin, (noted, number));
+                let Some(copied) = self.visits_refused.note(origin, copied)? else { continue };
                 // After the batches: a node that reads a number looks for them.
                 let note = (origin, format!("{copied} {node}"));
                 self.own.note_visits(&[note], ANSWER_TIME)?;
