@@ -3,11 +3,13 @@
 //! It is a thread of its own, so that round trips for visits and keys delay no links. It does nothing unless the relay has
 //! found the Redis of the other site to be the right one.
 //!
+//! * `copies` decides which origins are asked for at once, and `refusals` keeps one that a site refuses from stopping the
+//!   others;
 //! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
 //! * `visit_log` copies blocks of the visit log, and deletions of visits;
-//! * `refusals` keeps one origin that a site refuses from stopping the others;
 //! * `shared` merges API keys and redirects of domains.
 
+mod copies;
 mod forwards;
 mod refusals;
 mod shared;
@@ -20,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use self::copies::CopyPace;
 use self::forwards::Forwards;
 use self::refusals::Refusals;
 use super::context::FleetContext;
@@ -45,9 +48,11 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         other: fleet.other_redis(site)?,
         fleet: fleet.clone(),
         visits_copied: None,
+        visits_pace: CopyPace::default(),
         visits_refused: Refusals::new("visits"),
         forwards: Forwards::default(),
         log_copied: None,
+        log_pace: CopyPace::default(),
         log_refused: Refusals::new("visit log"),
         deletions: None,
         shared: None,
@@ -63,12 +68,16 @@ struct Courier {
     other: Redis,
     /// The time of the last look at the visits of the other site.
     visits_copied: Option<Instant>,
+    /// The pace of copies of visits.
+    visits_pace: CopyPace,
     /// The origins whose visits were refused.
     visits_refused: Refusals,
     /// The requests for snapshots that were forwarded.
     forwards: Forwards,
     /// The time of the last look at the visit logs of the other site.
     log_copied: Option<Instant>,
+    /// The pace of copies of visit logs.
+    log_pace: CopyPace,
     /// The origins whose visit logs were refused.
     log_refused: Refusals,
     /// The revision of the other site's deletions of visits that this site has.

@@ -36,4 +36,4 @@ pub use self::slots::SlotLayout;
 pub use self::space::{Heartbeat, HeartbeatReply, StateExpiry};
 pub use self::streams::READ_TOGETHER_MAX;
 pub use self::visit_log::VisitLogNotes;
-pub use self::visits::VisitNotes;
+pub use self::visits::{EntriesBehind, VisitNotes};

@@ -18,16 +18,14 @@ impl Refusals {
         Refusals { content, origins: BTreeSet::new() }
     }
 
-    /// Takes the result of copying from an origin. Returns its value; `None` if a site has refused, which is logged once.
+    /// Takes the result of a step of copying from an origin. Returns its value; `None` if a site has refused, which is logged
+    /// once.
     ///
     /// # Errors
     /// [`RedisError::Away`]: the other origins would have to wait for an answer, too.
     pub(super) fn note<T>(&mut self, origin: OriginId, copied: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
         match copied {
-            Ok(value) => {
-                self.origins.remove(&origin);
-                Ok(Some(value))
-            }
+            Ok(value) => Ok(Some(value)),
             Err(RedisError::Refused(what)) => {
                 if self.origins.insert(origin) {
                     let content = self.content;
@@ -37,6 +35,11 @@ impl Refusals {
             }
             Err(away) => Err(away),
         }
+    }
+
+    /// Notes that an origin was copied, so that its next refusal is logged again.
+    pub(super) fn copied(&mut self, origin: OriginId) {
+        self.origins.remove(&origin);
     }
 }
 
@@ -58,6 +61,8 @@ mod tests {
         assert_eq!(refusals.origins, BTreeSet::from([ONE]), "it is logged once");
         assert_eq!(refusals.note(ONE, refused()).unwrap(), None);
         assert_eq!(refusals.note(ONE, Ok(8)).unwrap(), Some(8));
+        assert_eq!(refusals.origins, BTreeSet::from([ONE]), "a later step may be refused");
+        refusals.copied(ONE);
         assert!(refusals.origins.is_empty(), "another refusal is logged again");
     }
 

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::copies::{OpenCopies, OriginCopy};
 use super::{ANSWER_TIME, Courier, OTHER_TIME};
-use crate::services::replication::redis::{RedisError, VisitLogNotes};
+use crate::services::replication::redis::{EntriesBehind, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
 
@@ -31,47 +32,57 @@ impl Courier {
         let ours = self.own.log_notes(ANSWER_TIME)?;
         // First: a node that takes a block must know what of it is deleted.
         self.copy_deletions(&theirs.revision)?;
+        let (mut open, mut texts) = (OpenCopies::default(), HashMap::new());
         for (origin, text) in &theirs.origins {
             let Some(note) = LogNote::parse(text) else { continue };
             let noted = number_of(&ours, *origin);
-            if note.number <= noted {
-                continue;
+            if note.number > noted {
+                let last = self.last_block(*origin);
+                let Some(last) = self.log_refused.note(*origin, last)? else { continue };
+                // A purge may have removed later entries that this site has had.
+                open.add(OriginCopy::new(*origin, (last.max(noted), note.number), COPIES_MAX));
+                texts.insert(*origin, text);
             }
-            let copied = self.copy_log(*origin, (noted, note.number));
-            if self.log_refused.note(*origin, copied)? == Some(true) {
-                self.own.note_log(&[(*origin, text.clone())], ANSWER_TIME)?;
+        }
+        while let Some(some) = open.next(self.log_pace.together()) {
+            let wanted: Vec<(OriginId, u64)> = some.iter().map(OriginCopy::wanted).collect();
+            let answers = self.other.log_behind(&wanted, COPY_COUNT, OTHER_TIME);
+            self.log_pace.hear(&answers);
+            for (copy, behind) in some.into_iter().zip(answers) {
+                let put = behind.and_then(|behind| self.put_log(copy, behind));
+                let Some(copy) = self.log_refused.note(copy.origin, put)? else { continue };
+                if open.again(copy) {
+                    continue;
+                }
+                if copy.is_whole()
+                    && let Some(text) = texts.get(&copy.origin)
+                {
+                    self.own.note_log(&[(copy.origin, (*text).clone())], ANSWER_TIME)?;
+                }
+                self.log_refused.copied(copy.origin);
             }
         }
         Ok(())
     }
 
-    /// Copies the blocks of one origin behind `noted`, up to a number. Returns true if this site has all that the other stream
-    /// has.
-    fn copy_log(&mut self, origin: OriginId, (noted, number): (u64, u64)) -> Result<bool, RedisError> {
-        let oldest = self.other.log_ends(origin, OTHER_TIME)?.first().map_or(number, |(first, _)| *first);
-        // A purge may have removed later entries that this site has had.
-        let mut last = self.last_block(origin)?.max(noted);
-        for _ in 0..COPIES_MAX {
-            if last >= number {
-                return Ok(true);
-            }
-            let entries = self.other.log_entries(origin, last + 1, COPY_COUNT, OTHER_TIME)?;
-            if entries.is_empty() {
-                // Nodes note a gap for blocks that no stream has.
-                return Ok(true);
-            }
-            for (block, bytes) in entries {
-                let published = self.own.publish_log(origin, block, &bytes, oldest.min(block), ANSWER_TIME);
-                // A stream that has this block or a later one refuses it.
-                if let Err(error) = published
-                    && self.last_block(origin)? < block
-                {
-                    return Err(error);
-                }
-                last = last.max(block);
-            }
+    /// Gives this site some blocks of an origin. Returns the copy with its progress.
+    fn put_log(&mut self, mut copy: OriginCopy, behind: EntriesBehind) -> Result<OriginCopy, RedisError> {
+        let (origin, EntriesBehind { first, entries }) = (copy.origin, behind);
+        if entries.is_empty() {
+            // Nodes note a gap for blocks that no stream has.
+            copy.end();
         }
-        Ok(last >= number)
+        for (block, bytes) in entries {
+            let published = self.own.publish_log(origin, block, &bytes, first.min(block), ANSWER_TIME);
+            // A stream that has this block or a later one refuses it.
+            if let Err(error) = published
+                && self.last_block(origin)? < block
+            {
+                return Err(error);
+            }
+            copy.has(block);
+        }
+        Ok(copy)
     }
 
     /// Returns the number of the last block of an origin in the Redis of this site; 0 if it has none.

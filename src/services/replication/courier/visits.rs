@@ -1,10 +1,12 @@
 //! Copies batches of visit counts from the streams of the other site. A batch has the number that its origin gave it, and
 //! each node counts it once. So it does no harm that a relay copies one again, or back to the site where it was counted.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::copies::{OpenCopies, OriginCopy};
 use super::{ANSWER_TIME, Courier, OTHER_TIME};
-use crate::services::replication::redis::RedisError;
+use crate::services::replication::redis::{EntriesBehind, RedisError};
 use carom_model::visits::origins::OriginId;
 
 /// Interval between two looks at the origins of the other site.
@@ -26,48 +28,56 @@ impl Courier {
         let theirs = self.other.visit_notes(OTHER_TIME)?;
         let ours = self.own.visit_notes(ANSWER_TIME)?;
         self.forward_wanted(&ours, &theirs)?;
-        for (origin, about) in theirs.origins {
-            let (number, node) = parts(&about);
-            let noted = ours.origins.iter().find(|(of, _)| *of == origin).map_or(0, |(_, about)| parts(about).0);
+        let (mut open, mut nodes) = (OpenCopies::default(), HashMap::new());
+        for (origin, about) in &theirs.origins {
+            let (number, node) = parts(about);
+            let noted = ours.origins.iter().find(|(of, _)| of == origin).map_or(0, |(_, about)| parts(about).0);
             // An origin of this site is ahead here, unless this Redis has lost its data.
             if number > noted {
-                let copied = self.copy_origin(origin, (noted, number));
-                let Some(copied) = self.visits_refused.note(origin, copied)? else { continue };
-                // After the batches: a node that reads a number looks for them.
-                let note = (origin, format!("{copied} {node}"));
-                self.own.note_visits(&[note], ANSWER_TIME)?;
+                let last = self.own.last_visits(*origin, ANSWER_TIME);
+                let Some(last) = self.visits_refused.note(*origin, last)? else { continue };
+                // A purge may have removed later entries that this site has had.
+                open.add(OriginCopy::new(*origin, (last.max(noted), number), COPIES_MAX));
+                nodes.insert(*origin, node);
+            }
+        }
+        while let Some(some) = open.next(self.visits_pace.together()) {
+            let wanted: Vec<(OriginId, u64)> = some.iter().map(OriginCopy::wanted).collect();
+            let answers = self.other.visits_behind(&wanted, COPY_COUNT, OTHER_TIME);
+            self.visits_pace.hear(&answers);
+            for (copy, behind) in some.into_iter().zip(answers) {
+                let put = behind.and_then(|behind| self.put_visits(copy, behind));
+                let Some(copy) = self.visits_refused.note(copy.origin, put)? else { continue };
+                if open.again(copy) {
+                    continue;
+                }
+                // After the batches: a node that reads a number looks for them. A node that misses a batch below it says so.
+                let node = nodes.get(&copy.origin).copied().unwrap_or_default();
+                self.own.note_visits(&[(copy.origin, format!("{} {node}", copy.last))], ANSWER_TIME)?;
+                self.visits_refused.copied(copy.origin);
             }
         }
         Ok(())
     }
 
-    /// Copies entries of one origin behind the batch `noted`, up to the batch `number`. Returns the number up to which this
-    /// site has all that the other stream has. A node that misses a batch below it says so.
-    fn copy_origin(&mut self, origin: OriginId, (noted, number): (u64, u64)) -> Result<u64, RedisError> {
-        // A purge may have removed later entries that this site has had.
-        let mut last = self.own.last_visits(origin, ANSWER_TIME)?.max(noted);
-        for _ in 0..COPIES_MAX {
-            if last >= number {
-                break;
-            }
-            let behind = self.other.visits_behind(origin, last + 1, COPY_COUNT, OTHER_TIME);
-            let (first, entries) = behind?;
-            if entries.is_empty() {
-                return Ok(number);
-            }
-            for (batch, bytes) in entries {
-                let published = self.own.publish_visits(origin, batch, &bytes, first.min(batch), ANSWER_TIME);
-                // A stream that has this batch or a later one refuses it.
-                if let Err(error) = published
-                    && self.own.last_visits(origin, ANSWER_TIME)? < batch
-                {
-                    return Err(error);
-                }
-                self.fleet.stats.fleet.site.visits.add(1);
-                last = last.max(batch);
-            }
+    /// Gives this site some entries of an origin. Returns the copy with its progress.
+    fn put_visits(&mut self, mut copy: OriginCopy, behind: EntriesBehind) -> Result<OriginCopy, RedisError> {
+        let (origin, EntriesBehind { first, entries }) = (copy.origin, behind);
+        if entries.is_empty() {
+            copy.end();
         }
-        Ok(last)
+        for (batch, bytes) in entries {
+            let published = self.own.publish_visits(origin, batch, &bytes, first.min(batch), ANSWER_TIME);
+            // A stream that has this batch or a later one refuses it.
+            if let Err(error) = published
+                && self.own.last_visits(origin, ANSWER_TIME)? < batch
+            {
+                return Err(error);
+            }
+            self.fleet.stats.fleet.site.visits.add(1);
+            copy.has(batch);
+        }
+        Ok(copy)
     }
 }
 

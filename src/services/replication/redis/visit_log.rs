@@ -6,7 +6,7 @@ use std::time::Duration;
 use carom_redis::{Question, RedisError, Value, cmd};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
-use super::visits::visit_entries;
+use super::visits::{EntriesBehind, visit_entries};
 use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;
@@ -93,6 +93,19 @@ impl Redis {
         range.arg(self.log_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
         let answer = self.ask(Redis::log_place(origin), Question::Plain(range), within)?;
         Ok(visit_entries(&answer))
+    }
+
+    /// Returns for each of these origins the entries of its stream from the one with that block on, like
+    /// [`Redis::visits_behind`].
+    pub fn log_behind(
+        &mut self,
+        from: &[(OriginId, u64)],
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<EntriesBehind, RedisError>> {
+        let stream = |(origin, from): &(OriginId, u64)| (Redis::log_place(*origin), self.log_stream(*origin), *from);
+        let streams = from.iter().map(stream).collect();
+        self.entries_behind(streams, count, within)
     }
 
     /// Sets the descriptions of origins.

@@ -27,8 +27,14 @@ pub struct VisitNotes {
     pub wanted: Vec<(OriginId, String)>,
 }
 
-/// Batches of visits, each with its number.
-type VisitBatches = Vec<(u64, Vec<u8>)>;
+/// Entries of the stream of an origin, as one site gives them to the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntriesBehind {
+    /// The number of the first entry that the stream has, or 0 for an empty stream.
+    pub first: u64,
+    /// The entries that were asked for, each with the number of its last batch or block.
+    pub entries: Vec<(u64, Vec<u8>)>,
+}
 
 impl Redis {
     pub(super) fn visit_place(origin: OriginId) -> KeyGroup {
@@ -83,33 +89,51 @@ impl Redis {
         from: u64,
         count: usize,
         within: Duration,
-    ) -> Result<VisitBatches, RedisError> {
+    ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
         let mut range = cmd("XRANGE");
         range.arg(self.visit_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
         let answer = self.ask(Redis::visit_place(origin), Question::Plain(range), within)?;
         Ok(visit_entries(&answer))
     }
 
-    /// Returns the number of the first entry of the stream of an origin, and entries from the one with the batch `from` on
-    /// like [`Redis::visits_from`]. For a relay, which keeps as much as that stream does.
+    /// Returns for each of these origins the entries of its stream from the one with that batch on, at most `count`. For a
+    /// relay, which asks for all of them at once, and keeps as much as the streams do.
     ///
-    /// # Errors
-    /// [`RedisError`] if Redis did not answer, or refused.
+    /// Each result has the error of its own stream: a server did not answer, or refused.
     pub fn visits_behind(
         &mut self,
-        origin: OriginId,
-        from: u64,
+        from: &[(OriginId, u64)],
         count: usize,
         within: Duration,
-    ) -> Result<(u64, VisitBatches), RedisError> {
-        let (place, stream) = (Redis::visit_place(origin), self.visit_stream(origin));
-        let range = |from: String, count: usize| {
-            Question::Plain(cmd("XRANGE").arg(&stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
+    ) -> Vec<Result<EntriesBehind, RedisError>> {
+        let stream =
+            |(origin, from): &(OriginId, u64)| (Redis::visit_place(*origin), self.visit_stream(*origin), *from);
+        let streams = from.iter().map(stream).collect();
+        self.entries_behind(streams, count, within)
+    }
+
+    /// Reads streams whose identifiers are numbers, each from a number on.
+    pub(super) fn entries_behind(
+        &mut self,
+        streams: Vec<(KeyGroup, String, u64)>,
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<EntriesBehind, RedisError>> {
+        let range = |stream: &str, from: &str, count: usize| {
+            Question::Plain(cmd("XRANGE").arg(stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
         };
-        let together = vec![range("-".to_owned(), 1), range(format!("{from}-0"), count)];
-        let answers = self.client.ask_together(vec![(self.route(place), together)], within).remove(0)?;
-        let [first, found] = &answers[..] else { return Err(nonsense("a stream of visits")) };
-        Ok((visit_entries(first).first().map_or(0, |(last, _)| *last), visit_entries(found)))
+        let together = streams.into_iter().map(|(place, stream, from)| {
+            let ranges = vec![range(&stream, "-", 1), range(&stream, &format!("{from}-0"), count)];
+            (self.route(place), ranges)
+        });
+        let together = together.collect();
+        let answers = self.client.ask_together(together, within).into_iter();
+        let behind = |answer: Vec<Value>| {
+            let [first, found] = &answer[..] else { return Err(nonsense("a stream of an origin")) };
+            let first = visit_entries(first).first().map_or(0, |(first, _)| *first);
+            Ok(EntriesBehind { first, entries: visit_entries(found) })
+        };
+        answers.map(|answer| answer.and_then(behind)).collect()
     }
 
     /// Sets the descriptions of origins.
