@@ -246,7 +246,7 @@ impl Snapshots {
         if !taking.is_asked {
             let after = visits.aggregator().counted_of(taking.origin);
             let (request, of) = (taking.request.clone(), taking.origin);
-            let text = SnapshotRequest { by: own, request, of, after }.to_text();
+            let text = SnapshotRequest { by: own, request, of, after, site: None }.to_text();
             self.asked = Some(own);
             let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
             taking.is_asked = asked.is_ok();

@@ -266,7 +266,7 @@ impl World {
         if !taking.is_asked {
             let after = self.process(node).counts.counted_of(taking.origin);
             let (request, of) = (taking.request.clone(), taking.origin);
-            let text = SnapshotRequest { by: own, request, of, after }.to_text();
+            let text = SnapshotRequest { by: own, request, of, after, site: None }.to_text();
             taking.is_asked = self.ask(node, Command::Want(own, Some(text))).is_ok();
             self.process(node).taking = Some(taking);
             return Ok(());

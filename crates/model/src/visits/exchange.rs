@@ -239,7 +239,7 @@ impl OtherOrigins {
 }
 
 /// A request for a snapshot, as all nodes see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SnapshotRequest {
     /// The origin that asks.
     pub by: OriginId,
@@ -249,19 +249,25 @@ pub struct SnapshotRequest {
     pub of: OriginId,
     /// The number of the last batch that the asking node has.
     pub after: u64,
+    /// The site of the asking node, if the relay of that site has forwarded the request; `None` at the site itself.
+    pub site: Option<String>,
 }
 
 impl SnapshotRequest {
     /// Parses the text of a request; `None` if it is malformed.
     pub fn parse(by: OriginId, text: &str) -> Option<SnapshotRequest> {
-        let mut words = text.split(' ');
+        let mut words = text.splitn(4, ' ');
         let (request, of, after) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        Some(SnapshotRequest { by, request, of, after })
+        Some(SnapshotRequest { by, request, of, after, site: words.next().map(str::to_owned) })
     }
 
     /// Returns the text of a request.
     pub fn to_text(&self) -> String {
-        format!("{} {} {}", self.request, self.of, self.after)
+        let text = format!("{} {} {}", self.request, self.of, self.after);
+        match &self.site {
+            Some(site) => format!("{text} {site}"),
+            None => text,
+        }
     }
 }
 
@@ -421,10 +427,26 @@ mod tests {
     }
 
     #[test]
+    fn requests_name_the_site_that_forwarded_them() {
+        let by = OriginId(1);
+        let own = SnapshotRequest { by, request: "r".to_owned(), of: OriginId(2), after: 7, site: None };
+        let forwarded = SnapshotRequest { site: Some("berlin".to_owned()), ..own.clone() };
+        assert_eq!(own.to_text(), format!("r {} 7", OriginId(2)));
+        assert_eq!(forwarded.to_text(), format!("r {} 7 berlin", OriginId(2)));
+        for request in [own.clone(), forwarded] {
+            assert_eq!(SnapshotRequest::parse(by, &request.to_text()), Some(request));
+        }
+        // A later version may write more words. Then this is no site that is known here.
+        let more = SnapshotRequest::parse(by, &format!("{} berlin more", own.to_text())).unwrap();
+        assert_eq!(more.site.as_deref(), Some("berlin more"));
+        assert_eq!(SnapshotRequest::parse(by, "r 2"), None);
+    }
+
+    #[test]
     fn origin_answers_at_once_and_others_later() {
         let at = Duration::from_secs;
-        let request = SnapshotRequest { by: OriginId(1), request: "r".to_owned(), of: OriginId(2), after: 7 };
-        assert_eq!(SnapshotRequest::parse(OriginId(1), &request.to_text()), Some(request.clone()));
+        let request =
+            SnapshotRequest { by: OriginId(1), request: "r".to_owned(), of: OriginId(2), after: 7, site: None };
         let mut seen = [1, 2, 3].map(|own| (OriginId(own), SeenRequests::default()));
         let mut due = |seconds| -> Vec<usize> {
             seen.iter_mut().map(|(own, seen)| seen.due(*own, vec![request.clone()], at(seconds)).len()).collect()
@@ -434,8 +456,8 @@ mod tests {
 
     #[test]
     fn a_repeated_request_replaces_the_earlier_one() {
-        let request =
-            |name: &str| vec![SnapshotRequest { by: OriginId(1), request: name.to_owned(), of: OriginId(2), after: 7 }];
+        let (by, of) = (OriginId(1), OriginId(2));
+        let request = |name: &str| vec![SnapshotRequest { by, request: name.to_owned(), of, after: 7, site: None }];
         let (mut seen, late) = (SeenRequests::default(), 2 * STALE_AFTER);
         seen.due(OriginId(3), request("first"), Duration::ZERO);
         seen.due(OriginId(3), request("first"), late);

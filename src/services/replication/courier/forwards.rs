@@ -9,18 +9,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use carom_model::visits::exchange::STALE_AFTER;
+use carom_model::visits::exchange::{STALE_AFTER, SnapshotRequest};
 use carom_model::visits::origins::OriginId;
 
 /// Time for which a request waits for a node of its own site.
 const FORWARD_AFTER: Duration = Duration::from_secs(5);
-
-/// Number of words of a request, by [`SnapshotRequest`](carom_model::visits::exchange::SnapshotRequest). A forwarded request
-/// has one more: the name of the site whose node asks.
-const WORDS: usize = 3;
-
-/// A request: the origin that asks, and its text.
-pub(super) type Wanted = (OriginId, String);
 
 /// The progress of a forwarded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,40 +46,39 @@ pub(super) struct Steps {
     /// The origins whose forwarded requests it removes, because they were answered or given up.
     pub(super) taken_back: Vec<OriginId>,
     /// The requests of this site that it adds.
-    pub(super) forwarded: Vec<Wanted>,
+    pub(super) forwarded: Vec<SnapshotRequest>,
 }
 
 /// The requests of this site that its own nodes have not answered.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
     /// The time at which this relay first saw a request of an origin for the counts of another one, whatever its name.
-    seen: HashMap<(OriginId, String), Instant>,
+    seen: HashMap<(OriginId, OriginId), Instant>,
     /// Forwarded requests.
-    open: HashMap<Wanted, Forward>,
+    open: HashMap<SnapshotRequest, Forward>,
 }
 
 /// Returns a request of `site` as its relay writes it to the Redis of the other site.
-pub(super) fn at_other_site(wanted: &Wanted, site: &str) -> Wanted {
-    (wanted.0, format!("{} {site}", wanted.1))
+pub(super) fn at_other_site(wanted: &SnapshotRequest, site: &str) -> SnapshotRequest {
+    SnapshotRequest { site: Some(site.to_owned()), ..wanted.clone() }
 }
 
 /// Returns the original of a request that the relay of `site` forwarded; `None` if `wanted` is another request.
-fn at_home(wanted: &Wanted, site: &str) -> Option<Wanted> {
-    let text = wanted.1.strip_suffix(site)?.strip_suffix(' ')?;
-    (text.split(' ').count() == WORDS).then(|| (wanted.0, text.to_owned()))
+fn at_home(wanted: &SnapshotRequest, site: &str) -> Option<SnapshotRequest> {
+    (wanted.site.as_deref() == Some(site)).then(|| SnapshotRequest { site: None, ..wanted.clone() })
 }
 
 /// Returns the origin that asks, and the one whose counts it wants.
-fn subject_of(wanted: &Wanted) -> (OriginId, String) {
-    (wanted.0, wanted.1.split(' ').nth(1).unwrap_or_default().to_owned())
+fn subject_of(wanted: &SnapshotRequest) -> (OriginId, OriginId) {
+    (wanted.by, wanted.of)
 }
 
 impl Forwards {
     /// Returns the steps that are due for the relay of `site`. `ours` are the requests in the Redis of this site, `theirs` those
     /// in the Redis of the other site.
-    pub(super) fn steps(&mut self, site: &str, ours: &[Wanted], theirs: &[Wanted]) -> Steps {
-        let own: Vec<&Wanted> = ours.iter().filter(|wanted| wanted.1.split(' ').count() == WORDS).collect();
-        let there: Vec<Wanted> = theirs.iter().filter_map(|wanted| at_home(wanted, site)).collect();
+    pub(super) fn steps(&mut self, site: &str, ours: &[SnapshotRequest], theirs: &[SnapshotRequest]) -> Steps {
+        let own: Vec<&SnapshotRequest> = ours.iter().filter(|wanted| wanted.site.is_none()).collect();
+        let there: Vec<SnapshotRequest> = theirs.iter().filter_map(|wanted| at_home(wanted, site)).collect();
         self.open.retain(|wanted, _| own.contains(&wanted));
         self.seen.retain(|subject, _| own.iter().any(|wanted| subject_of(wanted) == *subject));
         for wanted in there.iter().filter(|wanted| own.contains(wanted)) {
@@ -98,7 +90,7 @@ impl Forwards {
         let mut steps = Steps::default();
         for wanted in &there {
             if self.open.get(wanted).is_none_or(|forward| forward.progress == Progress::Ended) {
-                steps.taken_back.push(wanted.0);
+                steps.taken_back.push(wanted.by);
             }
         }
         for wanted in own {
@@ -116,12 +108,12 @@ impl Forwards {
     }
 
     /// Notes that the other site has a request.
-    pub(super) fn note_forwarded(&mut self, wanted: Wanted) {
+    pub(super) fn note_forwarded(&mut self, wanted: SnapshotRequest) {
         self.open.insert(wanted, Forward::now(Progress::Forwarded));
     }
 
     /// Returns the requests whose chunks this relay may bring.
-    pub(super) fn awaited(&self) -> Vec<Wanted> {
+    pub(super) fn awaited(&self) -> Vec<SnapshotRequest> {
         let open = self.open.iter().filter(|(_, forward)| forward.progress != Progress::Ended);
         open.map(|(wanted, _)| wanted.clone()).collect()
     }
@@ -131,7 +123,11 @@ impl Forwards {
     ///
     /// # Errors
     /// The error of `claim`. The next chunk tries again.
-    pub(super) fn take<E>(&mut self, wanted: &Wanted, claim: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+    pub(super) fn take<E>(
+        &mut self,
+        wanted: &SnapshotRequest,
+        claim: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let brings = match self.open.get(wanted).map(|forward| forward.progress) {
             Some(Progress::Bringing) => true,
             Some(Progress::Forwarded) => claim()?,
@@ -148,11 +144,16 @@ mod tests {
     use super::*;
 
     /// A request by the origin with this number.
-    fn wanted(by: u64) -> Wanted {
-        (OriginId(by), format!("request-{by} 3 7"))
+    fn wanted(by: u64) -> SnapshotRequest {
+        named(&format!("request-{by}"), by)
     }
 
-    fn forwarded(by: u64) -> Wanted {
+    /// A request with this name by the origin with this number.
+    fn named(request: &str, by: u64) -> SnapshotRequest {
+        SnapshotRequest { by: OriginId(by), request: request.to_owned(), of: OriginId(3), after: 7, site: None }
+    }
+
+    fn forwarded(by: u64) -> SnapshotRequest {
         at_other_site(&wanted(by), "berlin")
     }
 
@@ -186,10 +187,10 @@ mod tests {
         age(&mut forwards, FORWARD_AFTER);
         forwards.steps("berlin", &[wanted(1)], &[]);
         forwards.note_forwarded(wanted(1));
-        let repeated = (OriginId(1), "request-2 3 7".to_owned());
+        let repeated = named("request-2", 1);
         let expected = Steps { taken_back: vec![OriginId(1)], forwarded: vec![repeated.clone()] };
         assert_eq!(forwards.steps("berlin", std::slice::from_ref(&repeated), &[forwarded(1)]), expected);
-        let of_another = (OriginId(1), "request-3 4 7".to_owned());
+        let of_another = SnapshotRequest { of: OriginId(4), ..named("request-3", 1) };
         let steps = forwards.steps("berlin", &[of_another], &[at_other_site(&repeated, "berlin")]);
         assert_eq!(steps.forwarded, [], "nodes of this site may have the counts of that origin");
     }
@@ -199,7 +200,7 @@ mod tests {
         let mut forwards = Forwards::default();
         for _ in 0..2 {
             // The origin asks for something else by now.
-            let theirs = [(OriginId(1), "request-9 4 8".to_owned())];
+            let theirs = [SnapshotRequest { of: OriginId(4), after: 8, ..named("request-9", 1) }];
             assert_eq!(forwards.steps("lisbon", &[forwarded(1)], &theirs), Steps::default());
             assert!(forwards.seen.is_empty());
         }

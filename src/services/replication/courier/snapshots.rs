@@ -12,13 +12,13 @@ impl Courier {
     /// Forwards requests of this site, and removes forwarded ones that were answered or given up.
     pub(super) fn forward_wanted(&mut self, ours: &VisitNotes, theirs: &VisitNotes) -> Result<(), RedisError> {
         let Some(site) = &self.fleet.settings.site else { return Ok(()) };
-        let steps = self.forwards.steps(&site.name, &ours.wanted, &theirs.wanted);
+        let steps = self.forwards.steps(&site.name, &requests(ours), &requests(theirs));
         for origin in steps.taken_back {
             self.other.want_visits(origin, None, OTHER_TIME)?;
         }
         for wanted in steps.forwarded {
-            let (origin, text) = at_other_site(&wanted, &site.name);
-            self.other.want_visits(origin, Some(&text), OTHER_TIME)?;
+            let text = at_other_site(&wanted, &site.name).to_text();
+            self.other.want_visits(wanted.by, Some(&text), OTHER_TIME)?;
             self.forwards.note_forwarded(wanted);
         }
         Ok(())
@@ -27,17 +27,22 @@ impl Courier {
     /// Brings some chunks of snapshots. One that is lost on the way lets the node ask again.
     pub(super) fn bring_chunks(&mut self) -> Result<(), RedisError> {
         for wanted in self.forwards.awaited() {
-            let Some(SnapshotRequest { request, .. }) = SnapshotRequest::parse(wanted.0, &wanted.1) else { continue };
-            let room = self.own.room_for_chunks(&request, ANSWER_TIME)?;
+            let request = &wanted.request;
+            let room = self.own.room_for_chunks(request, ANSWER_TIME)?;
             for _ in 0..room.min(CHUNKS_TOGETHER) {
-                let chunk = self.other.take_chunk(&request, OTHER_TIME)?;
+                let chunk = self.other.take_chunk(request, OTHER_TIME)?;
                 let Some(chunk) = chunk else { break };
-                if !self.forwards.take(&wanted, || self.own.claim_wanted(&request, ANSWER_TIME))? {
+                if !self.forwards.take(&wanted, || self.own.claim_wanted(request, ANSWER_TIME))? {
                     break;
                 }
-                self.own.put_chunk(&request, &chunk, ANSWER_TIME)?;
+                self.own.put_chunk(request, &chunk, ANSWER_TIME)?;
             }
         }
         Ok(())
     }
+}
+
+/// Returns the requests of one site, without malformed ones.
+fn requests(notes: &VisitNotes) -> Vec<SnapshotRequest> {
+    notes.wanted.iter().filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect()
 }
