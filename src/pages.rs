@@ -123,6 +123,8 @@ pub struct Home {
     pub problem: Option<String>,
     /// True if the form asks for an API key.
     pub needs_key: bool,
+    /// True if a link may have a visit limit on this node.
+    pub limits_visits: bool,
     /// True if the options are unfolded.
     pub is_open: bool,
     /// The signed-in user, who needs no API key here; `None` for everyone else.
@@ -142,7 +144,15 @@ impl Default for Home {
     /// Returns an empty form.
     fn default() -> Home {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
-        Home { values, errors: BTreeMap::new(), problem: None, needs_key: false, is_open: false, user: None }
+        Home {
+            values,
+            errors: BTreeMap::new(),
+            problem: None,
+            needs_key: false,
+            limits_visits: true,
+            is_open: false,
+            user: None,
+        }
     }
 }
 
@@ -435,6 +445,14 @@ mod tests {
         for page in [pages.home(&home), pages.created(&made), pages.preview(&preview), pages.sign_in(&sign_in)] {
             assert!(!page.contains("<script>") && page.contains("{{ 7 * 7 }}") && !page.contains("<co>"), "{page}");
         }
+    }
+
+    #[test]
+    fn form_has_no_visit_limit_where_links_have_none() {
+        let pages = Pages::new(brand(), None).unwrap();
+        let has_field = |limits_visits| pages.home(&Home { limits_visits, ..Home::default() }).contains("maxVisits");
+        assert!(has_field(true));
+        assert!(!has_field(false));
     }
 
     #[test]

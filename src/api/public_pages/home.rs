@@ -35,6 +35,9 @@ use carom_model::visits::tally::VisitCounts;
 /// Date format of these pages.
 const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
 
+/// The field for the visit limit.
+const MAX_VISITS: &str = "maxVisits";
+
 /// Error for a form that another site sent.
 const FOREIGN: &str = "This form was sent from another site. Fill it in on this page instead.";
 
@@ -111,10 +114,17 @@ impl Context {
         })
     }
 
+    /// True if the form has this field. A node whose links have a shared home refuses visit limits.
+    fn has_field(&self, field: &str) -> bool {
+        let is_known = FORM_FIELDS.iter().any(|(name, _)| *name == field);
+        is_known && (field != MAX_VISITS || self.services.stores_all_links())
+    }
+
     fn show_form(&self, status: StatusCode, home: Home) -> ApiResponse {
         let is_signed_in = home.user.is_some();
         let needs_key = self.services.keys().had_keys() || self.services.keys().is_unsure();
-        let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
+        let limits_visits = self.has_field(MAX_VISITS);
+        let page = as_html(status, self.pages().home(&Home { needs_key, limits_visits, ..home }));
         // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
         // header that reveals a foreign form (`is_foreign`).
         let page = with(page, header::REFERRER_POLICY, "same-origin");
@@ -269,13 +279,13 @@ impl Context {
         match refusal {
             Refusal::Fields(invalid) => {
                 for Invalid { field, reason } in invalid {
-                    if FORM_FIELDS.iter().any(|(name, _)| *name == field) {
+                    if self.has_field(&field) {
                         _ = errors.insert(field, sentence(&reason));
                     } else {
                         problem = Some(sentence(&format!("{field} {reason}")));
                     }
                 }
-                let home = Home { values, errors, problem, is_open, needs_key: false, user };
+                let home = Home { values, errors, problem, is_open, user, ..Home::default() };
                 self.show_form(StatusCode::BAD_REQUEST, home)
             }
             Refusal::Problem(of) => {
@@ -288,7 +298,7 @@ impl Context {
                     Some((field, text)) => _ = errors.insert(field.to_owned(), text),
                     None => problem = Some(of.detail()),
                 }
-                let home = Home { values, errors, problem, is_open, needs_key: false, user };
+                let home = Home { values, errors, problem, is_open, user, ..Home::default() };
                 let form = self.show_form(of.status(), home);
                 of.add_headers(form)
             }
@@ -310,7 +320,7 @@ fn fields_of(form: &Form) -> (Map<String, Value>, Vec<Invalid>) {
             // Browsers send neither seconds nor an offset; the form says that it is UTC.
             "validUntil" if text.len() == "2026-01-02T03:04".len() => format!("{text}:00+00:00").into(),
             "validUntil" if text.len() == "2026-01-02T03:04:05".len() => format!("{text}+00:00").into(),
-            "maxVisits" => match text.parse::<u32>() {
+            MAX_VISITS => match text.parse::<u32>() {
                 Ok(number) => number.into(),
                 Err(_) => {
                     invalid.push(Invalid::new(name, "must be a whole number from 1 to 4294967295"));

@@ -303,6 +303,9 @@ fn requests_for_all_links_are_refused() {
         assert!(refused["detail"].as_str().unwrap().contains("links.home"), "{refused}");
     }
     assert_eq!(change(&mut wire, &code, &json!({"maxVisits": 3})).status, 400);
+    let form = wire.ask("GET", "/", "Accept: text/html\r\n", b"");
+    assert!(form.text().contains("name=\"customSlug\""), "{form:?}");
+    assert!(!form.text().contains("maxVisits"), "{form:?}");
     assert_eq!(wire.create(&json!({"longUrl": TARGET, "findIfExists": false, "maxVisits": null})).status, 200);
     assert_eq!(wire.get("/robots.txt").text(), "User-agent: *\nDisallow: /\n");
     assert_eq!(wire.get(&format!("{SHORT_URLS}/{code}/visits")).status, 200);
