@@ -70,9 +70,9 @@ fn report(summary: &JoinSummary, settings: &Settings) {
         kept => format!(", {} of them from an earlier attempt", readable::count(kept, "byte")),
     };
     print(&format!(
-        "{} has {}, {} in all, as of {}, from {}: {}{kept}\n",
+        "{} has {}, tombstones included, and {} in all, as of {}, from {}: {}{kept}\n",
         settings.data_dir.display(),
-        readable::count(summary.counts.of(Section::Links), "link or tombstone"),
+        readable::count(summary.counts.of(Section::Links), "link"),
         readable::count(summary.counts.total(), "record"),
         dates::format(summary.taken_ms),
         summary.node,
