@@ -296,8 +296,9 @@ impl Code {
     /// The bytes behind them are overwritten.
     fn unpack(&self, out: &mut [u8]) -> usize {
         if !self.has_slashes() {
-            unpack(&self.packed, out);
-            return self.sextets();
+            let len = self.sextets();
+            unpack(&self.packed[..3 * len.div_ceil(4)], out);
+            return len;
         }
         let (mut at, mut end) = (0, 0);
         while at < self.sextets() {

@@ -163,10 +163,10 @@ pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
     let mut rest = head;
     while let Some(end) = memchr::memchr(b'\n', rest) {
         rest = &rest[end + 1..];
-        if rest.first().map(u8::to_ascii_lowercase) == name.bytes().next()
-            && let Some((of_line, value)) = rest.split_at_checked(name.len())
-            && of_line.eq_ignore_ascii_case(name.as_bytes())
+        // Few lines have a colon at this place, so names are rarely compared.
+        if let Some((of_line, value)) = rest.split_at_checked(name.len())
             && let Some(value) = value.strip_prefix(b":")
+            && of_line.eq_ignore_ascii_case(name.as_bytes())
         {
             let end = memchr::memchr(b'\n', value).unwrap_or(value.len());
             return value[..end].trim_ascii();
