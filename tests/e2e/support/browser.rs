@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -25,6 +26,9 @@ pub(crate) const SPACE: &str = " ";
 pub(crate) const CONTROL: &str = "\u{e009}";
 pub(crate) const DOWN: &str = "\u{e015}";
 pub(crate) const ESCAPE: &str = "\u{e00c}";
+
+/// Time for an answer of the driver. Pages and pictures of a browser take seconds each on a busy machine.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 /// Widths of a phone and of a screen.
 pub(crate) const PHONE: (u32, u32) = (390, 844);
@@ -85,7 +89,7 @@ impl Browser {
             })
             .next()
             .expect("chromedriver names its port");
-        let agent = crate::support::http::agent();
+        let agent = crate::support::http::agent_within(ANSWER_TIME);
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([folder.as_str()]).collect();
         let wanted = json!({"capabilities": {"alwaysMatch": {

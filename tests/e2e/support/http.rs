@@ -416,8 +416,13 @@ fn dechunk(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 /// A client of an HTTP library that follows no redirect and takes every status for an answer.
 pub(crate) fn agent() -> ureq::Agent {
+    agent_within(PATIENCE)
+}
+
+/// Returns such a client whose requests may take that long.
+pub(crate) fn agent_within(timeout: Duration) -> ureq::Agent {
     let config = ureq::Agent::config_builder().max_redirects(0).http_status_as_error(false);
-    config.timeout_global(Some(PATIENCE)).build().into()
+    config.timeout_global(Some(timeout)).build().into()
 }
 
 /// Converts a response of the HTTP library.
