@@ -460,8 +460,8 @@ pub enum ToCore {
         /// The number of commits that had ended when it was read.
         as_of: u64,
     },
-    /// Drop all links and copies: a change of any of them may have been missed, or its link been read too early. Links are
-    /// fetched again from their shared home.
+    /// Drop all links and copies: the node may have missed a change of any of them, or read a link before its change. Links
+    /// are fetched again from their shared home.
     ForgetLinks {
         /// The number of commits that had ended. Links that were read before are not kept.
         commit: u64,

@@ -19,8 +19,8 @@
 //! * `exchange`, `follow`: the thread that asks Redis.
 //!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
-//! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between. The
-//! thread `redis-visit-log` exchanges blocks with the other nodes of a fleet.
+//! and seals segments. The thread `visit-query` lets the cores go first. It answers queries, and does the upkeep in
+//! between. The thread `redis-visit-log` exchanges blocks with the other nodes of a fleet.
 
 pub mod copies;
 mod deletions;

@@ -212,7 +212,7 @@ impl Redis {
         self.append(part, (None, false, text), None, now)
     }
 
-    /// The position of the last entry of a stream, which is made if there is none.
+    /// Returns the position of the last entry of a stream. An empty stream first gets an entry that only marks a place.
     pub(crate) fn end(&mut self, part: usize, now: u64) -> StreamPosition {
         self.stream(part).end().unwrap_or_else(|| self.mark(part, now))
     }

@@ -186,7 +186,7 @@ impl<const STREAMS: usize> Database<STREAMS> {
         self.states.iter().map(|(index, state)| (code_at(*index), state.clone())).collect()
     }
 
-    /// Returns the position of the last entry of a stream, which is made if there is none.
+    /// Returns the position of the last entry of a stream. An empty stream first gets an empty entry.
     pub(crate) fn end(&mut self, stream: usize, now: u64) -> StreamPosition {
         self.streams[stream].end().unwrap_or_else(|| self.append(stream, None, now))
     }

@@ -54,8 +54,7 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// Disturbances of clients that send many frames, each with one request that waits for the answer to the last one. So none
-/// can arrive before another.
+/// Disturbances of clients that send one request at a time, in one segment. Segments of such a connection stay in order.
 const OF_SINGLE_SEGMENTS: [&str; 2] = ["retransmissions", "dropped"];
 
 /// Disturbances of clients that send many frames at once.

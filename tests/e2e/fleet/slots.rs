@@ -21,8 +21,8 @@ const USUAL: Duration = Duration::from_millis(75);
 /// vain would keep the others waiting: some tens.
 const DELAYED_MAX: usize = 12;
 
-/// Creates at other masters that may be slow even if none was without a pause. In 200 runs on a busy machine it was five
-/// at most.
+/// Creates at other masters that may be slow by chance while one master is paused. The most in 200 runs on a busy machine
+/// were five.
 const DELAYED_BY_CHANCE: usize = 8;
 
 /// The longest that a create may take on a disk that takes no time.
