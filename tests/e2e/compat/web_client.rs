@@ -124,10 +124,10 @@ impl Session<'_> {
 
     fn create(&self) {
         self.browser.click("nav a[href='/create-short-url']");
-        // The page before has a form with fewer fields.
+        // Of these fields, only the title is not on the page before, which is shown until the next one is drawn.
+        self.browser.fill("input[placeholder='Title']", "First title");
         self.browser.fill("input[placeholder='Custom slug']", "client");
         self.browser.fill("input[placeholder='URL to be shortened']", TARGET);
-        self.browser.fill("input[placeholder='Title']", "First title");
         self.browser.fill("input[placeholder^='Add tags']", &format!("red{ENTER}"));
         self.browser.click("button[type=submit]");
         self.says("The short URL is");

@@ -24,7 +24,7 @@ const WINDOW: u64 = 86_400_000;
 fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
     let start = |number: usize| {
         let setup = setup(&folder.join(number.to_string()), number, redis);
-        let setup = setup.env("CAROM_LINKS_DEDUPE", "1d").env("CAROM_FLEET_ANSWER_MS", "150");
+        let setup = setup.env("CAROM_LINKS_DEDUPE", "1d").env("CAROM_FLEET_ANSWER_MS", "1000");
         setup.expect("redis_refuses").expect("redis_away").expect("counter_regressed").start()
     };
     let nodes: Vec<Node> = (0..nodes).map(start).collect();
