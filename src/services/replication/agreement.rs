@@ -27,10 +27,13 @@ const GROUPS: [(&str, &str); 8] = [
     ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
     ("slugs", "links.multi_segment_slugs and links.slug_case"),
     ("visitLog", "visits.log, visits.share_log and visits.keep"),
-    ("retention", "fleet.retention"),
+    (RETENTION_GROUP, "fleet.retention"),
     (SITE_GROUP, "fleet.site and fleet.other_site"),
     ("codeSecret", "the code secret"),
 ];
+
+/// The group of the time for which Redis keeps states.
+const RETENTION_GROUP: &str = "retention";
 
 /// The group of settings that are the same on all nodes of a site, and differ between two sites.
 const SITE_GROUP: &str = "site";
@@ -55,7 +58,7 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
         ("slugs", format!("{} {}", settings.slugs.multi_segment, settings.slugs.case.as_str())),
         ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
         ("visitLog", visit_log),
-        ("retention", millis(settings.fleet.retention)),
+        (RETENTION_GROUP, millis(settings.fleet.retention)),
         (
             SITE_GROUP,
             settings.fleet.site.as_ref().map_or_else(String::new, |site| format!("{} {}", site.name, site.other)),
@@ -176,6 +179,13 @@ pub(super) fn retentions(heard: &HeartbeatReply) -> Vec<NodeRetention> {
     heard.about.iter().filter_map(of).collect()
 }
 
+/// Returns the other live nodes with their retentions; `None` for forever, also if a node does not say it.
+pub(super) fn retentions_of_live(heard: &HeartbeatReply, me: &str) -> Vec<(NodeId, Option<Duration>)> {
+    let kept = |about: &Value| about["retentionMillis"].as_u64().filter(|ms| *ms > 0).map(Duration::from_millis);
+    let others = live(heard, me).into_iter().filter(|(node, _)| *node != me);
+    others.map(|(node, about)| (node.to_owned(), kept(&about))).collect()
+}
+
 /// Compares this node with the other live ones: decides which format it writes from now on, and raises an alarm if a
 /// setting differs.
 pub(super) fn compare(fleet: &FleetContext, heard: &HeartbeatReply) {
@@ -219,8 +229,12 @@ fn difference(ours: &SettingFingerprints, me: &str, live: &[(&str, Value)]) -> O
     let others: Vec<(&str, &Value)> =
         live.iter().filter(|(node, _)| *node != me).map(|(node, about)| (*node, about)).collect();
     let described = |(_, keys, nodes): (&str, &str, String)| format!("{keys} (here, on {me}, not as on {nodes})");
-    let parts: Vec<String> = differing(ours, &others).into_iter().map(described).collect();
-    (!parts.is_empty()).then(|| format!("settings that must be the same on all nodes differ: {}", parts.join("; ")))
+    let found = differing(ours, &others);
+    let is_retention = found.iter().any(|(group, ..)| *group == RETENTION_GROUP);
+    let applies = if is_retention { "; until then, the longest fleet.retention of all nodes applies" } else { "" };
+    let parts: Vec<String> = found.into_iter().map(described).collect();
+    let text = || format!("settings that must be the same on all nodes differ: {}{applies}", parts.join("; "));
+    (!parts.is_empty()).then(text)
 }
 
 /// Names the settings of this site that differ from those of the other one, and the nodes there. `now` is the present time
@@ -271,7 +285,13 @@ mod tests {
         let text = difference(&ours, "n0", &live).unwrap();
         assert!(text.contains("links.dedupe (here, on n0, not as on n2, n4)"), "{text}");
         assert!(!text.contains("keep_expired"), "{text}");
+        assert!(!text.contains("fleet.retention"), "{text}");
         assert_eq!(difference(&ours, "n0", &live[..2]), None);
+        let ours: SettingFingerprints = [("retention", "a".to_owned())].into();
+        let text = difference(&ours, "n0", &[("n1", json!({"settings": {"retention": "b"}}))]).unwrap();
+        assert!(
+            text.ends_with("(here, on n0, not as on n1); until then, the longest fleet.retention of all nodes applies")
+        );
     }
 
     #[test]
@@ -332,6 +352,25 @@ mod tests {
         let some = about(&[r#"{"retentionMillis":9000}"#, r#"{"retentionMillis":7000}"#, r#"{"retentionMillis":0}"#]);
         let of = |kept: u64, beat_ms: u64| NodeRetention { kept: Duration::from_secs(kept), beat_ms };
         assert_eq!(retentions(&some), [of(9, 70), of(7, u64::MAX)]);
+    }
+
+    #[test]
+    fn only_live_nodes_keep_states() {
+        let counts_for = formats::COUNTS_FOR.as_millis() as u64;
+        let about = [
+            ("n0", r#"{"retentionMillis":9000}"#),
+            ("n1", r#"{"retentionMillis":7000}"#),
+            ("n2", r#"{"retentionMillis":null}"#),
+            ("n3", r#"{"retentionMillis":null}"#),
+        ];
+        let beats = [("n0", counts_for + 5), ("n1", 6), ("n2", 7), ("n3", 5), ("n4", 8)];
+        let heard = HeartbeatReply {
+            beats: beats.map(|(node, beat)| (node.to_owned(), beat)).to_vec(),
+            about: about.map(|(node, about)| (node.to_owned(), about.to_owned())).to_vec(),
+            ..HeartbeatReply::default()
+        };
+        let expected = [("n1", Some(Duration::from_secs(7))), ("n2", None), ("n4", None)];
+        assert_eq!(retentions_of_live(&heard, "n0"), expected.map(|(node, kept)| (node.to_owned(), kept)));
     }
 
     #[test]

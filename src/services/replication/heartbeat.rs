@@ -232,7 +232,8 @@ impl HeartbeatThread {
         self.confirm_lease(sent, now);
         self.members.observe(&heard.marks(), (sent, now), self.fleet.settings.reclaim_after);
         agreement::compare(&self.fleet, heard);
-        self.fleet.retention.agree(stats.fleet.format.get());
+        let live = agreement::retentions_of_live(heard, &self.fleet.settings.node);
+        self.fleet.retention.agree(stats.fleet.format.get(), live);
         self.keep(heard, sent, seen);
         let others = agreement::others(heard, &self.fleet.settings.node);
         // Until they are done, Redis may lack links that were acknowledged.

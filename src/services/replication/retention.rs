@@ -6,12 +6,14 @@
 //! A comparison offers the states that have changed on this node within the retention. The store has a log of changed
 //! codes, and this module notes the positions of that log over time.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::bridge::fleet_view::since_boot;
 use carom_model::replication::formats;
+use carom_model::replication::members::NodeId;
 use carom_model::replication::retention::{FollowedSpan, millis};
 use carom_store::links::{Batch, Links, LogPosition, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -78,7 +80,8 @@ pub struct Retention {
     own: Option<Duration>,
     /// The shortest retention of the nodes that count, in milliseconds; 0 if all keep states forever.
     shortest_ms: AtomicU64,
-    /// The time for which Redis keeps states of this node, in milliseconds; 0 for forever.
+    /// The time for which this node lets Redis keep states, in milliseconds: the longest of the retentions of all live nodes;
+    /// 0 for forever.
     state_ms: Arc<AtomicU64>,
     measured: Mutex<Measured>,
 }
@@ -93,6 +96,8 @@ struct Measured {
     followed: Option<Duration>,
     /// The noted positions of the change log, by the clock of Redis.
     log_times: Vec<(u64, LogPosition)>,
+    /// The retentions of the other live nodes, `None` for forever, and the last instant since boot at which each was heard.
+    live: BTreeMap<NodeId, (Option<Duration>, Duration)>,
     /// The last record on disk, and the instant since boot at which it was written.
     written: (FollowedSpan, Duration),
 }
@@ -113,6 +118,17 @@ impl Measured {
         let until_ms = time_of(followed, (clock_ms, now));
         // The clock may have been set since the last look, before or after the instant.
         self.span.advance(before.map_or(until_ms, |before| until_ms.min(time_of(followed, before))));
+    }
+
+    /// Records the retentions of the other live nodes. A node counts for ten minutes more if Redis has lost its heartbeat.
+    fn hear_live(&mut self, nodes: Vec<(NodeId, Option<Duration>)>, now: Duration) {
+        self.live.extend(nodes.into_iter().map(|(node, kept)| (node, (kept, now))));
+        self.live.retain(|_, (_, heard)| now.saturating_sub(*heard) < formats::COUNTS_FOR);
+    }
+
+    /// Returns the longest of the retentions of this node and of the other live ones; `None` if one of them is forever.
+    fn longest(&self, own: Option<Duration>) -> Option<Duration> {
+        self.live.values().try_fold(own?, |longest, (kept, _)| Some(longest.max((*kept)?)))
     }
 }
 
@@ -137,6 +153,7 @@ impl Retention {
                 clock: None,
                 followed: None,
                 log_times,
+                live: BTreeMap::new(),
                 written: (span, since_boot()),
             }),
         })
@@ -149,7 +166,7 @@ impl Retention {
 
     /// Returns the time for which this node lets Redis keep states and entries; `None` for forever.
     pub(super) fn kept(&self) -> Option<Duration> {
-        self.own.filter(|_| self.state_ms.load(Ordering::Acquire) > 0)
+        Some(self.state_ms.load(Ordering::Acquire)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
     /// True if a state that this node has may have expired in Redis, also before all nodes kept states forever.
@@ -160,7 +177,9 @@ impl Retention {
     /// Returns the time since which states expire in Redis, as far as is known, and true if this node lets them expire from
     /// now on, given the format that it writes.
     pub(super) fn expiring(&self, format: u64) -> (u64, bool) {
-        (self.measured().span.expiring_ms, self.own.is_some() && format >= u64::from(formats::RETENTION))
+        let measured = self.measured();
+        let expires = measured.longest(self.own).is_some() && format >= u64::from(formats::RETENTION);
+        (measured.span.expiring_ms, expires)
     }
 
     /// Returns a position of the change log before all changes within the retention; `None` if all states are to be
@@ -203,10 +222,16 @@ impl Retention {
         measured.span.hear_expiring(expiring_ms);
     }
 
-    /// Lets states expire from now on, or no longer, once it is known which format all nodes read.
-    pub(super) fn agree(&self, format: u64) {
+    /// Lets states expire from now on, or no longer, once it is known which format all nodes read. The longest retention of
+    /// this node and of the other `live` ones applies, so that no state expires that one of them is set to keep.
+    pub(super) fn agree(&self, format: u64, live: Vec<(NodeId, Option<Duration>)>) {
+        let longest = {
+            let mut measured = self.measured();
+            measured.hear_live(live, since_boot());
+            measured.longest(self.own)
+        };
         let (expiring_ms, expires) = self.expiring(format);
-        let state_ms = self.own.filter(|_| expires && expiring_ms > 0).map_or(0, millis);
+        let state_ms = longest.filter(|_| expires && expiring_ms > 0).map_or(0, millis);
         self.state_ms.store(state_ms, Ordering::Release);
     }
 
@@ -301,9 +326,9 @@ mod tests {
         };
         assert_eq!(keep(1_000_000), 0);
         retention.measured().span.hear_expiring(1_000_000);
-        retention.agree(u64::from(formats::RETENTION) - 1);
+        retention.agree(u64::from(formats::RETENTION) - 1, Vec::new());
         assert_eq!(retention.kept(), None, "an older node would not ask its own store");
-        retention.agree(u64::from(formats::RETENTION));
+        retention.agree(u64::from(formats::RETENTION), Vec::new());
         assert_eq!(retention.kept(), Some(Duration::from_millis(640)));
         assert_eq!(keep(1_000_000), 1);
         assert_eq!(retention.recent_changes(), None, "the log does not reach back that far");
@@ -313,6 +338,35 @@ mod tests {
         assert_eq!(Retention::new(None, &links).unwrap().measured().log_times.len(), 2, "they outlive the process");
         assert_eq!(keep(900_000), 1, "the clock was set back");
         assert_eq!(keep(900_001), 1, "one position is enough");
+    }
+
+    #[test]
+    fn the_longest_retention_of_live_nodes_applies() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        let retention = Retention::new(Some(days(7)), &links).unwrap();
+        let format = u64::from(formats::RETENTION);
+        let kept = |others: &[(&str, Option<Duration>)]| {
+            retention.agree(format, others.iter().map(|(node, kept)| ((*node).to_owned(), *kept)).collect());
+            retention.kept()
+        };
+        assert_eq!(kept(&[("n1", None)]), None);
+        assert_eq!(retention.expiring(format), (0, false), "its default begins no expiry");
+        assert_eq!(kept(&[("n1", Some(days(1)))]), None, "no node has begun");
+        assert_eq!(retention.expiring(format), (0, true));
+        retention.measured().span.hear_expiring(1_000_000);
+        assert_eq!(kept(&[]), Some(days(7)));
+        assert_eq!(kept(&[("n2", Some(days(30)))]), Some(days(30)));
+        assert_eq!(kept(&[("n3", None)]), None);
+        assert_eq!(retention.expiring(format), (1_000_000, false));
+        assert_eq!(kept(&[]), None, "Redis may have lost the heartbeat of a live node");
+        retention.measured().hear_live(Vec::new(), since_boot() + formats::COUNTS_FOR);
+        assert_eq!(kept(&[("n4", Some(days(9)))]), Some(days(9)), "the others have left");
+        let forever = Retention::new(None, &links).unwrap();
+        forever.measured().span.hear_expiring(1_000_000);
+        forever.agree(format, vec![("n1".to_owned(), Some(days(7)))]);
+        assert_eq!(forever.kept(), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
+use crate::support::resp::Reply;
 
 /// Time for which Redis keeps a link. Half of it must be longer than any pause of this machine.
 const RETENTION: Duration = Duration::from_secs(12);
@@ -141,6 +142,35 @@ fn slugs_stay_taken_with_retention_off() {
     }
     assert_eq!(nodes[1].wire().delete("s2").status, 204);
     wait_until("the delete everywhere", || nodes.iter().all(|node| is_gone(node, "s2")));
+}
+
+#[test]
+fn the_longest_retention_of_all_nodes_applies() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let differs = |setup: Setup| setup.env("CAROM_FLEET_ANSWER_MS", "150").expect("settings_differ");
+    let forever = differs(fleet.setup(0)).env("CAROM_FLEET_RETENTION", "forever").start();
+    settle(&forever);
+    let node = retaining(differs(fleet.setup(1))).start();
+    settle(&node);
+    create(&node, "s", 10);
+    // A node lets states expire from its second heartbeat on.
+    let beats = || {
+        let about = server.command(&["HGET", "{carom}:nodes", "n1"]).text();
+        serde_json::from_str::<Value>(&about).unwrap()["beat"].as_u64()
+    };
+    wait_until("some heartbeats", || beats() >= Some(5));
+    create(&node, "later", 10);
+    for state in server.command(&["KEYS", "{carom:*}:l:*"]).list() {
+        assert_eq!(server.command(&["PTTL", &state.text()]), Reply::Int(-1), "the other node keeps it");
+    }
+    assert_eq!(server.command(&["HEXISTS", "{carom}:space", "expiring"]).to_number(), 0);
+    is_seen(&node, "settings_differ");
+    let forever = retaining(forever.terminate()).start();
+    settle(&forever);
+    wait_until("a Redis without states", || states(&server) == 0);
+    assert!(redirects(&forever, "later7", TARGET));
+    assert_eq!(claim(&node, "s7"), 400, "the slug is taken");
 }
 
 #[test]

@@ -134,7 +134,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "forever, or a time of at least 10s, such as 12h, 7d or 30d",
         default: Some("7d"),
         secret: false,
-        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. links.home = \"shared\" requires forever. Use the same value on all nodes.",
+        doc: "Time for which Redis keeps a link after its last change. Every node keeps all links. A node that lags behind by more than half of this time refuses writes until it has caught up; one that Redis cannot bring up to date needs a copy of another node. links.home = \"shared\" requires forever. Use the same value on all nodes; if they differ, the longest of the live nodes applies.",
         show: |settings| Shown::time_or("forever", settings.fleet.retention),
     },
     Setting {
