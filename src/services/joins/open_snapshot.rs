@@ -42,8 +42,16 @@ pub(super) struct OpenSnapshot {
     logs: Vec<(u32, Vec<u8>)>,
     /// The starts of all pieces that were written, and of the next one.
     starts: Vec<PieceStart>,
-    /// The piece that was written last, with its number. A client that did not get it asks again.
-    last: Option<(u32, Vec<u8>)>,
+    /// The piece that was written last. A client that did not get it asks again.
+    last: Option<LastPiece>,
+}
+
+/// A piece that was written.
+struct LastPiece {
+    number: u32,
+    bytes: Vec<u8>,
+    /// Number of times that it was returned.
+    times: u32,
 }
 
 impl OpenSnapshot {
@@ -72,8 +80,9 @@ impl OpenSnapshot {
     /// [`SnapshotRefusal::NoPiece`] for the number of no piece, or of one behind the next; [`SnapshotRefusal::Failed`] if
     /// the store cannot be read.
     pub(super) fn piece(&mut self, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
-        if let Some((_, piece)) = self.last.as_ref().filter(|(last, _)| *last == number) {
-            return Ok(piece.clone());
+        if let Some(last) = self.last.as_mut().filter(|last| last.number == number) {
+            last.times = last.times.saturating_add(1);
+            return Ok(last.bytes.clone());
         }
         let start = self.starts.get(number as usize).filter(|start| !start.chain.is_complete());
         let start = start.ok_or(SnapshotRefusal::NoPiece)?.clone();
@@ -81,8 +90,14 @@ impl OpenSnapshot {
         if self.starts.len() == number as usize + 1 {
             self.starts.push(next);
         }
-        self.last = Some((number, piece.clone()));
+        self.last = Some(LastPiece { number, bytes: piece.clone(), times: 1 });
         Ok(piece)
+    }
+
+    /// True if the last piece counts against the rate. The first repetition does not: the client has not got the response
+    /// that was counted, because it stopped waiting for it.
+    pub(super) fn is_charged(&self) -> bool {
+        self.last.as_ref().is_none_or(|last| last.times != 2)
     }
 
     /// Writes the piece that begins at a place. Returns the place behind it.

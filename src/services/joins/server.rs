@@ -132,10 +132,13 @@ impl SnapshotProvider for Snapshots {
 
     fn piece(&self, id: u64, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
         self.wait_for_turn();
-        let piece = self.with(id, |snapshot| snapshot.piece(number))??;
-        let cost = Duration::from_secs_f64(piece.len() as f64 / self.terms.rate.max(1) as f64);
-        let mut state = self.state();
-        state.due = state.due.max(Instant::now()) + cost;
+        let (piece, is_charged) =
+            self.with(id, |snapshot| snapshot.piece(number).map(|piece| (piece, snapshot.is_charged())))??;
+        if is_charged {
+            let cost = Duration::from_secs_f64(piece.len() as f64 / self.terms.rate.max(1) as f64);
+            let mut state = self.state();
+            state.due = state.due.max(Instant::now()) + cost;
+        }
         Ok(piece)
     }
 
@@ -252,5 +255,20 @@ mod tests {
         let least = Duration::from_secs_f64(piece.len() as f64 / RATE as f64);
         assert!(least > Duration::from_millis(40), "otherwise the test proves nothing");
         assert!(begun.elapsed() + Duration::from_millis(20) >= least, "{least:?}");
+    }
+
+    #[test]
+    fn a_lost_response_is_charged_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = snapshots(dir.path(), 2_000);
+        let id = snapshots.begin().unwrap().id;
+        let dues: Vec<Instant> = (0..3)
+            .map(|_| {
+                snapshots.piece(id, 0).unwrap();
+                snapshots.state().due
+            })
+            .collect();
+        assert_eq!(dues[0], dues[1], "the client had no response before");
+        assert!(dues[2] > dues[1], "the rate holds for a client that asks on and on");
     }
 }
