@@ -2,7 +2,7 @@
 //! With `--to`, the links go to a running node.
 
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -138,11 +138,12 @@ fn exit_of(error: ImportError) -> Exit {
     }
 }
 
-/// Lets a dry run use an empty directory of its own if the data directory does not exist.
+/// Lets a dry run use an empty directory of its own if the data directory has no links, or this user cannot see them. Says
+/// then that slugs are not checked, and why.
 fn stand_in(settings: &mut Settings) -> Result<Scratch, Exit> {
-    if settings.data_dir.join("links").is_dir() {
-        return Ok(Scratch(None));
-    }
+    let found = fs::metadata(settings.data_dir.join("links")).map(|about| about.is_dir());
+    let Some(remark) = unchecked(&settings.data_dir, found) else { return Ok(Scratch(None)) };
+    note(&remark);
     let dir = std::env::temp_dir().join(format!("carom-dry-run-{}", std::process::id()));
     fs::DirBuilder::new()
         .mode(0o700)
@@ -150,4 +151,33 @@ fn stand_in(settings: &mut Settings) -> Result<Scratch, Exit> {
         .map_err(|error| Exit::new(Reason::DataNotWritable, format!("cannot create {}: {error}", dir.display())))?;
     settings.data_dir.clone_from(&dir);
     Ok(Scratch(Some(dir)))
+}
+
+/// Returns why a dry run cannot compare slugs with the links of a data directory; `None` if it can. `found` is true if the
+/// folder of the links exists.
+fn unchecked(data_dir: &Path, found: io::Result<bool>) -> Option<String> {
+    let dir = data_dir.display();
+    match found {
+        Ok(true) => None,
+        Err(error) if error.kind() != ErrorKind::NotFound => Some(format!(
+            "note: this dry run does not check whether slugs are taken, because this user cannot read the links in {dir}: {error}; run it as the user that owns them, such as with `sudo -u carom`"
+        )),
+        _ => Some(format!("note: this dry run does not check whether slugs are taken, because {dir} has no links")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_that_are_not_checked_are_told() {
+        let dir = Path::new("/var/lib/carom");
+        assert_eq!(unchecked(dir, Ok(true)), None);
+        let denied = unchecked(dir, Err(ErrorKind::PermissionDenied.into())).unwrap();
+        assert!(denied.contains("cannot read the links in /var/lib/carom: permission denied"), "{denied}");
+        let absent = unchecked(dir, Err(ErrorKind::NotFound.into())).unwrap();
+        assert!(absent.ends_with("because /var/lib/carom has no links"), "{absent}");
+        assert_eq!(unchecked(dir, Ok(false)), Some(absent));
+    }
 }

@@ -198,6 +198,7 @@ fn links_of_shlink_move_in_with_their_visits() {
     let arguments = ["--from", "shlink", "--url", &url, "--report", report.to_str().unwrap()];
     let dry = import(&setup, &[&arguments[..], &["--dry-run"]].concat());
     ended(&dry, 1, "dry run: would import 1");
+    assert!(told(&dry).contains("does not check whether slugs are taken"), "{}", told(&dry));
     assert!(!setup.data_dir().exists(), "a dry run creates nothing");
     let first = import(&setup, &arguments);
     ended(&first, 1, "3 rejected");
@@ -210,6 +211,9 @@ fn links_of_shlink_move_in_with_their_visits() {
         assert!(told(&first).contains(part), "{part}: {}", told(&first));
     }
     // A repetition takes nothing twice.
+    let again = import(&setup, &[&arguments[..], &["--dry-run"]].concat());
+    ended(&again, 1, "dry run: would import 0 links");
+    assert!(!told(&again).contains("does not check"), "{}", told(&again));
     ended(&import(&setup, &arguments), 1, "imported 0 links, 1005 unchanged, 3 rejected");
     let node = setup.start();
     assert_eq!(leads(&node, "s.test", "/sale"), "https://example.org/sale");
