@@ -4,18 +4,21 @@
 //! Every node runs this thread, and one of them at a time holds the lease of the relay. It stores its position in a stream
 //! once its own Redis has decided on every state before it, and has had the time to replicate them. So a relay that takes
 //! over, or whose Redis may have lost something, reads some states twice, and leaves out none. Where a position was lost,
-//! it offers every state that the other Redis has, and stores a position after that.
+//! it offers every state that the other Redis has of that partition, and stores a position after that.
 //!
+//! * `comparison` compares the states of partitions whose positions were lost, which `lost_positions` keeps;
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
 //! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
 //! * `settings` compares the settings of the two sites.
 
+mod comparison;
 mod contact;
 mod freshness;
+mod lost_positions;
 mod offers;
 mod settings;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -24,9 +27,10 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::contact::SiteContact;
+use self::lost_positions::{Comparison, LostPositions};
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, Scan, SiteNotes};
+use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, SiteNotes};
 use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::sites::{HeldPositions, may_have_missed, needs_copies};
@@ -52,12 +56,6 @@ const HELD_FOR: Duration = Duration::from_secs(10);
 /// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`].
 const READ_COUNT: usize = 64;
 
-/// Number of codes in one piece of a comparison.
-const PIECE: usize = 1_024;
-
-/// Time after which a comparison that has met a state of a later version begins again.
-const REST_TIME: Duration = Duration::from_secs(30);
-
 /// Timeout of the Redis of this site. No client waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
@@ -81,9 +79,8 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         positions: HashMap::new(),
         held: HeldPositions::default(),
         losses: ([None; 2], 0),
-        lost: BTreeMap::new(),
+        lost: LostPositions::default(),
         scan: None,
-        rests: None,
         gapped: None,
         has_more: false,
         compared: None,
@@ -117,12 +114,10 @@ struct Relay {
     /// The times at which the connections to both sites were last disturbed, and the number of positions that this node had
     /// lost in the streams of its site.
     losses: ([Option<Instant>; 2], u64),
-    /// The streams whose positions were lost, with their ends before the comparison.
-    lost: BTreeMap<Partition, StreamPosition>,
+    /// The streams whose positions were lost.
+    lost: LostPositions,
     /// The comparison in progress; `None` before it begins.
     scan: Option<Comparison>,
-    /// The time at which a comparison has met a state of a later version.
-    rests: Option<Instant>,
     /// The time at which the other Redis may last have lost states: a position in a stream was lost, or a connection.
     gapped: Option<Instant>,
     /// True if a stream had more entries than were read last.
@@ -130,13 +125,6 @@ struct Relay {
     /// The time at which the settings of the sites were last compared.
     compared: Option<Instant>,
     contact: SiteContact,
-}
-
-/// A comparison with the states of the other Redis.
-struct Comparison {
-    scan: Scan,
-    /// True if every state so far could be decoded, here and there.
-    is_whole: bool,
 }
 
 /// A reason why a turn was not finished.
@@ -184,12 +172,12 @@ impl Relay {
         self.store_due()?;
         self.read_space()?;
         self.compare_settings();
-        self.read_streams()?;
-        if self.has_more {
+        let is_held = self.read_streams()?;
+        if self.has_more || self.compare()? {
             return Ok(Duration::ZERO);
         }
-        if !self.lost.is_empty() {
-            return self.compare();
+        if is_held || !self.lost.is_empty() {
+            return Err(newer());
         }
         self.end_pass()?;
         Ok(POLL)
@@ -347,56 +335,48 @@ impl Relay {
         Ok(())
     }
 
-    /// Reads all streams of the other site once, and offers their states to the Redis of this one.
-    fn read_streams(&mut self) -> Result<(), Failure> {
+    /// Reads all streams of the other site once, and offers their states to the Redis of this one. Returns true if a state
+    /// that only a later version can decode holds a stream.
+    fn read_streams(&mut self) -> Result<bool, Failure> {
         let new: Vec<Partition> =
-            Partition::all().filter(|of| !self.positions.contains_key(of) && !self.lost.contains_key(of)).collect();
+            Partition::all().filter(|of| !self.positions.contains_key(of) && !self.lost.contains(*of)).collect();
         self.lose(&new)?;
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let count = if self.has_more { READ_COUNT } else { READ_TOGETHER_MAX };
         self.has_more = false;
         let (mut states, mut moved, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut is_newer, mut failure) = (false, None);
+        let (mut full, mut is_newer, mut failure) = (BTreeSet::new(), false, None);
         let answers = if places.is_empty() { Vec::new() } else { self.other.read(&places, count, OTHER_TIME) };
         for ((partition, position), answer) in places.into_iter().zip(answers) {
             match answer.map(|entries| (entries.len(), follow::judge(Some(position), entries))) {
                 Err(error) => failure = Some(error),
                 Ok((_, Read::Quiet)) => {}
                 Ok((_, Read::Gap)) => gaps.push(partition),
-                Ok((len, Read::Next(entries, _))) => {
-                    self.has_more |= len >= count;
-                    match self.decode(&entries, &mut states) {
-                        Ok(Some(to)) => moved.push((partition, to)),
-                        Ok(None) => {}
-                        Err(Undecoded::Damaged) => gaps.push(partition),
-                        Err(Undecoded::Newer(to)) => {
-                            is_newer = true;
-                            moved.extend(to.map(|to| (partition, to)));
-                        }
+                Ok((len, Read::Next(entries, _))) => match self.decode(&entries, &mut states) {
+                    Ok(to) => {
+                        full.extend((len >= count).then_some(partition));
+                        moved.extend(to.map(|to| (partition, to)));
                     }
-                }
+                    Err(Undecoded::Damaged) => gaps.push(partition),
+                    Err(Undecoded::Newer(to)) => {
+                        is_newer = true;
+                        moved.extend(to.map(|to| (partition, to)));
+                    }
+                },
             }
         }
-        let is_settled = self.offer(&states)?;
-        if is_settled {
-            self.move_to(moved);
-        }
+        let held = self.offer(&states)?;
+        moved.retain(|(of, _)| !held.contains(of));
+        self.move_to(moved);
+        // A stream that is held would be read again and again.
+        self.has_more = full.iter().any(|of| !held.contains(of));
         gaps.iter().for_each(|of| _ = self.positions.remove(of));
         self.lose(&gaps)?;
         match failure {
             Some(error) => Err(Failure::Other(error)),
-            None if is_newer || !is_settled => Err(self.newer()),
-            None => Ok(()),
+            None => Ok(is_newer || !held.is_empty()),
         }
-    }
-
-    /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
-    fn newer(&mut self) -> Failure {
-        self.has_more = false;
-        Failure::Unfit(
-            "one site has links of a later version; upgrade the nodes of the site with the older version".to_owned(),
-        )
     }
 
     /// Decodes entries into `states`, in their order. Returns the position behind the last one.
@@ -421,26 +401,23 @@ impl Relay {
         Ok(to)
     }
 
-    /// Notes the ends of streams whose positions were lost. All states of the other Redis have to be offered then.
+    /// Notes streams whose positions were lost. All states that the other Redis has of their partitions have to be offered
+    /// then.
     fn lose(&mut self, partitions: &[Partition]) -> Result<(), Failure> {
         if partitions.is_empty() {
             return Ok(());
         }
         self.judge_gap()?;
         self.gapped = Some(Instant::now());
-        for (&partition, end) in partitions.iter().zip(self.other.ends(partitions, OTHER_TIME)) {
-            let end = end.map_err(Failure::Other)?;
-            self.fleet.stats.fleet.site.gaps.add(1);
-            self.lost.insert(partition, end);
-            // A comparison in progress may have passed codes that changed since.
-            self.scan = None;
-        }
+        self.fleet.stats.fleet.site.gaps.add(partitions.len() as u64);
+        partitions.iter().for_each(|of| self.lost.add(*of));
         Ok(())
     }
 
     /// Notes that this site may lack states, if it begins beside a site that is older and its nodes are no copies.
     fn judge_beginning(&mut self, space: &OtherSpace) -> Result<(), Failure> {
-        if self.notes.read_ms > 0 || !self.positions.is_empty() {
+        // Positions of some partitions are stored while others are still compared for the first time.
+        if self.notes.read_ms > 0 || Partition::all().all(|of| self.positions.contains_key(&of)) {
             return Ok(());
         }
         let ours = self.own.other_space(ANSWER_TIME).map_err(Failure::Own)?;
@@ -464,45 +441,6 @@ impl Relay {
     fn judge_gap(&mut self) -> Result<(), Failure> {
         let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
         if may_have_missed(self.notes.read_ms, now_ms, self.retention_ms()) { self.note_lack() } else { Ok(()) }
-    }
-
-    /// Offers some of the states that the other Redis has, in the partitions whose positions were lost.
-    fn compare(&mut self) -> Result<Duration, Failure> {
-        if self.rests.is_some_and(|at| at.elapsed() < REST_TIME) {
-            return Err(self.newer());
-        }
-        self.rests = None;
-        let mut comparison = match self.scan.take() {
-            Some(comparison) => comparison,
-            None => {
-                tracing::info!(
-                    site = self.site.other,
-                    streams = self.lost.len(),
-                    "comparing links with the other site"
-                );
-                let scan = self.other.scan(OTHER_TIME).map_err(Failure::Other)?;
-                Comparison { scan, is_whole: true }
-            }
-        };
-        // After an error the comparison starts over: a cluster may have moved codes that it had not seen.
-        let codes = self.other.scan_on(&mut comparison.scan, PIECE, OTHER_TIME).map_err(Failure::Other)?;
-        let Some(mut codes) = codes else { return self.end_comparison(comparison.is_whole) };
-        codes.retain(|code| self.lost.contains_key(&Partition::of(code)));
-        comparison.is_whole &= self.offer_states_of(&codes)?;
-        self.scan = Some(comparison);
-        Ok(Duration::ZERO)
-    }
-
-    /// Moves to the ends of the compared streams, if every state was offered.
-    fn end_comparison(&mut self, is_whole: bool) -> Result<Duration, Failure> {
-        if !is_whole {
-            self.rests = Some(Instant::now());
-            return Err(self.newer());
-        }
-        let ends = std::mem::take(&mut self.lost).into_iter().collect();
-        self.move_to(ends);
-        tracing::info!(site = self.site.other, "all links have been compared with the other site");
-        Ok(Duration::ZERO)
     }
 
     /// Notes that all streams were read to their ends. After a gap or a lost connection, the other Redis may lack states that
@@ -531,6 +469,13 @@ impl Relay {
         };
         self.contact.trouble = Some(trouble);
     }
+}
+
+/// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
+fn newer() -> Failure {
+    Failure::Unfit(
+        "one site has links of a later version; upgrade the nodes of the site with the older version".to_owned(),
+    )
 }
 
 /// A stream entry that could not be decoded.

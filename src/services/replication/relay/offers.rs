@@ -1,50 +1,60 @@
 //! Offers states of one site to the Redis of the other, and settles conflicts by
 //! [`carom_model::replication::sites::settle`].
 
+use std::collections::BTreeSet;
+
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Failure, OTHER_TIME, Relay};
 use crate::services::replication::redis::CodeChange;
-use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::sites::{Settlement, settle};
 use carom_model::replication::state::ReceivedState;
+use carom_model::replication::{Partition, State};
 
 /// Number of states that are offered at once.
 const OFFER_COUNT: usize = 256;
+
+/// Number of states that are read at once.
+const READ_COUNT: usize = 1_024;
 
 /// Number of offers of one state whose code keeps changing at this site. A later turn tries again.
 const TRIES: usize = 8;
 
 impl Relay {
-    /// Offers states of the other site, in their order. Returns true if this site has decided on all of them.
-    pub(super) fn offer(&mut self, states: &[(Code, State)]) -> Result<bool, Failure> {
-        let mut is_settled = true;
+    /// Offers states of the other site, in their order. Returns the partitions of those on which this site has not decided.
+    pub(super) fn offer(&mut self, states: &[(Code, State)]) -> Result<BTreeSet<Partition>, Failure> {
+        let mut held = BTreeSet::new();
         for some in states.chunks(OFFER_COUNT) {
-            is_settled &= self.offer_some(some.to_vec())?;
+            self.offer_some(some.to_vec(), &mut held)?;
         }
-        Ok(is_settled)
+        Ok(held)
     }
 
-    /// Offers the present states of codes of the other site. Returns true if this site has decided on all of them.
-    pub(super) fn offer_states_of(&mut self, codes: &[Code]) -> Result<bool, Failure> {
-        let (mut known, mut is_whole) = (Vec::new(), true);
-        for (code, state) in codes.iter().zip(self.other.states(codes, OTHER_TIME)) {
-            match state.map_err(Failure::Other)? {
-                Some(ReceivedState::Known(state)) => known.push((*code, state)),
-                Some(ReceivedState::Unread(_)) => is_whole = false,
-                // It has expired since the scan.
-                None => {}
+    /// Offers the present states of codes of the other site. Returns the partitions of those on which this site has not
+    /// decided, or which this version cannot decode.
+    pub(super) fn offer_states_of(&mut self, codes: &[Code]) -> Result<BTreeSet<Partition>, Failure> {
+        let mut held = BTreeSet::new();
+        for codes in codes.chunks(READ_COUNT) {
+            let mut known = Vec::new();
+            for (code, state) in codes.iter().zip(self.other.states(codes, OTHER_TIME)) {
+                match state.map_err(Failure::Other)? {
+                    Some(ReceivedState::Known(state)) => known.push((*code, state)),
+                    Some(ReceivedState::Unread(_)) => _ = held.insert(Partition::of(code)),
+                    // It has expired since the scan.
+                    None => {}
+                }
             }
+            held.append(&mut self.offer(&known)?);
         }
-        Ok(self.offer(&known)? && is_whole)
+        Ok(held)
     }
 
-    fn offer_some(&mut self, mut states: Vec<(Code, State)>) -> Result<bool, Failure> {
-        let mut is_settled = true;
+    /// Offers some states. Adds the partitions of those on which this site has not decided to `held`.
+    fn offer_some(&mut self, mut states: Vec<(Code, State)>, held: &mut BTreeSet<Partition>) -> Result<(), Failure> {
         for _ in 0..TRIES {
             if states.is_empty() {
-                return Ok(is_settled);
+                return Ok(());
             }
             let offers: Vec<(Code, CodeChange)> =
                 states.iter().map(|(code, state)| (*code, CodeChange::Offer(state.clone()))).collect();
@@ -54,7 +64,7 @@ impl Relay {
                 let changed = answer.map_err(Failure::Own)?;
                 match settle(&code, &state, &changed.verdict) {
                     Settlement::Done => {}
-                    Settlement::Wait => is_settled = false,
+                    Settlement::Wait => _ = held.insert(Partition::of(&code)),
                     Settlement::Replace(over) => replacements.push((code, CodeChange::Replace { over, state })),
                     Settlement::Return(gone) => returned.push((code, CodeChange::Offer(gone))),
                 }
@@ -65,7 +75,8 @@ impl Relay {
             }
             states = self.replace(&replacements)?;
         }
-        Ok(false)
+        held.extend(states.iter().map(|(code, _)| Partition::of(code)));
+        Ok(())
     }
 
     /// Replaces states of this site. Returns those of the other site whose codes have changed here meanwhile.
