@@ -253,7 +253,8 @@ impl Relay {
             );
         }
         // This process may remember what Redis has lost.
-        let read_ms = stored.read_ms.max(self.notes.read_ms);
+        self.contact.read.hear(stored.relay, stored.passes, stored.read_ms);
+        let read_ms = self.contact.read.at_ms;
         self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
         self.space = None;
         self.compared = None;
@@ -276,6 +277,8 @@ impl Relay {
             self.show();
             return Err(unfit);
         }
+        self.contact.read.hear_clock(space.now_ms);
+        self.notes.read_ms = self.notes.read_ms.min(space.now_ms);
         for (length, floor) in &space.floors {
             match self.notes.floors.iter_mut().find(|(of, _)| of == length) {
                 Some((_, known)) => *known = (*known).max(*floor),
@@ -454,6 +457,8 @@ impl Relay {
         let Some((_, space)) = &self.space else { return Ok(()) };
         self.notes.read_ms = space.now_ms;
         self.notes.passes += 1;
+        // Redis may lose what is stored next.
+        self.contact.read.hear(self.id, self.notes.passes, self.notes.read_ms);
         self.store(&[])
     }
 

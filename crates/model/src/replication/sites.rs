@@ -121,6 +121,34 @@ pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
 }
 
+/// The time at which a relay last read everything of the other site, as a node remembers it in case that Redis loses it. In
+/// milliseconds since 1970 UTC by the clock of the other Redis; 0 for never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LastRead {
+    /// The time.
+    pub at_ms: u64,
+    /// The relay whose notes were last heard, and the number of passes that it had ended.
+    heard: (u64, u64),
+}
+
+impl LastRead {
+    /// Takes the notes of a relay: the number of passes that it has ended, and the time of the last one. A later pass of the
+    /// same relay has the later time, also if the clock was set back since the one before. Otherwise the greater time counts,
+    /// since Redis may have lost some notes.
+    pub fn hear(&mut self, relay: u64, passes: u64, at_ms: u64) {
+        let (known, before) = self.heard;
+        let is_later = relay > 0 && relay == known && passes > before;
+        self.at_ms = if is_later { at_ms } else { self.at_ms.max(at_ms) };
+        self.heard = (relay, passes);
+    }
+
+    /// Takes the present time by the same clock. A time after it is from before the clock was set back: no gap would count as
+    /// long until the clock is there again.
+    pub fn hear_clock(&mut self, now_ms: u64) {
+        self.at_ms = self.at_ms.min(now_ms);
+    }
+}
+
 /// True if the nodes of a site that first hears of the other one must be filled with copies of its nodes: states may have
 /// expired there before. `expiring_ms` is the time at which states began to expire, by the clock of that Redis, and 0 if
 /// they have not. The nodes of this site have `seen` counter values if they are copies, or had links before.
@@ -203,6 +231,29 @@ mod tests {
 
     fn code() -> Code {
         Code::parse(b"abc").unwrap()
+    }
+
+    #[test]
+    fn the_last_read_follows_a_clock_that_was_set_back() {
+        let mut read = LastRead::default();
+        read.hear(7, 1, 900_000);
+        read.hear(7, 2, 900_500);
+        assert_eq!(read.at_ms, 900_500);
+        read.hear(7, 1, 900_000);
+        assert_eq!(read.at_ms, 900_500, "Redis has lost some notes");
+        read.hear(0, 0, 0);
+        assert_eq!(read.at_ms, 900_500, "Redis has lost all notes");
+        read.hear(8, 0, 1_000);
+        read.hear(8, 1, 2_000);
+        assert_eq!(read.at_ms, 2_000, "a later pass, by a clock that was set back");
+        assert!(may_have_missed(read.at_ms, 2_201, 400));
+        // The clock was set back, and no pass has ended since.
+        read.hear_clock(1_000);
+        assert_eq!(read.at_ms, 1_000);
+        assert!(!may_have_missed(read.at_ms, 1_200, 400));
+        assert!(may_have_missed(read.at_ms, 1_201, 400));
+        read.hear_clock(5_000);
+        assert_eq!(read.at_ms, 1_000);
     }
 
     fn created(created_ms: u64, claim: u64) -> State {

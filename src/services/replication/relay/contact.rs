@@ -2,12 +2,14 @@
 
 use std::time::Instant;
 
-use carom_model::replication::sites::Hearing;
+use carom_model::replication::sites::{Hearing, LastRead};
 
 /// The contact of this node to the other site, as the notes of the relay show it. Used by the relay thread.
 #[derive(Debug, Default)]
 pub(super) struct SiteContact {
     pub(super) hearing: Hearing,
+    /// The time at which a relay of this site last read everything of the other one.
+    pub(super) read: LastRead,
     /// The time of the last look at the notes of the relay.
     pub(super) looked: Option<Instant>,
     /// The time since which this site has had no contact to the other one; `None` while it has.

@@ -25,7 +25,7 @@ impl Relay {
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         self.contact.may_lack = notes.may_lack;
         // In case that Redis loses it, and this node takes over.
-        self.notes.read_ms = self.notes.read_ms.max(notes.read_ms);
+        self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
         let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
         if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
             self.fleet.view.hear_other_site(notes.floors, at);
