@@ -29,6 +29,13 @@ pub struct PurgedLink {
 /// `u64::MAX` without one. Older entries of the code belong to purged links.
 pub type PurgeBounds = HashMap<Code, u64>;
 
+/// Returns the instant up to which the logged visits of a purged code belong to deleted links. `bound_ms` is the one of
+/// [`PurgeBounds`], and `ended_ms` the last time at which a link of the code is known to have existed or to have been deleted:
+/// an imported link may have an earlier time of creation than that. All times are in milliseconds since 1970 UTC.
+pub fn visits_until(bound_ms: u64, ended_ms: u64, now_ms: u64) -> u64 {
+    now_ms.min(bound_ms.saturating_sub(1).max(ended_ms))
+}
+
 /// The links of a purge, as nodes send them to each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PurgeList {
@@ -108,6 +115,16 @@ mod tests {
         fn reading_is_total(text in any::<String>()) {
             let _ = (PurgeId::parse(&text), PurgedLink::parse(&text));
         }
+    }
+
+    #[test]
+    fn visits_go_up_to_the_deletion_of_their_link() {
+        let now_ms = 50;
+        assert_eq!(visits_until(u64::MAX, 0, now_ms), now_ms, "no link has the code");
+        assert_eq!(visits_until(20, 12, now_ms), 19, "the next link keeps its visits");
+        assert_eq!(visits_until(3, 12, now_ms), 12, "the next link was imported with its date");
+        assert_eq!(visits_until(0, 0, now_ms), 0);
+        assert_eq!(visits_until(3, 60, now_ms), now_ms, "the clock of another node is ahead");
     }
 
     #[test]

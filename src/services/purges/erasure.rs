@@ -28,7 +28,7 @@ use crate::services::threads::priority::run_in_the_background;
 use crate::services::visit_log::purges::has_files;
 use crate::services::visits::VisitReader;
 use carom_limits::{PURGE_LINKS_MAX, VISIT_DELETIONS_MAX};
-use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
+use carom_model::purge::{PurgeId, PurgeList, PurgedLink, visits_until};
 use carom_model::replication::Partition;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -164,16 +164,18 @@ impl Eraser {
         }
         self.follow()?;
         let (mut ready, mut links): (Vec<PurgeId>, Vec<PurgedLink>) = (Vec::new(), Vec::new());
+        let mut requested = HashMap::new();
         for (id, list) in settled {
             let has_room = links.len() + list.links.len() <= LINKS_AT_ONCE;
             if has_room && self.left(&list.links)?.is_empty() {
                 ready.push(id);
+                list.links.iter().for_each(|link| note_request(&mut requested, link.code, list.at_ms));
                 links.extend(list.links);
             }
         }
         if !links.is_empty() {
             let begun = Instant::now();
-            self.erase(&links)?;
+            self.erase(&links, &requested)?;
             tracing::info!(links = links.len(), seconds = begun.elapsed().as_secs_f64(), "purged deleted links");
         }
         for id in ready {
@@ -219,10 +221,11 @@ impl Eraser {
         self.wait(|| Ok(view.has_followed(now)))
     }
 
-    fn erase(&mut self, links: &[PurgedLink]) -> Result<(), NotErased> {
+    /// Takes links out of everything. `requested` has the instant of the request for each code.
+    fn erase(&mut self, links: &[PurgedLink], requested: &HashMap<Code, u64>) -> Result<(), NotErased> {
         self.purge_streams(links)?;
         let counts = self.visits.ask_fold();
-        let logged = self.purge_visits(links)?;
+        let logged = self.purge_visits(links, requested)?;
         self.wait(|| Ok(self.catalog.can_forget()))?;
         let texts = self.catalog.forget_links(links);
         let held = self.image.as_deref().map(HeldImage::hold);
@@ -253,7 +256,11 @@ impl Eraser {
     }
 
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
-    fn purge_visits(&self, links: &[PurgedLink]) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
+    fn purge_visits(
+        &self,
+        links: &[PurgedLink],
+        requested: &HashMap<Code, u64>,
+    ) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
         let Some(queue) = &self.visit_log else {
             // Visits that were logged when the log was on.
             if !has_files(&self.data_dir) {
@@ -263,9 +270,14 @@ impl Eraser {
             return Err(NotErased::Failed(what.to_owned()));
         };
         let (ended, end) = sync_channel(1);
-        let codes = self.links.purge_bounds(links)?.into_iter();
+        let mut codes = Vec::new();
         // Another link that has the code now keeps its visits.
-        let codes = codes.map(|(code, created_ms)| (code, unix_ms().min(created_ms.saturating_sub(1)))).collect();
+        for (code, bound_ms) in self.links.purge_bounds(links)? {
+            // The purged link still existed at the time of the request.
+            let requested_ms = requested.get(&code).copied().unwrap_or(0);
+            let ended_ms = self.links.last_end_ms(&code)?.unwrap_or(0).max(requested_ms);
+            codes.push((code, visits_until(bound_ms, ended_ms, unix_ms())));
+        }
         let mut request = Some(VisitLogRequest::Purge(VisitPurge { codes, ended }));
         self.wait(|| {
             let Some(unsent) = request.take() else { return Ok(true) };
@@ -310,6 +322,12 @@ impl Eraser {
         let is_done = wiping.join().expect("panics abort")?;
         if is_done { Ok(()) } else { Err(NotErased::Stopping) }
     }
+}
+
+/// Notes the instant of a request to purge a link of a code; the latest counts.
+fn note_request(requested: &mut HashMap<Code, u64>, code: Code, at_ms: u64) {
+    let latest = requested.entry(code).or_insert(at_ms);
+    *latest = at_ms.max(*latest);
 }
 
 /// True once the visit log has removed the visits, and always on a node without a visit log.

@@ -76,6 +76,20 @@ impl Links {
         Ok(edits)
     }
 
+    /// Returns the instant of the last known deletion of a link with a code, in milliseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the edits cannot be read.
+    pub fn last_end_ms(&self, code: &Code) -> Result<Option<u64>, StoreError> {
+        for guard in self.history.prefix(prefix(code)).rev().take(EDITS_KEPT) {
+            let (key, value) = guard.into_inner()?;
+            if Edit::decode(&value).is_some_and(|edit| edit.is_end()) {
+                return Ok(instant_of(&key).map(|nanos| nanos / 1_000_000));
+            }
+        }
+        Ok(None)
+    }
+
     /// Removes the edits of a code from before an instant, in milliseconds since 1970 UTC, and those up to the last deletion.
     /// The next link of the code may have an earlier date of creation than the deletion: by an import, or because the clock
     /// of its node is behind.

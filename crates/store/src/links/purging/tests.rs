@@ -206,8 +206,10 @@ fn edits_up_to_the_deletion_of_a_purged_link_are_removed() {
     let mut batch = links.batch();
     links.add_edits(&mut batch, 13_000_000, &[(second.code, change.clone())]).unwrap();
     links.commit(batch).unwrap();
+    assert_eq!(links.last_end_ms(&first.code).unwrap(), Some(12));
     links.purge_entries(&[purged(&first)]).unwrap();
     assert_eq!(links.edits_of(&second.code).unwrap(), [change]);
+    assert_eq!(links.last_end_ms(&first.code).unwrap(), None);
 }
 
 #[test]
