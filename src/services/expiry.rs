@@ -38,7 +38,7 @@ use carom_limits::{
     RECYCLE_WHILE_BELOW,
 };
 use carom_model::link::DueEvent;
-use carom_store::links::{EndKind, Links};
+use carom_store::links::{EndKind, Links, StoreError};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 
@@ -64,13 +64,19 @@ const GATHER_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Shortest interval between two looks for enough quarantine entries.
 const QUARANTINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Interval between two passes over a part of the history of links.
-const EDITS_EVERY: Duration = Duration::from_secs(10);
+/// Interval between two looks at a part of the history of links, during a pass over it.
+const EDITS_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval between two passes over the history of links.
+const EDITS_REST: Duration = Duration::from_secs(60);
+
+/// Time of one look at the history: some 20,000 entries.
+const EDITS_TIME: Duration = Duration::from_millis(20);
 
 /// Interval between two removals of old idempotency keys.
 const KEYS_EVERY: Duration = Duration::from_secs(1);
 
-/// Number of history entries of one pass: a millisecond or two.
+/// Number of history entries that are read at once: a millisecond or two.
 const EDITS_LOOKED_AT: usize = 2_000;
 
 /// Largest number of batches per second, at a high rate limit.
@@ -157,9 +163,9 @@ struct ExpiryWorker {
     quarantine_behind: Option<DueEvent>,
     /// The time of the last look for quarantine entries.
     quarantine_looked: Option<Instant>,
-    /// The history entry that was looked at last.
+    /// The history entry that was looked at last; empty between two passes.
     edits_behind: Vec<u8>,
-    /// The time of the last pass over the history.
+    /// The time of the last look at the history.
     edits_looked: Option<Instant>,
     /// The time of the last removal of old idempotency keys.
     keys_looked: Option<Instant>,
@@ -227,18 +233,16 @@ impl ExpiryWorker {
 
     /// Removes old entries from the history of links, one part at a time.
     fn forget_edits(&mut self) {
-        if self.edits_looked.is_some_and(|at| at.elapsed() < EDITS_EVERY) {
+        let pause = if self.edits_behind.is_empty() { EDITS_REST } else { EDITS_EVERY };
+        if self.edits_looked.is_some_and(|at| at.elapsed() < pause) {
             return;
         }
         self.edits_looked = Some(Instant::now());
         let until_nanos = unix_nanos().saturating_sub(EDITS_KEPT_FOR.as_nanos() as u64);
-        match self.setup.links.forget_edits(&self.edits_behind, EDITS_LOOKED_AT, until_nanos) {
-            Ok(last) => self.edits_behind = last.unwrap_or_default(),
-            Err(error) => {
-                self.setup.stats.store_errors.add_shared(1);
-                tracing::error!(%error, "old entries of the history of links could not be removed");
-                self.edits_behind.clear();
-            }
+        if let Err(error) = forget_edits_for(EDITS_TIME, &self.setup.links, &mut self.edits_behind, until_nanos) {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "old entries of the history of links could not be removed");
+            self.edits_behind.clear();
         }
     }
 
@@ -424,7 +428,48 @@ impl ExpiryWorker {
     }
 }
 
+/// Removes entries of the history of links from before an instant, for some time: those behind a key. Moves the key, and
+/// empties it at the end of the history.
+fn forget_edits_for(time: Duration, links: &Links, behind: &mut Vec<u8>, until_nanos: u64) -> Result<(), StoreError> {
+    let begun = Instant::now();
+    loop {
+        *behind = links.forget_edits(behind, EDITS_LOOKED_AT, until_nanos)?.unwrap_or_default();
+        if behind.is_empty() || begun.elapsed() >= time {
+            return Ok(());
+        }
+    }
+}
+
 /// Returns the number of links in a batch.
 fn batch_len(per_second: u32) -> usize {
     (per_second / BATCHES_PER_SECOND).clamp(1, EXPIRE_BATCH) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::link::history::{Author, Edit};
+    use carom_model::testing::link;
+
+    #[test]
+    fn a_look_at_the_history_has_a_bounded_time() {
+        const CODES: usize = 2 * EDITS_LOOKED_AT + 10;
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let codes: Vec<Code> = (0..CODES).map(|at| Code::parse(format!("c{at:06}").as_bytes()).unwrap()).collect();
+        let edit = Edit::between(&link("ab", Origin::Issued), None, 1, &Author::default()).unwrap();
+        let edits: Vec<(Code, Edit)> = codes.iter().map(|code| (*code, edit.clone())).collect();
+        let mut batch = links.batch();
+        links.add_edits(&mut batch, 1, &edits).unwrap();
+        links.commit(batch).unwrap();
+        let left = || codes.iter().filter(|code| !links.edits_of(code).unwrap().is_empty()).count();
+        let (mut behind, until_nanos) = (Vec::new(), CODES as u64);
+        forget_edits_for(Duration::ZERO, &links, &mut behind, until_nanos).unwrap();
+        assert_eq!(left(), CODES - EDITS_LOOKED_AT);
+        assert!(!behind.is_empty());
+        forget_edits_for(Duration::MAX, &links, &mut behind, until_nanos).unwrap();
+        assert_eq!(left(), 1, "the last entry is younger");
+        assert!(behind.is_empty(), "the pass is over");
+    }
 }
