@@ -48,7 +48,7 @@ pub use self::lists::{
 pub use self::load::{
     ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, RULED_WORDS, RuledBits, StoredCodes, ruled_place,
 };
-pub use self::purges::{PurgeAnswer, PurgeOrder, PurgeProgress, PurgeQueue};
+pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeStep};
 pub use self::reply::{Answer, LentCodes, Reply};
 pub use self::sites::SiteMark;
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};

@@ -31,6 +31,27 @@ pub enum PurgeOrder {
     },
 }
 
+/// A node of the fleet and its part in a purge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeNode {
+    /// The name of the node.
+    pub node: String,
+    /// True once it has carried the purge out.
+    pub is_complete: bool,
+    /// The last heartbeat of a node that has been silent since, in milliseconds since 1970 UTC by the clock of Redis; `None`
+    /// for a node that sends heartbeats or that has carried the purge out.
+    pub silent_since_ms: Option<u64>,
+}
+
+/// The work of a node on its purges, or what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgeStep {
+    /// The work, in words that follow "the node is".
+    pub what: &'static str,
+    /// The instant at which it began, in milliseconds since 1970 UTC.
+    pub since_ms: u64,
+}
+
 /// The progress of a purge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PurgeProgress {
@@ -43,8 +64,10 @@ pub struct PurgeProgress {
     /// True once all nodes and Redis have removed everything about the links except their codes and the times of their
     /// creation and deletion.
     pub is_complete: bool,
-    /// The nodes of the fleet, each with whether it has carried the purge out; none for a single node.
-    pub nodes: Vec<(String, bool)>,
+    /// The nodes of the fleet; none for a single node.
+    pub nodes: Vec<PurgeNode>,
+    /// The present work of this node on the purge; `None` once it has carried the purge out, and between two attempts.
+    pub step: Option<PurgeStep>,
     /// The reason why the last attempt of this node failed, or that the purge waits for Redis; `None` for neither.
     pub error: Option<String>,
 }

@@ -145,10 +145,15 @@ fn waits_for(purge: &Value) -> String {
         return format!("the node tries again, because {}", plain(error));
     }
     let nodes = purge["nodes"].as_array().into_iter().flatten();
-    let waiting = nodes.filter(|node| node["complete"] != true).filter_map(|node| node["node"].as_str());
-    let waiting: Vec<String> = waiting.map(plain).collect();
-    match waiting[..] {
-        [] => "removing the rest from the files of the node".to_owned(),
+    let shown = |node: &Value| {
+        let name = plain(node["node"].as_str()?);
+        let silent = node["silentSince"].as_str().map(|since| format!(" (no heartbeat since {})", plain(since)));
+        Some(name + &silent.unwrap_or_default())
+    };
+    let waiting: Vec<String> = nodes.filter(|node| node["complete"] != true).filter_map(shown).collect();
+    match (&waiting[..], purge["step"]["what"].as_str()) {
+        ([], Some(what)) => format!("the node is {}", plain(what)),
+        ([], None) => "removing the rest from the files of the node".to_owned(),
         _ => format!("waiting for {}", waiting.join(", ")),
     }
 }
@@ -174,6 +179,14 @@ mod tests {
         let purge =
             json!({"error": null, "nodes": [{"node": "a", "complete": true}, {"node": "b", "complete": false}]});
         assert_eq!(waits_for(&purge), "waiting for b");
+        let silent = json!([
+            {"node": "a", "complete": false, "silentSince": null},
+            {"node": "b", "complete": false, "silentSince": "2026-01-02T03:04:05Z"},
+        ]);
+        let text = "waiting for a, b (no heartbeat since 2026-01-02T03:04:05Z)";
+        assert_eq!(waits_for(&json!({"nodes": silent, "step": {"what": "compacting"}})), text);
+        let alone = json!({"nodes": [], "step": {"what": "compacting the store"}});
+        assert_eq!(waits_for(&alone), "the node is compacting the store");
         assert_eq!(waits_for(&json!({"nodes": []})), "removing the rest from the files of the node");
         assert_eq!(waits_for(&json!({"error": "x"})), "the node tries again, because x");
     }

@@ -197,9 +197,12 @@ impl Keeper {
         Ok(self.progress(id))
     }
 
-    /// Returns the progress of a purge, with the reason if it waits for Redis.
+    /// Returns the progress of a purge, with the reason if it waits for Redis, and the silent nodes that it waits for.
     fn progress(&self, id: PurgeId) -> Option<PurgeProgress> {
         let mut progress = locked(&self.book).progress(id)?;
+        if let Some(sharing) = &self.sharing {
+            sharing.note_silence(&mut progress.nodes);
+        }
         if !progress.is_complete && self.sharing.as_ref().is_some_and(|sharing| !sharing.is_connected()) {
             let own = progress.error.map_or_else(String::new, |own| format!("; {own}"));
             progress.error = Some(format!("{WAITS_FOR_REDIS}{own}"));

@@ -20,7 +20,7 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{DeleteAnswer, PurgeAnswer, PurgeOrder, PurgeProgress, StoreRequest, Ticket};
+use crate::bridge::{DeleteAnswer, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeStep, StoreRequest, Ticket};
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
 use carom_model::access::{AppName, Role};
 use carom_model::dates;
@@ -73,21 +73,37 @@ struct ShownPurge {
     links: usize,
     complete: bool,
     nodes: Vec<ShownNode>,
+    step: Option<ShownStep>,
     error: Option<String>,
 }
 
 /// A node and its part in a purge.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ShownNode {
     node: String,
     complete: bool,
+    silent_since: Option<String>,
+}
+
+/// The work of the answering node on a purge.
+#[derive(Serialize)]
+struct ShownStep {
+    what: &'static str,
+    since: String,
 }
 
 impl ShownPurge {
     fn of(progress: PurgeProgress) -> ShownPurge {
-        let PurgeProgress { id, at_ms, links, is_complete, nodes, error } = progress;
-        let nodes = nodes.into_iter().map(|(node, complete)| ShownNode { node, complete }).collect();
-        ShownPurge { id: id.to_string(), date: dates::format(at_ms), links, complete: is_complete, nodes, error }
+        let PurgeProgress { id, at_ms, links, is_complete, nodes, step, error } = progress;
+        let shown = |PurgeNode { node, is_complete, silent_since_ms }| ShownNode {
+            node,
+            complete: is_complete,
+            silent_since: silent_since_ms.map(dates::format),
+        };
+        let nodes = nodes.into_iter().map(shown).collect();
+        let step = step.map(|PurgeStep { what, since_ms }| ShownStep { what, since: dates::format(since_ms) });
+        ShownPurge { id: id.to_string(), date: dates::format(at_ms), links, complete: is_complete, nodes, step, error }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::bridge::PurgeProgress;
+use crate::bridge::{PurgeNode, PurgeProgress, PurgeStep};
 use crate::services::whole_file::write_whole;
 use carom_limits::{PURGE_LINKS_MAX, PURGES_KEPT, PURGES_KNOWN_MAX, PURGES_OPEN_MAX};
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
@@ -66,6 +66,8 @@ pub(super) struct PurgeBook {
     /// The nodes of the fleet; none for a single node.
     members: Vec<String>,
     all: BTreeMap<PurgeId, PurgeEntry>,
+    /// The present work on the purges that this node has not carried out.
+    step: Option<PurgeStep>,
 }
 
 /// Locks the purges of a node.
@@ -95,7 +97,7 @@ impl PurgeBook {
                 None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
             }
         }
-        Ok(PurgeBook { dir, members: Vec::new(), all })
+        Ok(PurgeBook { dir, members: Vec::new(), all, step: None })
     }
 
     /// Adds a purge of this node.
@@ -164,6 +166,14 @@ impl PurgeBook {
         }
     }
 
+    /// Notes the work on the purges that this node has not carried out, and when it began; `None` for no work.
+    pub(super) fn set_step(&mut self, what: Option<&'static str>, now_ms: u64) {
+        self.step = what.map(|what| {
+            let before = self.step.filter(|before| before.what == what);
+            before.unwrap_or(PurgeStep { what, since_ms: now_ms })
+        });
+    }
+
     /// Returns the purges at a stage, with their lists. Nodes keep purges for weeks, so this is for early stages.
     pub(super) fn at(&self, stage: PurgeStage) -> Vec<(PurgeId, PurgeList)> {
         self.lists(|_, entry| entry.stage == stage)
@@ -225,9 +235,11 @@ impl PurgeBook {
         let entry = self.all.get(&id)?;
         let is_complete = entry.stage == PurgeStage::Complete;
         let is_done = |node: &String| is_complete || entry.done.contains(node);
-        let nodes = self.members.iter().map(|node| (node.clone(), is_done(node))).collect();
+        let of = |node: &String| PurgeNode { node: node.clone(), is_complete: is_done(node), silent_since_ms: None };
+        let nodes = self.members.iter().map(of).collect();
         let (at_ms, links, error) = (entry.list.at_ms, entry.list.links.len(), entry.error.clone());
-        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, error })
+        let step = self.step.filter(|_| entry.stage < PurgeStage::Erased);
+        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, step, error })
     }
 
     /// Writes the file of a purge, durably.
@@ -298,13 +310,33 @@ mod tests {
         book.hear(members(), &done(&["a"]));
         assert!(!book.is_done_everywhere(PurgeId(1)));
         let progress = book.progress(PurgeId(1)).unwrap();
-        assert_eq!(progress.nodes, [("a".to_owned(), true), ("b".to_owned(), false)]);
+        let shown: Vec<(&str, bool)> = progress.nodes.iter().map(|of| (of.node.as_str(), of.is_complete)).collect();
+        assert_eq!(shown, [("a", true), ("b", false)]);
         assert!(!progress.is_complete);
         book.hear(members(), &done(&["b"]));
         assert!(book.is_done_everywhere(PurgeId(1)));
         book.advance(PurgeId(1), PurgeStage::Complete).unwrap();
         assert!(book.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(book.progress(PurgeId(2)), None);
+    }
+
+    #[test]
+    fn steps_say_when_they_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = PurgeBook::open(dir.path()).unwrap();
+        book.take(PurgeId(1), list(&["a"])).unwrap();
+        let step = |book: &PurgeBook| book.progress(PurgeId(1)).unwrap().step;
+        assert_eq!(step(&book), None);
+        book.set_step(Some("reading"), 5);
+        book.set_step(Some("reading"), 7);
+        assert_eq!(step(&book), Some(PurgeStep { what: "reading", since_ms: 5 }), "it goes on");
+        book.set_step(Some("compacting"), 9);
+        assert_eq!(step(&book), Some(PurgeStep { what: "compacting", since_ms: 9 }));
+        book.advance(PurgeId(1), PurgeStage::Erased).unwrap();
+        assert_eq!(step(&book), None, "the work is for other purges");
+        book.take(PurgeId(2), list(&["b"])).unwrap();
+        book.set_step(None, 11);
+        assert_eq!(book.progress(PurgeId(2)).unwrap().step, None);
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl Eraser {
     pub(super) fn run(mut self) {
         run_in_the_background();
         while !self.is_stopping() {
-            let pause = match self.turn() {
+            let done = self.turn();
+            locked(&self.book).set_step(None, unix_ms());
+            let pause = match done {
                 Ok(()) => REST,
                 Err(NotErased::Stopping) => return,
                 Err(NotErased::Failed(why)) => {
@@ -135,6 +137,11 @@ impl Eraser {
             };
             std::thread::park_timeout(pause);
         }
+    }
+
+    /// Notes what this node works at, or waits for.
+    fn step(&self, what: &'static str) {
+        locked(&self.book).set_step(Some(what), unix_ms());
     }
 
     fn is_stopping(&self) -> bool {
@@ -198,6 +205,7 @@ impl Eraser {
     /// Leaves out the links of a purge that were not deleted after all.
     fn settle(&self, id: PurgeId, list: &PurgeList) -> Result<(), NotErased> {
         let begun = Instant::now();
+        self.step("waiting for the deletion of the links");
         self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.left(&list.links)?.is_empty()))?;
         if !self.left(&list.links)?.is_empty() {
             // Redis may yet carry out a delete that it has not answered. A reading of the streams may come just before that
@@ -218,24 +226,35 @@ impl Eraser {
     fn follow(&self) -> Result<(), NotErased> {
         let Some(view) = &self.view else { return Ok(()) };
         let now = since_boot();
+        self.step("reading the changes of the fleet from Redis");
         self.wait(|| Ok(view.has_followed(now)))
     }
 
     /// Takes links out of everything. `requested` has the instant of the request for each code.
     fn erase(&mut self, links: &[PurgedLink], requested: &HashMap<Code, u64>) -> Result<(), NotErased> {
+        self.step("removing the links from the streams in Redis");
         self.purge_streams(links)?;
         let counts = self.visits.ask_fold();
+        self.step("waiting for the visit log");
         let logged = self.purge_visits(links, requested)?;
+        self.step("waiting for the search index");
         self.wait(|| Ok(self.catalog.can_forget()))?;
         let texts = self.catalog.forget_links(links);
         let held = self.image.as_deref().map(HeldImage::hold);
+        self.step("storing the counts of visits");
         self.wait(|| Ok(self.visits.is_folded(counts)))?;
+        self.step("removing destinations from the search index");
         self.wait(|| Ok(self.catalog.has_forgotten(texts)))?;
+        self.step("removing the image of the links in memory");
         self.wait(|| Ok(held.as_ref().is_none_or(|held| held.0.is_removed())))?;
+        self.step("removing visits from the visit log, and sending those that Redis lacks");
         self.wait(|| has_ended(logged.as_ref()))?;
+        self.step("waiting for searches that read the destinations");
         self.forget_searched_texts()?;
+        self.step("removing changes and events from the store");
         // After the visit log, which may have had events in its queue.
         self.links.purge_entries(links)?;
+        self.step("compacting the store, after the lists and exports that began before");
         self.wipe()
     }
 

@@ -16,6 +16,7 @@ use carom_shards::Code;
 
 use super::book::{PurgeBook, PurgeStage, locked};
 use super::known::PurgeReader;
+use crate::bridge::PurgeNode;
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
@@ -32,6 +33,9 @@ const PIECES: usize = 10;
 
 /// Time after which all nodes have read the entries that streams of visits had before: they read them once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// Time without a heartbeat after which a node counts as silent. Nodes send one a second.
+const SILENT_TIME: Duration = Duration::from_secs(10);
 
 /// The reason why an exchange was not finished.
 #[derive(Debug)]
@@ -145,6 +149,16 @@ impl PurgeSharing {
             }
         }
         Ok(self.known.was_read())
+    }
+
+    /// Notes since when nodes that have not carried a purge out have sent no heartbeat.
+    pub(super) fn note_silence(&self, nodes: &mut [PurgeNode]) {
+        let members = self.stats.fleet.members.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in nodes.iter_mut().filter(|node| !node.is_complete) {
+            let member = members.iter().find(|member| member.node == node.node);
+            let silent = member.filter(|member| member.heard.elapsed() >= SILENT_TIME && member.beat_ms > 0);
+            node.silent_since_ms = silent.map(|member| member.beat_ms);
+        }
     }
 
     /// Returns the names of the nodes of the fleet.
