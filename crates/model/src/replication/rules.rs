@@ -149,6 +149,15 @@ pub fn follows(marked: Option<&StateHead>, theirs: &State) -> bool {
     }
 }
 
+/// True if a node restores in Redis a state that it has kept without decoding it, with its text: Redis has no state, or one
+/// that comes before. A tombstone of the same link stays. The kept state may be of that link before its end.
+pub fn restores(marked: &StateHead, stored: Option<&StateHead>) -> bool {
+    let Some(stored) = stored else { return true };
+    let is_same_link = stored.version.claim == marked.version.claim;
+    let is_ended = is_same_link && stored.is_link == Some(false) && marked.is_link != Some(false);
+    !is_ended && is_earlier(stored.version, marked.version)
+}
+
 /// True if a state of one version comes before a state of another one.
 pub fn is_earlier(new: Version, old: Version) -> bool {
     new.rev < old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit < old.edit)
@@ -226,6 +235,31 @@ pub(crate) mod tests {
         // Of one link, the deleted state stays.
         assert!(!gives_way(Some(&mine.deleted(1)), Some(&head(Some(true), 9, 7, 9))));
         assert!(follows(Some(&head(Some(true), 9, 7, 9)), &mine.deleted(1)));
+    }
+
+    #[test]
+    fn lost_state_that_cannot_be_decoded_is_restored() {
+        let head = |is_link, rev, claim, edit| StateHead { is_link, version: Version { rev, claim, edit } };
+        let marked = head(None, 3, 8, 1);
+        assert!(restores(&marked, None));
+        for (stored, restored) in [
+            // The link before a delete, and that delete.
+            (head(Some(true), 1, 7, 9), true),
+            (head(Some(false), 2, 7, 0), true),
+            // The same link, before and after its last change.
+            (head(Some(true), 3, 8, 0), true),
+            (head(Some(true), 3, 8, 1), false),
+            (head(None, 3, 8, 0), true),
+            (head(None, 3, 8, 2), false),
+            // The end of the link, at the revision of which Redis knew after a loss.
+            (head(Some(false), 2, 8, 0), false),
+            // Another link of the same revision, and a later one.
+            (head(Some(true), 3, 9, 0), false),
+            (head(Some(true), 5, 9, 0), false),
+        ] {
+            assert_eq!(restores(&marked, Some(&stored)), restored, "{stored:?}");
+        }
+        assert!(restores(&head(Some(false), 3, 8, 0), Some(&head(Some(false), 2, 8, 0))), "both are tombstones");
     }
 
     #[test]
@@ -412,6 +446,18 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        /// Nodes that decode a restored state adopt it, and Redis would have accepted it from them.
+        #[test]
+        fn restored_states_are_those_that_win(stored in any_state(), kept in any_state(), is_known in any::<bool>()) {
+            let head = |state: &State| StateHead { is_link: Some(state.is_link()), version: state.version() };
+            let marked = if is_known { head(&kept) } else { StateHead { is_link: None, ..head(&kept) } };
+            if restores(&marked, Some(&head(&stored))) {
+                prop_assert!(adopts(Some(&stored), &kept));
+                prop_assert!(matches!(offer(Some(&stored), &kept), Verdict::Accepted(_)));
+                prop_assert!(!follows(Some(&marked), &stored), "the node would adopt the state that it replaces");
+            }
+        }
+
         /// However often and in whatever order states are offered, the nodes that offer them end with the state of
         /// Redis.
         #[test]
