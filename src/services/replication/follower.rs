@@ -368,6 +368,8 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.drop_partition(partition);
             }
+            // Redis may have lost states of marked codes, which no comparison offers.
+            self.rereading.restart();
             self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
         Ok(())

@@ -28,7 +28,7 @@ pub use carom_redis::{RedisError, RequestId, ServerAddress};
 
 pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
-pub use self::codes::{Changed, CodeChange, Recent, RedisReply, Scan};
+pub use self::codes::{Changed, CodeChange, KeptText, Recent, RedisReply, Scan};
 pub use self::eviction::MasterPolicy;
 pub use self::purges::VisitStreamEnd;
 pub use self::sites::{OtherSpace, SiteNotes};

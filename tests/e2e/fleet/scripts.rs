@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use carom::services::replication::redis::{
-    CodeChange, Heartbeat, HeartbeatReply, Recent, Redis, SiteNotes, StateExpiry,
+    CodeChange, Heartbeat, HeartbeatReply, KeptText, Recent, Redis, SiteNotes, StateExpiry,
 };
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
@@ -14,7 +14,7 @@ use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::sites::{self, BLOCK, SiteShare};
-use carom_model::replication::state::{ReceivedState, State, StateHead};
+use carom_model::replication::state::{COMPARED_LEN, ReceivedState, State, StateHead};
 use carom_model::replication::{Echo, EntryId, Partition, retention};
 use carom_shards::{Code, CodeLength, Policy};
 use carom_telemetry::clock::unix_ms;
@@ -137,6 +137,35 @@ fn older_script_and_rule_agree() {
         assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
     }
     assert!(replaced > 20, "{replaced} states were replaced");
+}
+
+#[test]
+fn lost_state_is_restored_unless_it_changed() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let code = Code::parse(b"abc").unwrap();
+    let of = |rev: u32, claim: u64| state(code, &mut Dice(3)).with_version(Version { rev, claim, edit: 0 });
+    let mut text = of(3, 8).to_text(&code);
+    text[0] = b'X';
+    let restore = |redis: &mut Redis, over: &[u8]| {
+        let kept = KeptText { code, text: text.clone(), over: over.to_vec() };
+        redis.restore(&[kept], WITHIN).remove(0).unwrap()
+    };
+    let in_redis = |redis: &mut Redis| redis.states(&[code], WITHIN).remove(0).unwrap();
+    let unread = || Some(ReceivedState::Unread(text.as_slice().into()));
+    redis.change(&[(code, CodeChange::Offer(of(1, 7)))], WITHIN).remove(0).unwrap();
+    assert!(!restore(&mut redis, b""), "Redis had none, and has one now");
+    assert!(!restore(&mut redis, &of(2, 7).to_text(&code)[..COMPARED_LEN]), "Redis had another one");
+    assert_eq!(in_redis(&mut redis), Some(ReceivedState::Known(of(1, 7))));
+    let head = redis.heads(&[code], WITHIN).remove(0).unwrap();
+    assert!(restore(&mut redis, &head));
+    assert_eq!(in_redis(&mut redis), unread());
+    server.command(&["DEL", &key_of(&code)]);
+    assert!(restore(&mut redis, b""));
+    assert_eq!(in_redis(&mut redis), unread());
+    let from = StreamPosition { id: EntryId::default(), check: 0 };
+    let stream = redis.read(&[(Partition::of(&code), from)], 10, WITHIN).remove(0).unwrap();
+    assert_eq!(stream.iter().filter(|entry| entry.text == text).count(), 2, "all nodes get it");
 }
 
 #[test]

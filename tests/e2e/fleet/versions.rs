@@ -17,7 +17,7 @@ use crate::support::alarms::{alarms, is_seen};
 use crate::support::fleet::{Fleet, KEY, WITHIN, connect_as, is_marked, open_links, redirects, settle};
 use crate::support::links::change;
 use crate::support::node::{Node, wait_until};
-use crate::support::redis::{Client, Server};
+use crate::support::redis::{Client, Reply, Server};
 use crate::support::store::parse;
 
 const TARGET: &str = "https://example.org/old";
@@ -160,6 +160,10 @@ fn lost_undecodable_state_is_not_missing() {
     settle(&node);
     is_marked(&node, "slug");
     assert_eq!(unread(&node), 1);
+    // The node cannot decode the lost state, but has its text.
+    let kept = of_kind(b'Z', &newer);
+    wait_until("the restored state", || matches!(server.command(&["GET", &key]), Reply::Text(text) if text == kept));
+    is_marked(&node, "slug");
 }
 
 #[test]

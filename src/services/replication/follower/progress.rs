@@ -78,3 +78,10 @@ pub(super) struct Rereading {
     /// The time at which the marks were last counted, to find that none is left.
     pub(super) counted: Option<Instant>,
 }
+
+impl Rereading {
+    /// Begins the next pass at once, at the first marked code.
+    pub(super) fn restart(&mut self) {
+        (self.behind, self.newer, self.rested) = (None, 0, None);
+    }
+}

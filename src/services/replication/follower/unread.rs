@@ -2,7 +2,8 @@
 //!
 //! At the start, which may follow an upgrade, the kept texts are decoded once more, without Redis. Redis may have lost
 //! such a state, so it is delivered. From then on Redis is asked from time to time: it may have a later state by now, or a
-//! good one for a damaged stream entry.
+//! good one for a damaged stream entry. If it has lost the state, the node restores the kept text there, without decoding
+//! it: perhaps no other node has the state, or knows of the delete before it.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ use carom_shards::Code;
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::WriterOrder;
 use crate::bridge::fleet_view::since_boot;
-use carom_model::replication::State;
-use carom_model::replication::state::ReceivedState;
+use crate::services::replication::redis::KeptText;
+use carom_model::replication::state::{NoState, ReceivedState, StateHead};
+use carom_model::replication::{State, rules};
 use carom_store::links::UnreadState;
 use carom_telemetry::alarms::Alarm;
 
@@ -71,16 +73,19 @@ impl Follower {
         self.rereading.behind = page.last().map(|(code, _)| *code);
         let more = page.len() == PIECE;
         let codes: Vec<Code> = page.iter().map(|(code, _)| *code).collect();
-        let mut found = Vec::new();
+        let (mut found, mut differing) = (Vec::new(), Vec::new());
         for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
             let Some(theirs) = self.leave_out(answer)? else { continue };
             let is_unread = matches!(theirs, Some(ReceivedState::Unread(_)));
-            // If Redis has lost it, nodes that can decode it bring it back, and this one does after its upgrade.
             self.rereading.newer += u64::from(is_unread || self.fleet.has_lost_marked(&code, theirs.as_ref()));
             let is_same = matches!(&theirs, Some(ReceivedState::Unread(theirs)) if **theirs == *text);
-            found.extend(theirs.filter(|_| !is_same).map(|state| (code, state)));
+            if !is_same {
+                found.extend(theirs.map(|state| (code, state)));
+                differing.push((code, text));
+            }
         }
         self.send_found(found)?;
+        self.restore_lost(differing)?;
         if !more {
             let newer = std::mem::take(&mut self.rereading.newer);
             self.rereading.behind = None;
@@ -88,6 +93,30 @@ impl Follower {
             self.report(newer);
         }
         Ok(more)
+    }
+
+    /// Restores in Redis the kept texts of those of some marked codes whose states Redis has lost.
+    fn restore_lost(&mut self, differing: Vec<UnreadState>) -> Result<(), Stopped> {
+        // A node that is behind may lack a later state, which has expired in Redis.
+        if differing.is_empty() || self.fleet.view.is_behind() {
+            return Ok(());
+        }
+        // A state would be replaced only as it is in Redis, so its bytes are read, and not what this version makes of them.
+        let codes: Vec<Code> = differing.iter().map(|(code, _)| *code).collect();
+        let mut lost = Vec::new();
+        for ((code, text), head) in differing.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
+            let Some(over) = self.leave_out(head)? else { continue };
+            if is_lost(code, &text, &over) {
+                lost.push(KeptText { code, text, over });
+            }
+        }
+        for (kept, answer) in lost.iter().zip(self.redis.restore(&lost, ANSWER_TIME)) {
+            if self.leave_out(answer)? == Some(true) {
+                let code = kept.code;
+                tracing::info!(%code, "restored a state that Redis had lost and only a newer version can decode");
+            }
+        }
+        Ok(())
     }
 
     /// Notes that a code is to be marked, before the writer hears of it.
@@ -135,4 +164,50 @@ impl Follower {
 /// Returns the state of a marked code, if this version can decode the kept text.
 fn decoded((code, text): UnreadState) -> Option<(Code, State)> {
     State::from_text(code, &text).ok().map(|state| (code, state))
+}
+
+/// True if Redis has lost the state of a marked code. `head` is the beginning of the state that Redis has instead, and empty
+/// for none.
+fn is_lost(code: Code, text: &[u8], head: &[u8]) -> bool {
+    // No version can decode a damaged text, as of a stream entry, and its head may be damaged, too.
+    let is_intact = State::from_text(code, text) != Err(NoState::Damaged);
+    let Some(marked) = StateHead::of(text).filter(|_| is_intact) else { return false };
+    match StateHead::of(head) {
+        Some(stored) => rules::restores(&marked, Some(&stored)),
+        // Another program may have written it.
+        None => head.is_empty() && rules::restores(&marked, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::{Link, Origin, Version};
+    use std::sync::Arc;
+
+    #[test]
+    fn lost_states_are_told_by_their_heads() {
+        let code = Code::parse(b"abc").unwrap();
+        let state = |rev, claim| {
+            let version = Version { rev, claim, edit: 0 };
+            State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Custom) }))
+        };
+        let mut text = state(3, 8).to_text(&code);
+        text[0] = b'Z';
+        let first = state(1, 7);
+        for (theirs, expected) in [
+            (Vec::new(), true),
+            (first.to_text(&code), true),
+            (first.deleted(9).to_text(&code), true),
+            (text.clone(), false),
+            (state(3, 8).to_text(&code), false),
+            (state(5, 9).to_text(&code), false),
+            (b"of another program".to_vec(), false),
+        ] {
+            assert_eq!(is_lost(code, &text, &theirs), expected, "{}", String::from_utf8_lossy(&theirs));
+        }
+        *text.last_mut().unwrap() ^= 1;
+        assert!(!is_lost(code, &text, b""), "no version can decode it");
+        assert!(!is_lost(code, b"", b""));
+    }
 }

@@ -71,7 +71,7 @@ if asked == 'remove' or asked == 'expire' then
 end
 if not old then return accepted(new) end
 if asked == 'replace' then
-    -- The relay between sites has decided by a state that may have changed since.
+    -- The relay between sites, or a node that restores a lost state, has decided by a state that may have changed since.
     if string.sub(whole(old), 1, #head) ~= head then return {'held', old, '', ''} end
     return accepted(new)
 end

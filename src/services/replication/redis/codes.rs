@@ -70,6 +70,17 @@ pub struct Recent {
     pub wrong: Vec<u8>,
 }
 
+/// A state that Redis has lost, and of which a node has kept the text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptText {
+    /// The code.
+    pub code: Code,
+    /// The text of the state. This version need not be able to decode it.
+    pub text: Vec<u8>,
+    /// The beginning of the state that Redis has instead, as [`Redis::heads`] returns it; empty if Redis has none.
+    pub over: Vec<u8>,
+}
+
 /// The response of Redis to one request.
 #[derive(Debug)]
 pub struct RedisReply(Replies);
@@ -128,8 +139,6 @@ impl Redis {
     }
 
     fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, Question) {
-        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
-        let partition = Partition::of(code);
         let (asked, text, mine) = match change {
             CodeChange::Claim(state, mine) => ("claim", state.to_text(code), mine.as_ref()),
             CodeChange::Remove { claim, now_ms, mine } => {
@@ -149,8 +158,20 @@ impl Redis {
             assert_eq!(head.len(), COMPARED_LEN, "Redis would end a link of which it compares a part");
         }
         let mine = mine.map_or_else(Vec::new, |mine| mine.to_text(code));
+        self.to_script(code, asked, text, (head, mine))
+    }
+
+    fn to_script(
+        &self,
+        code: &Code,
+        asked: &str,
+        text: Vec<u8>,
+        (head, mine): (Vec<u8>, Vec<u8>),
+    ) -> (KeyGroup, Question) {
+        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
         let kept_ms = self.state_ms().to_string().into_bytes();
         let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep, head, mine, kept_ms];
+        let partition = Partition::of(code);
         let keys = vec![self.key(code), self.stream(partition)];
         (KeyGroup::Partition(partition), Script::Change.call(keys, arguments))
     }
@@ -160,6 +181,18 @@ impl Redis {
         let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
         let answers = self.ask_all(questions, within);
         changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
+    }
+
+    /// Restores states that Redis has lost, each unless its code has changed since `over` was read, and waits at most `within`.
+    /// Returns true for a state that Redis has accepted.
+    pub fn restore(&mut self, kept: &[KeptText], within: Duration) -> Vec<Result<bool, RedisError>> {
+        let to_restore = |KeptText { code, text, over }: &KeptText| {
+            // No state begins like this, so Redis keeps any state that it has by then.
+            let over = if over.is_empty() { b"-".to_vec() } else { over.clone() };
+            self.to_script(code, "replace", text.clone(), (over, Vec::new()))
+        };
+        let questions = kept.iter().map(to_restore).collect();
+        self.ask_all(questions, within).into_iter().map(|answer| is_accepted(&answer?)).collect()
     }
 
     /// Reads the states of codes, and waits at most `within`.
@@ -271,6 +304,16 @@ fn tombstone(claim: u64, deleted_ms: u64) -> State {
 
 fn unreadable(code: Code) -> RedisError {
     RedisError::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
+}
+
+/// True if Redis has accepted a state that this version may be unable to decode.
+fn is_accepted(answer: &Value) -> Result<bool, RedisError> {
+    let Value::Array(parts) = answer else { return Err(nonsense("a restored state")) };
+    match parts.first().map(text).as_deref() {
+        Some("accepted") => Ok(true),
+        Some("held") => Ok(false),
+        _ => Err(nonsense("a restored state")),
+    }
 }
 
 fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, RedisError> {
