@@ -74,6 +74,9 @@ impl World {
         if !self.redis.up || self.nodes[node].cut {
             return false;
         }
+        if self.lost_mark(node, index).is_some() && self.guard != Some(Guard::Unread) {
+            return false;
+        }
         let is_denied = absence::is_denied(form, bound, is_settled, false);
         let reads = self.versions.reads(node) || self.guard == Some(Guard::Unread);
         let theirs = match self.redis.received(index, reads) {

@@ -139,7 +139,8 @@ impl World {
         self.granted <= counter.next.max(counter.floor).max(least) + MARGIN
     }
 
-    fn fail_over(&mut self, part: usize) -> bool {
+    /// The replica of a partition, or of the counter, takes over.
+    pub(crate) fn fail_over(&mut self, part: usize) -> bool {
         if self.redis.replicas == 0 {
             return false;
         }

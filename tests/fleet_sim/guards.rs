@@ -51,6 +51,8 @@ pub(crate) enum Guard {
     Again,
     /// A node brings Redis the states of marked codes, once it can decode them.
     Kept,
+    /// A node restores the texts of marked codes that Redis has lost.
+    Restored,
     /// Nodes write what all of them read.
     Agreed,
     /// A state that a node cannot decode is not missing.

@@ -25,7 +25,8 @@
 //!    decode. After the upgrade it has all states. While all nodes are heard of and none goes back to the older version,
 //!    each of them can decode everything.
 //!
-//! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
+//! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`). Schedules that
+//! are not drawn, but written down, are in `fixed.rs`.
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
@@ -60,6 +61,7 @@ mod adapter;
 mod codes;
 mod counts;
 mod faults;
+mod fixed;
 mod follower;
 mod guards;
 mod ledger;
@@ -171,6 +173,7 @@ guards! {
     mark_outlives_the_process: Guard::Marked,
     marked_codes_are_read_again: Guard::Again,
     state_of_a_marked_code_is_delivered: Guard::Kept,
+    lost_text_of_a_marked_code_is_restored: Guard::Restored,
     nodes_write_what_all_of_them_read: Guard::Agreed,
     undecoded_state_is_not_missing: Guard::Unread,
 }

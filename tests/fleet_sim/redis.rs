@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use carom_model::link::Version;
 use carom_model::replication::State;
@@ -16,7 +17,7 @@ use carom_model::replication::state::ReceivedState;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::adapter;
-use crate::codes::{Index, PARTS, States, part_of};
+use crate::codes::{Index, PARTS, States, code_at, part_of};
 use crate::guards::Guard;
 use crate::stream::{Item, Stream};
 use crate::versions::{self, Form};
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Expire(Index, State, u64),
     /// Brings a state.
     Offer(Index, State),
+    /// Restores the text of a state that only the next version knows, in the place of this text or of none.
+    Restore(Index, Arc<[u8]>, Option<Vec<u8>>),
 }
 
 impl Command {
@@ -42,7 +45,7 @@ impl Command {
     pub(crate) fn index(&self) -> Index {
         match self {
             Command::Claim(index, _) | Command::Offer(index, _) => *index,
-            Command::Remove(index, ..) | Command::Expire(index, ..) => *index,
+            Command::Remove(index, ..) | Command::Expire(index, ..) | Command::Restore(index, ..) => *index,
         }
     }
 }
@@ -147,6 +150,9 @@ impl Redis {
         let is_unread = !form.reads && self.is_later(index);
         let stored = self.shards[part_of(index)].master.states.get(index);
         let verdict = match command {
+            Command::Restore(_, text, over) => {
+                versions::over_text(index, text, (self.text(index).as_deref(), over.as_deref()))
+            }
             _ if is_unread => versions::over_unread(stored.unwrap(), command),
             Command::Claim(_, link) if self.guard == Some(Guard::InsertIfAbsent) => Verdict::Accepted(link.clone()),
             Command::Claim(_, link) => rules::claim(stored, link),
@@ -164,7 +170,10 @@ impl Redis {
                 for (other, _, changes) in &mut self.delayed {
                     *changes += u8::from(other.index() == index);
                 }
-                let (text, is_later) = versions::to_text(index, state, form);
+                let (text, is_later) = match command {
+                    Command::Restore(_, text, _) => (text.to_vec(), true),
+                    _ => versions::to_text(index, state, form),
+                };
                 let change = (Some((index, state.clone())), is_later, text.into());
                 Some(self.append(part_of(index), change, displaced, now))
             }
@@ -239,6 +248,13 @@ impl Redis {
             return Some(ReceivedState::Known(state.clone()));
         }
         Some(ReceivedState::Unread(versions::later_text(index, state).into()))
+    }
+
+    /// The text of the state of a code.
+    pub(crate) fn text(&self, index: Index) -> Option<Vec<u8>> {
+        let state = self.state(index)?;
+        let is_later = self.is_later(index);
+        Some(if is_later { versions::later_text(index, state) } else { state.to_text(&code_at(index)) })
     }
 
     /// All states.

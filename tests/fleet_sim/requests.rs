@@ -41,7 +41,8 @@ impl World {
         self.ledger.requests.len() < REQUESTS_MAX && self.create(node, slug)
     }
 
-    fn create(&mut self, node: usize, index: Index) -> bool {
+    /// A client asks a node for a link under this code.
+    pub(crate) fn create(&mut self, node: usize, index: Index) -> bool {
         self.claims += 1;
         let claim = self.claims;
         let free = self.nodes[node].store.now.states.get(index).filter(|state| state.is_free());
@@ -50,7 +51,11 @@ impl World {
         let link = Arc::new(Link { version, ..new_link(index, claim, self.now) });
         let token = self.ledger.begin(node, index, What::Create(claim));
         let state = State::Link(Arc::clone(&link));
-        let heard = self.call(node, &Command::Claim(index, state.clone()));
+        // The gateway asks for no code that is marked.
+        let heard = match self.nodes[node].store.now.unread.get(&index) {
+            Some(text) => Heard::unread(text),
+            None => self.call(node, &Command::Claim(index, state.clone())),
+        };
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
         let decision = self.decision_on(index, Some(state), heard);
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), token) };
@@ -67,16 +72,16 @@ impl World {
         let token = self.ledger.begin(node, index, What::Delete(None, None));
         let at = self.now.saturating_add_signed(self.nodes[node].clock);
         // The gateway asks first which link there is, and deletes that one.
-        let heard = match self.redis.received(index, self.versions.reads(node)) {
+        let heard = match (self.lost_mark(node, index), self.redis.received(index, self.versions.reads(node))) {
             _ if !self.reaches(node) => Heard::Nothing { asked: false },
-            Some(ReceivedState::Known(state)) if state.is_link() => {
+            (Some(text), _) | (None, Some(ReceivedState::Unread(text))) => Heard::unread(&text),
+            (None, Some(ReceivedState::Known(state))) if state.is_link() => {
                 self.call(node, &Command::Remove(index, state.version().claim, at))
             }
-            Some(ReceivedState::Known(state)) => Heard::Answer(Answer { verdict: Verdict::Held(state), echo: None }),
-            Some(ReceivedState::Unread(text)) => {
-                Heard::Answer(Answer { verdict: Verdict::HeldUnread(text), echo: None })
+            (None, Some(ReceivedState::Known(state))) => {
+                Heard::Answer(Answer { verdict: Verdict::Held(state), echo: None })
             }
-            None => Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }),
+            (None, None) => Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }),
         };
         note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
         let decision = self.decision_on(index, None, heard);
@@ -118,12 +123,11 @@ impl World {
         let patch = Patch { title: Some(Some(number.to_string())), ..Patch::default() };
         // The gateway asks first which link there is, and offers that one with the change.
         let mine = self.nodes[node].store.now.states.get(index).cloned();
-        let (heard, asked) = match self.redis.received(index, self.versions.reads(node)) {
+        let received = self.redis.received(index, self.versions.reads(node));
+        let (heard, asked) = match (self.lost_mark(node, index), received) {
             _ if !self.reaches(node) => (Heard::Nothing { asked: false }, None),
-            Some(ReceivedState::Unread(text)) => {
-                (Heard::Answer(Answer { verdict: Verdict::HeldUnread(text), echo: None }), None)
-            }
-            theirs => match rules::newest(mine, theirs.and_then(known)) {
+            (Some(text), _) | (None, Some(ReceivedState::Unread(text))) => (Heard::unread(&text), None),
+            (None, theirs) => match rules::newest(mine, theirs.and_then(known)) {
                 Some(State::Link(link)) => {
                     let changed = patch.apply(&link).expect("a title is contrary to nothing");
                     let changed = State::Link(Arc::new(Link { version: link.version.edited(), ..changed }));

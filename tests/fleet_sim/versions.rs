@@ -24,7 +24,7 @@ use crate::guards::Guard;
 use crate::node::Node;
 use crate::redis::Command;
 use crate::rng::Rng;
-use crate::trace::note;
+use crate::trace::{brief, note};
 use crate::world::World;
 
 /// The formats that a node reads and writes.
@@ -57,6 +57,11 @@ impl Versions {
         }
         let next = (0..count).map(|_| rng.permille(600)).collect();
         Versions { next, change: true, back: rng.permille(500), forgets: rng.permille(300) }
+    }
+
+    /// The versions of nodes that change them, and may go back: for each node, true if it begins with the next version.
+    pub(crate) fn of(next: &[bool]) -> Versions {
+        Versions { next: next.to_vec(), change: true, back: true, forgets: false }
     }
 
     /// True if a node reads the kind of the next version.
@@ -152,9 +157,18 @@ pub(crate) fn over_unread(stored: &State, command: &Command) -> Verdict {
     let head = StateHead::of(&text).unwrap();
     match command {
         Command::Offer(_, state) if rules::replaces_unread(&head, state) => Verdict::Accepted(state.clone()),
-        Command::Offer(..) | Command::Claim(..) | Command::Remove(..) | Command::Expire(..) => {
+        Command::Offer(..) | Command::Claim(..) | Command::Remove(..) | Command::Expire(..) | Command::Restore(..) => {
             Verdict::HeldUnread(text.into())
         }
+    }
+}
+
+/// The verdict of the script on a text of the next version that replaces `over`, or restores a state of which Redis has none.
+pub(crate) fn over_text(index: Index, text: &[u8], (stored, over): (Option<&[u8]>, Option<&[u8]>)) -> Verdict {
+    match (stored, from_text(code_at(index), text, true)) {
+        (None, Some(ReceivedState::Known(state))) => Verdict::Accepted(state),
+        (Some(stored), Some(ReceivedState::Known(state))) if Some(stored) == over => Verdict::Accepted(state),
+        (stored, _) => Verdict::HeldUnread(stored.unwrap_or_default().into()),
     }
 }
 
@@ -219,14 +233,43 @@ impl World {
             return false;
         }
         let (reads, before) = (self.versions.reads(node), self.nodes[node].followed.len());
+        let mut is_any_lost = false;
         for (index, text) in self.nodes[node].store.now.unread.clone() {
-            match self.redis.received(index, reads) {
-                Some(ReceivedState::Unread(theirs)) if theirs == text => {}
-                Some(state) => self.nodes[node].followed.push_back(found(index, state)),
-                None => {}
+            let theirs = self.redis.received(index, reads);
+            if theirs != Some(ReceivedState::Unread(Arc::clone(&text))) {
+                self.nodes[node].followed.extend(theirs.map(|state| found(index, state)));
+                is_any_lost |= self.restore(node, index, text);
             }
         }
-        self.nodes[node].followed.len() > before
+        is_any_lost || self.nodes[node].followed.len() > before
+    }
+
+    /// A node restores the text of a marked code, if Redis has lost the state. Says whether it has asked for that.
+    fn restore(&mut self, node: usize, index: Index, text: Arc<[u8]>) -> bool {
+        // Without the delivery after an upgrade, little breaks as long as the texts are restored before.
+        if matches!(self.guard, Some(Guard::Restored | Guard::Kept)) {
+            return false;
+        }
+        let over = self.redis.text(index);
+        let stored = over.as_deref().and_then(StateHead::of);
+        if !rules::restores(&StateHead::of(&text).unwrap(), stored.as_ref()) {
+            return false;
+        }
+        let heard = self.call(node, &Command::Restore(index, text, over));
+        note!(self, "node {node} restores the text of code {index}: {}", brief(&heard));
+        true
+    }
+
+    /// The text of a marked code whose state Redis has lost: the node neither shows nor changes nor gives away what Redis
+    /// has instead.
+    pub(crate) fn lost_mark(&self, node: usize, index: Index) -> Option<Arc<[u8]>> {
+        let text = self.nodes[node].store.now.unread.get(&index)?;
+        let is_lost = match self.redis.received(index, self.versions.reads(node)) {
+            None => true,
+            Some(ReceivedState::Known(theirs)) => !rules::follows(StateHead::of(text).as_ref(), &theirs),
+            Some(ReceivedState::Unread(_)) => false,
+        };
+        is_lost.then(|| Arc::clone(text))
     }
 
     /// A node must not serve a state that it knows to be replaced.
@@ -273,8 +316,8 @@ impl World {
         is_lost && self.redis.state(index).is_some_and(is_earlier) && self.nodes.iter().any(is_noted)
     }
 
-    /// A node has marked the codes that it cannot decode, and no others. Redis may have lost a state that no node can decode
-    /// any more, and have an older one or none: then the mark stays until the node is upgraded.
+    /// A node has marked the codes that it cannot decode, and no others. If Redis has lost such a state, the node has
+    /// restored its text. Only a tombstone of the same link stays in Redis, and the mark until the node is upgraded.
     pub(crate) fn check_marks(&self, node: &Node) -> Result<(), String> {
         let reads = self.versions.reads(node.id);
         for (index, text) in &node.store.now.unread {
@@ -287,7 +330,10 @@ impl World {
                     rules::is_earlier(StateHead::of(theirs).unwrap().version, marked.version)
                 }
             };
-            let may_stay = is_lost && !reads && self.ledger.losses[part_of(*index)] > 0;
+            let stored = self.redis.text(*index);
+            let stored = stored.as_deref().and_then(StateHead::of);
+            let is_left = self.guard == Some(Guard::Kept) || !rules::restores(&marked, stored.as_ref());
+            let may_stay = is_lost && is_left && !reads && self.ledger.losses[part_of(*index)] > 0;
             if !may_stay && theirs != Some(ReceivedState::Unread(Arc::clone(text))) {
                 return Err(format!("node {} has marked code {index}, and Redis has {theirs:?}", node.id));
             }

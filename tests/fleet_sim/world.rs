@@ -1,5 +1,7 @@
 //! A schedule: nodes, Redis and clients, and a step at a time of any of them, chosen by the seed.
 
+use std::sync::Arc;
+
 use carom::bridge::{OutboxReply, WriterOrder};
 use carom::services::writer::planner::Writes;
 use carom_model::replication::outbox::Delivery;
@@ -31,6 +33,13 @@ pub(crate) enum Heard {
         /// True if it may have been asked.
         asked: bool,
     },
+}
+
+impl Heard {
+    /// The answer about a code whose state the node cannot decode, and which it therefore leaves alone.
+    pub(crate) fn unread(text: &Arc<[u8]>) -> Heard {
+        Heard::Answer(Answer { verdict: Verdict::HeldUnread(Arc::clone(text)), echo: None })
+    }
 }
 
 /// One run.
@@ -329,7 +338,7 @@ impl World {
     }
 
     /// A client asks for a code that the node does not know, and the node asks Redis.
-    fn look(&mut self, node: usize) -> Result<bool, String> {
+    pub(crate) fn look(&mut self, node: usize) -> Result<bool, String> {
         if !self.reaches(node) || self.ledger.requests.is_empty() {
             return Ok(false);
         }
@@ -340,6 +349,9 @@ impl World {
         let Some(ReceivedState::Known(state)) = self.redis.received(index, self.versions.reads(node)) else {
             return Ok(false);
         };
+        if self.lost_mark(node, index).is_some() {
+            return Ok(false);
+        }
         if !state.is_link() || !rules::adopts(self.nodes[node].store.now.states.get(index), &state) {
             return Ok(false);
         }
