@@ -22,7 +22,7 @@ const RETENTION: Duration = Duration::from_secs(12);
 
 fn retaining(setup: Setup) -> Setup {
     // A busy machine may take longer than the usual deadline.
-    setup.env("CAROM_FLEET_RETENTION", &format!("{}s", RETENTION.as_secs())).env("CAROM_FLEET_ANSWER_MS", "150")
+    setup.env("CAROM_FLEET_RETENTION", &format!("{}s", RETENTION.as_secs())).env("CAROM_FLEET_ANSWER_MS", "1000")
 }
 
 /// Starts nodes, and waits until all of them let states expire.
@@ -148,7 +148,7 @@ fn slugs_stay_taken_with_retention_off() {
 fn the_longest_retention_of_all_nodes_applies() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let differs = |setup: Setup| setup.env("CAROM_FLEET_ANSWER_MS", "150").expect("settings_differ");
+    let differs = |setup: Setup| setup.env("CAROM_FLEET_ANSWER_MS", "1000").expect("settings_differ");
     let forever = differs(fleet.setup(0)).env("CAROM_FLEET_RETENTION", "forever").start();
     settle(&forever);
     let node = retaining(differs(fleet.setup(1))).start();

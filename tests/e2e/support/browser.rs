@@ -98,7 +98,7 @@ impl Browser {
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let root = format!("http://127.0.0.1:{port}/session");
-        let made = call(&agent, "POST", &root, Some(&wanted));
+        let made = call(&agent, &root, Some(&wanted));
         let session = format!("{root}/{}", made["sessionId"].as_str().expect("a session"));
         let browser = Browser { driver, session, agent, expected: Vec::new(), _profile: profile };
         browser.resize(SCREEN);
@@ -106,11 +106,11 @@ impl Browser {
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
-        call(&self.agent, "POST", &format!("{}{path}", self.session), Some(body))
+        call(&self.agent, &format!("{}{path}", self.session), Some(body))
     }
 
     fn get(&self, path: &str) -> Value {
-        call(&self.agent, "GET", &format!("{}{path}", self.session), None)
+        call(&self.agent, &format!("{}{path}", self.session), None)
     }
 
     /// A command of the browser's own protocol, for what WebDriver has no word for.
@@ -193,9 +193,22 @@ impl Browser {
         format!("/element/{}", found[0][ELEMENT].as_str().expect("an element"))
     }
 
+    /// Sends a request about the one element that a CSS selector means, once it is there. If the page draws it anew between
+    /// the two requests, the driver has done nothing, and the request is for the new one.
+    fn request_of(&self, selector: &str, path: &str, body: Option<&Value>) -> Value {
+        wait_for(&format!("{selector} to stay"), || {
+            let url = format!("{}{}{path}", self.session, self.element(selector));
+            match answer_of(&self.agent, &url, body) {
+                Ok(value) => Some(value),
+                Err(refusal) if refusal["error"] == "stale element reference" => None,
+                Err(refusal) => panic!("{url}: {refusal}"),
+            }
+        })
+    }
+
     /// Clicks on what a selector means, as a person would: it must be there to be seen.
     pub(crate) fn click(&self, selector: &str) {
-        self.post(&format!("{}/click", self.element(selector)), &json!({}));
+        self.request_of(selector, "/click", Some(&json!({})));
     }
 
     /// The whole page, as a PNG, as high as it is.
@@ -227,17 +240,17 @@ impl Browser {
 
     /// Types into what a selector means.
     pub(crate) fn fill(&self, selector: &str, text: &str) {
-        self.post(&format!("{}/value", self.element(selector)), &json!({"text": text}));
+        self.request_of(selector, "/value", Some(&json!({"text": text})));
     }
 
     /// The text that is seen of what a selector means.
     pub(crate) fn text(&self, selector: &str) -> String {
-        self.get(&format!("{}/text", self.element(selector))).as_str().unwrap().to_owned()
+        self.request_of(selector, "/text", None).as_str().unwrap().to_owned()
     }
 
     /// An attribute of what a selector means.
     pub(crate) fn attribute(&self, selector: &str, name: &str) -> String {
-        let value = self.get(&format!("{}/attribute/{name}", self.element(selector)));
+        let value = self.request_of(selector, &format!("/attribute/{name}"), None);
         value.as_str().unwrap_or_default().to_owned()
     }
 
@@ -367,14 +380,19 @@ pub(crate) fn are_sound(pages: &[(&str, &str)]) {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&[said.stdout, said.stderr].concat()));
 }
 
-/// The value of an answer of the driver.
-fn call(agent: &ureq::Agent, method: &str, url: &str, body: Option<&Value>) -> Value {
+/// Posts a body to the driver, or gets what is there. Returns the value of the answer.
+fn call(agent: &ureq::Agent, url: &str, body: Option<&Value>) -> Value {
+    answer_of(agent, url, body).unwrap_or_else(|refusal| panic!("{url}: {refusal}"))
+}
+
+/// Posts a body to the driver, or gets what is there. Returns the value of the answer, or of the driver's refusal.
+fn answer_of(agent: &ureq::Agent, url: &str, body: Option<&Value>) -> Result<Value, Value> {
     let answer = match body {
         Some(body) => agent.post(url).send_json(body),
         None => agent.get(url).call(),
     };
-    let mut answer = answer.unwrap_or_else(|error| panic!("{method} {url}: {error}"));
-    let told: Value = answer.body_mut().read_json().expect("the driver speaks JSON");
-    assert!(answer.status().is_success(), "{method} {url}: {told}");
-    told["value"].clone()
+    let mut answer = answer.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let mut told: Value = answer.body_mut().read_json().expect("the driver speaks JSON");
+    let value = told["value"].take();
+    if answer.status().is_success() { Ok(value) } else { Err(value) }
 }
