@@ -182,7 +182,7 @@ async fn route_fleet(context: &Context, segments: &[&str], request: &Request<Inc
         return Problem::method(request.method(), methods).into_answer();
     }
     match context.may_manage(request) {
-        Ok(()) => fleet::complete_site(context).await,
+        Ok(()) => fleet::serve(context, segments, request.uri().query()).await,
         Err(problem) => problem.into_answer(),
     }
 }

@@ -30,7 +30,7 @@ pub use self::admin::{AdminPlace, NodeArgs};
 pub use self::api::{ApiPlace, LoginArgs};
 pub use self::config::{ConfigCommand, ConfigPlace};
 pub use self::files::FileOrStdio;
-pub use self::fleet::FleetCommand;
+pub use self::fleet::{FleetCommand, GiveUpArgs};
 pub use self::join::JoinArgs;
 use self::keys::rate;
 pub use self::keys::{AppCommand, AppPlace, KeyCommand, KeyPlace};
@@ -142,7 +142,7 @@ pub enum Command {
     /// Fill the data directory of a new node of a fleet from a running one.
     #[command(after_help = texts::HINT, after_long_help = texts::JOIN)]
     Join(JoinArgs),
-    /// Tell a fleet of two sites that a site is complete again.
+    /// Tell a fleet of two sites that a site is complete again, or is given up.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::FLEET)]
     Fleet(FleetCommand),
     /// Manage apps and their API keys.

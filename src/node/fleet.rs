@@ -262,14 +262,16 @@ pub(super) fn with_snapshots(
     Ok(JobQueues { snapshots: Some(queue), ..jobs })
 }
 
-/// Adds the mark of this site, which an operator can remove through the API. A fleet of one site has none.
+/// Adds the mark of this site and its tie to the other one, which an operator can remove through the API. A fleet of one
+/// site has none.
 ///
 /// # Errors
 /// If the certificates for Redis cannot be used.
 pub(super) fn with_site(jobs: JobQueues, settings: &Settings) -> Result<JobQueues, Exit> {
-    let Some(site) = &settings.fleet.site else { return Ok(jobs) };
+    let Some(site) = site(settings) else { return Ok(jobs) };
     let Some((redis, _)) = redis(settings)? else { return Ok(jobs) };
-    Ok(JobQueues { site: Some(Arc::new(RedisSiteMark::new(redis, site.name.clone()))), ..jobs })
+    let other = Redis::new(site.redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
+    Ok(JobQueues { site: Some(Arc::new(RedisSiteMark::new(redis, other, (site.name, site.other)))), ..jobs })
 }
 
 /// Returns the name of this node: as configured, or as generated at the first start.

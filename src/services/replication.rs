@@ -13,7 +13,8 @@
 //! * `retention` measures whether this node has all that Redis no longer has;
 //! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
 //!   `courier` brings visits, API keys and redirects of domains;
-//! * `site_mark` removes the mark of a site that may have lacked links.
+//! * `site_mark` removes the mark of a site that may have lacked links, or gives up the other site by the rules of
+//!   `giving_up`.
 //!
 //! All of them share a [`FleetContext`].
 //!
@@ -31,6 +32,7 @@ mod eviction;
 pub mod expiry;
 pub mod follower;
 pub mod gateway;
+mod giving_up;
 pub mod heartbeat;
 mod held_creates;
 mod home;

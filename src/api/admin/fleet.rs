@@ -7,19 +7,25 @@ use serde_json::json;
 
 use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::bridge::JobKind;
+use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, JobKind};
 
 /// Returns the methods that a path below `/fleet` allows; `None` if no such path exists.
 pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
-    matches!(segments, ["site", "complete"]).then_some("POST")
+    matches!(segments, ["site", "complete" | "give-up"]).then_some("POST")
+}
+
+/// Carries out the order at a path that [`methods_at`] knows.
+pub(super) async fn serve(context: &Context, segments: &[&str], query: Option<&str>) -> ApiResponse {
+    let done = match segments {
+        ["site", "give-up"] => give_up(context, query).await,
+        _ => completed(context).await,
+    };
+    done.unwrap_or_else(Problem::into_answer)
 }
 
 /// Answers `POST /fleet/site/complete`: removes the mark that this site may lack links of the other one.
-pub(super) async fn complete_site(context: &Context) -> ApiResponse {
-    completed(context).await.unwrap_or_else(Problem::into_answer)
-}
-
 async fn completed(context: &Context) -> Result<ApiResponse, Problem> {
     let Some(site) = &context.services.context().jobs.site else { return Err(Problem::one_site()) };
     let mark = Arc::clone(site);
@@ -31,6 +37,34 @@ async fn completed(context: &Context) -> Result<ApiResponse, Problem> {
     }
 }
 
+/// Answers `POST /fleet/site/give-up`: gives up the other site if `confirm` has its name, and says what that means
+/// otherwise.
+async fn give_up(context: &Context, query: Option<&str>) -> Result<ApiResponse, Problem> {
+    let Some(site) = &context.services.context().jobs.site else { return Err(Problem::no_site_to_give_up()) };
+    let params = Params::of(query);
+    let confirmed = params.text("confirm").map(str::to_owned);
+    let order = GiveUpOrder { confirmed, accepts_loss: params.text("acceptLoss") == Some("true") };
+    let mark = Arc::clone(site);
+    let done = context.services.hand_off(JobKind::Document, move || mark.give_up(&order)).await;
+    let report = done.map_err(Problem::give_up_unconfirmed)?.map_err(|why| Problem::give_up_unconfirmed(&why))?;
+    outcome(site.site(), &report)
+}
+
+/// Returns the answer to an order to give up the other site.
+fn outcome(site: &str, report: &GiveUpReport) -> Result<ApiResponse, Problem> {
+    let GiveUpReport { other, alive, losses, outcome } = report;
+    match outcome {
+        GiveUpOutcome::OtherName => Err(Problem::other_site_name(other)),
+        GiveUpOutcome::Alive => Err(Problem::site_alive(other, alive)),
+        GiveUpOutcome::Loss => Err(Problem::site_loss(losses)),
+        GiveUpOutcome::DryRun | GiveUpOutcome::Done => {
+            let is_done = *outcome == GiveUpOutcome::Done;
+            let told = json!({"site": site, "otherSite": other, "givenUp": is_done, "alive": alive, "losses": losses});
+            Ok(json_answer(StatusCode::OK, &told))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,8 +72,26 @@ mod tests {
     #[test]
     fn paths_of_orders_are_known() {
         assert_eq!(methods_at(&["site", "complete"]), Some("POST"));
-        for wrong in [&["site"][..], &[], &["site", "complete", ""], &["site", "current"]] {
+        assert_eq!(methods_at(&["site", "give-up"]), Some("POST"));
+        for wrong in [&["site"][..], &[], &["site", "complete", ""], &["site", "give-up", ""], &["site", "current"]] {
             assert_eq!(methods_at(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn refused_orders_are_conflicts() {
+        let report = |outcome| GiveUpReport {
+            other: "lisbon".to_owned(),
+            alive: vec!["n2".to_owned()],
+            losses: vec!["links".to_owned()],
+            outcome,
+        };
+        for refused in [GiveUpOutcome::OtherName, GiveUpOutcome::Alive, GiveUpOutcome::Loss] {
+            let Err(problem) = outcome("berlin", &report(refused)) else { panic!("{refused:?} was not refused") };
+            assert_eq!(problem.into_answer().status(), StatusCode::CONFLICT, "{refused:?}");
+        }
+        for accepted in [GiveUpOutcome::DryRun, GiveUpOutcome::Done] {
+            assert!(outcome("berlin", &report(accepted)).is_ok(), "{accepted:?}");
         }
     }
 }

@@ -55,4 +55,40 @@ impl Problem {
         );
         Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }
+
+    /// 409: the fleet has no other site that could be given up.
+    pub(in crate::api) fn no_site_to_give_up() -> Problem {
+        let detail = "This node has no other site (its setting fleet.site is not set), so no site can be given up.";
+        Problem::own(StatusCode::CONFLICT, "one-site", "Not one of two sites", detail)
+    }
+
+    /// 409: the order to give up the other site names another one.
+    pub(in crate::api) fn other_site_name(other: &str) -> Problem {
+        let detail = format!(
+            "The other site of this node is {other}, and the order confirms another name; nothing was changed."
+        );
+        Problem::own(StatusCode::CONFLICT, "other-site-name", "Not the other site", detail).and("otherSite", other)
+    }
+
+    /// 409: nodes of the site that is to be given up are alive.
+    pub(in crate::api) fn site_alive(other: &str, alive: &[String]) -> Problem {
+        let nodes = alive.join(", ");
+        let detail = format!(
+            "Nodes of the site {other} are alive, or were killed less than 30 seconds ago: {nodes}. Stop them first; nothing was changed."
+        );
+        Problem::own(StatusCode::CONFLICT, "site-alive", "Site is alive", detail).and("alive", alive)
+    }
+
+    /// 409: this site may lack changes of the one that is to be given up.
+    pub(in crate::api) fn site_loss(losses: &[String]) -> Problem {
+        let lost = losses.join("; ");
+        let detail = format!("This may lose {lost}. The order does not accept that, so nothing was changed.");
+        Problem::own(StatusCode::CONFLICT, "site-loss", "Changes may be lost", detail).and("losses", losses)
+    }
+
+    /// 503: the other site may have been given up. A repeated order does no harm.
+    pub(in crate::api) fn give_up_unconfirmed(why: &str) -> Problem {
+        let detail = format!("The other site may or may not have been given up: {why}. Repeat the order.");
+        Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
+    }
 }

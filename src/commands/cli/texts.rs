@@ -94,7 +94,15 @@ nodes:
   carom fleet site-complete
   carom fleet site-complete --admin 10.0.0.1:8081 --key-file admin.key
 
-The command changes nothing on a site that is not marked as one that may lack links.";
+The command changes nothing on a site that is not marked as one that may lack links.
+
+If a site is closed or lost for good, stop its nodes. Then run the other command on a node of the site that stays: first \
+without --confirm, which names what may be lost, then with the name of the site to give up:
+  carom fleet site-give-up
+  carom fleet site-give-up --confirm lisbon
+
+The command refuses while nodes of that site are alive, and needs --accept-loss if changes may be lost. Afterwards, \
+remove fleet.site, fleet.other_site and fleet.other_redis from the settings of the remaining nodes, and restart them.";
 
 /// Help on links.
 pub(super) const LINKS: &str = "\

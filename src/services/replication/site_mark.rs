@@ -1,26 +1,31 @@
-//! The mark of this site in its Redis, which an operator removes once the site has all links again.
+//! The orders of an operator about the sites, in the Redis of this one: the site is complete again, or the other site is
+//! given up.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::redis::Redis;
-use crate::bridge::SiteMark;
+use carom_shards::CodeLength;
+
+use super::giving_up;
+use super::redis::{HeartbeatReply, Redis, RedisError};
+use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteMark};
 
 /// Timeout of Redis. An operator waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// The mark of this site in its Redis. The relay sets it, and all nodes of the site read it. It opens a connection on
-/// first use.
+/// The mark of this site in its Redis, and its tie to the other site. The relay sets the mark, and all nodes of the site read
+/// it. It opens connections on first use.
 pub struct RedisSiteMark {
-    redis: Mutex<Redis>,
+    redis: Mutex<[Redis; 2]>,
     site: String,
+    other: String,
 }
 
 impl RedisSiteMark {
-    /// Returns the mark of the site with this name, which is that of the Redis.
-    pub fn new(redis: Redis, site: String) -> RedisSiteMark {
-        RedisSiteMark { redis: Mutex::new(redis), site }
+    /// Returns the mark of a site, by the clients of its own Redis and of that of the other site, and the names of both.
+    pub fn new(own: Redis, other: Redis, (site, other_site): (String, String)) -> RedisSiteMark {
+        RedisSiteMark { redis: Mutex::new([own, other]), site, other: other_site }
     }
 }
 
@@ -37,10 +42,46 @@ impl SiteMark for RedisSiteMark {
 
     fn complete(&self) -> Result<bool, String> {
         let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_completed = redis.complete_site(ANSWER_TIME).map_err(|error| error.to_string())?;
+        let [own, _] = &mut *redis;
+        let is_completed = own.complete_site(ANSWER_TIME).map_err(|error| error.to_string())?;
         if is_completed {
             tracing::info!(site = self.site, "an operator has declared the site complete");
         }
         Ok(is_completed)
     }
+
+    fn give_up(&self, order: &GiveUpOrder) -> Result<GiveUpReport, String> {
+        let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
+        let [own, other] = &mut *redis;
+        let notes = own.site_notes(ANSWER_TIME).map_err(|error| error.to_string())?;
+        let is_done = notes.given_up.as_ref() == Some(&self.other);
+        let mut floors = notes.floors.clone();
+        let heard = hear(other, &self.other).map(|(heard, now_ms, leased)| {
+            floors.extend(leased);
+            (heard, now_ms)
+        });
+        let heard = heard.map_err(|error| error.to_string());
+        let alive = heard.as_ref().map_or_else(|_| Vec::new(), |(heard, now_ms)| giving_up::alive(heard, *now_ms));
+        let found = heard.as_ref().map(|(heard, _)| heard).map_err(String::as_str);
+        let losses = if is_done { Vec::new() } else { giving_up::losses(&self.other, &notes, found) };
+        let outcome = giving_up::decide(order, (self.other.as_str(), is_done), &alive, &losses);
+        if outcome == GiveUpOutcome::Done && !is_done {
+            let above = giving_up::above(floors);
+            own.give_up_site(&self.other, &above, ANSWER_TIME).map_err(|error| error.to_string())?;
+            tracing::info!(site = self.other, "an operator has given up the other site");
+        }
+        Ok(GiveUpReport { other: self.other.clone(), alive, losses, outcome })
+    }
+}
+
+/// Returns the last heartbeats of the other site, the present time by the clock of its Redis in milliseconds since 1970 UTC,
+/// and the highest counter values that its nodes have leased.
+fn hear(redis: &mut Redis, site: &str) -> Result<(HeartbeatReply, u64, Vec<(CodeLength, u64)>), RedisError> {
+    let space = redis.other_space(ANSWER_TIME)?;
+    if space.site.as_deref() != Some(site) {
+        // It may have lost everything, or fleet.other_redis is wrong.
+        return Err(RedisError::Refused(format!("it does not know the site {site}")));
+    }
+    let (heard, now_ms) = redis.heartbeats(ANSWER_TIME)?;
+    Ok((heard, now_ms, space.floors))
 }

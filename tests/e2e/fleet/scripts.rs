@@ -251,7 +251,7 @@ fn notes_count_for_the_present_relay() {
     let server = Server::start();
     let mut redis = connect(&server);
     let floors = vec![(CodeLength::DEFAULT, 70)];
-    let notes = SiteNotes { relay: 9, passes: 7, read_ms: 6, floors, may_lack: false };
+    let notes = SiteNotes { relay: 9, passes: 7, read_ms: 6, floors, ..SiteNotes::default() };
     let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
     let places = [(Partition(0), position), (Partition(63), position)];
     assert!(!redis.put_site_notes(&notes, &places, WITHIN).unwrap(), "nobody is the relay");
@@ -271,6 +271,39 @@ fn notes_count_for_the_present_relay() {
     assert!(redis.complete_site(WITHIN).unwrap());
     assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes { may_lack: false, ..lacking });
     assert!(!redis.complete_site(WITHIN).unwrap(), "it is not marked any more");
+}
+
+#[test]
+fn given_up_site_frees_the_counter() {
+    let server = Server::start();
+    let (length, share) = (CodeLength::DEFAULT, SiteShare::of("berlin", "lisbon"));
+    let mut redis = connect(&server);
+    let mut of_site = connect(&server).with_share(Some(share));
+    redis.begin_counters(&[(length, 0)], WITHIN).unwrap();
+    redis.name_site("berlin", WITHIN).unwrap();
+    of_site.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
+    assert!(redis.lease(length, 5, (0, 0), "m", WITHIN).is_err(), "half of the values belong to the other site");
+    let above = 3 * BLOCK + 7;
+    assert!(redis.give_up_site("lisbon", &[(length, above)], WITHIN).unwrap());
+    assert!(!redis.give_up_site("lisbon", &[(length, 9 * BLOCK)], WITHIN).unwrap(), "it was done before");
+    let (granted, ..) = redis.lease(length, 5, (0, 0), "m", WITHIN).unwrap();
+    assert_eq!((granted.start, granted.mended), (above, 0), "the first value that the other site cannot have leased");
+    // A node that still has its site leases its own values, above those of the others.
+    let (granted, ..) = of_site.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start) && granted.start >= above + 5, "{granted:?}");
+    assert_eq!(redis.other_space(WITHIN).unwrap().site, None, "a relay of the other site keeps away");
+    let notes = redis.site_notes(WITHIN).unwrap();
+    assert_eq!(notes.given_up.as_deref(), Some("lisbon"));
+    // Another site takes its place, whose name has another order.
+    assert!(!redis.begin_site("porto", WITHIN).unwrap(), "it was not given up");
+    assert!(redis.begin_site("lisbon", WITHIN).unwrap());
+    assert!(!redis.begin_site("lisbon", WITHIN).unwrap(), "it was done before");
+    assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes::default());
+    redis.begin_counters(&[(length, 0)], WITHIN).unwrap();
+    let share = SiteShare::of("berlin", "aachen");
+    let (granted, ..) = connect(&server).with_share(Some(share)).lease(length, 5, (0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start) && granted.start > above, "{granted:?}");
+    assert!(redis.lease(length, 5, (0, 0), "m", WITHIN).is_err(), "there are two sites again");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::api_client::new_key;
 use crate::support::browser::{Browser, SCREEN};
-use crate::support::cli_user::CliUser;
+use crate::support::cli_user::{CliRan, CliUser};
 use crate::support::console::{at, says};
 use crate::support::fleet::{redirects, settle, setup};
 use crate::support::http::{SHORT_URLS, Wire};
@@ -417,4 +417,110 @@ fn one_site_cannot_be_declared_complete() {
     assert!(ran.err.contains("fleet.site is not set"), "{ran:?}");
     assert_eq!(Wire::open(node.admin).get("/fleet/site/complete").status, 405);
     assert_eq!(Wire::open(node.admin).get("/fleet/site").status, 404);
+}
+
+/// Orders a node to give up the other site, with further arguments.
+fn give_up(node: &Node, arguments: &[&str]) -> CliRan {
+    let admin = node.admin.to_string();
+    let all: Vec<&str> = ["fleet", "site-give-up", "--admin", &admin].iter().chain(arguments).copied().collect();
+    CliUser::new().run(&all)
+}
+
+/// A node without the settings of two sites, after its site has given up the other one.
+fn without_site(sites: &Sites, number: usize) -> Setup {
+    setup(&sites.folder.path().join(format!("{number}")), number, &sites.servers[0].url())
+        // Until the last node is restarted.
+        .expect("settings_differ")
+}
+
+/// Restarts the nodes of the site `berlin` without the other one and without unused codes, and creates links on them.
+fn continue_alone(sites: &Sites, nodes: Vec<Node>, known: &[(String, String)]) {
+    for node in nodes {
+        let ended = node.terminate();
+        std::fs::remove_dir_all(ended.data_dir().join("ids")).unwrap();
+    }
+    let nodes: Vec<Node> = (0..2).map(|number| without_site(sites, number).start()).collect();
+    nodes.iter().for_each(settle);
+    for (code, target) in known {
+        all_have(&nodes, code, target);
+    }
+    wait_until("404 for an unknown slug", || nodes.iter().all(|node| node.wire().get("/nobody").status == 404));
+    let mut codes: Vec<String> = known.iter().map(|(code, _)| code.clone()).collect();
+    for node in &nodes {
+        wait_until("codes", || node.wire().create(&json!({"longUrl": "https://example.org/warm"})).status == 200);
+        codes.extend((0..50).map(|_| node.wire().shorten("https://example.org/alone")));
+    }
+    let count = codes.len();
+    codes.sort();
+    codes.dedup();
+    assert_eq!(codes.len(), count, "a code was given twice");
+    let again = give_up(&nodes[0], &[]);
+    assert_eq!(again.code, 2, "{again:?}");
+    assert!(again.err.contains("fleet.site is not set"), "{again:?}");
+}
+
+#[test]
+fn stopped_site_is_given_up_without_loss() {
+    let sites = Sites::new();
+    let mut nodes = sites.start(|setup| setup.expect("settings_differ"));
+    let code = nodes[2].wire().shorten("https://example.org/generated");
+    nodes[3].wire().shorten_as("slug", "https://example.org/slug");
+    let known = [
+        (code, "https://example.org/generated".to_owned()),
+        ("slug".to_owned(), "https://example.org/slug".to_owned()),
+    ];
+    let lisbon = nodes.split_off(2);
+    let refused = give_up(&nodes[0], &["--confirm", "lisbon", "--accept-loss"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("n2, n3"), "{refused:?}");
+    lisbon.into_iter().for_each(|node| drop(node.terminate()));
+    for (slug, target) in &known {
+        all_have(&nodes, slug, target);
+    }
+    // The relay has read what the nodes wrote before their last heartbeats.
+    wait_until("a dry run without losses", || {
+        let told = give_up(&nodes[1], &[]);
+        assert_eq!(told.code, 0, "{told:?}");
+        assert!(told.out.starts_with("dry run"), "{told:?}");
+        told.out.ends_with("no link or change is lost\n")
+    });
+    let wrong = give_up(&nodes[0], &["--confirm", "berlin"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.err.contains("is lisbon"), "{wrong:?}");
+    let given_up = || sites.servers[0].command(&["HGET", "{carom}:site", "given_up"]);
+    assert_eq!(given_up(), Reply::Nil, "nothing was changed so far");
+    for node in &nodes {
+        let done = give_up(node, &["--confirm", "lisbon"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(done.out.starts_with("the site lisbon is given up"), "{done:?}");
+    }
+    assert_eq!(given_up(), "lisbon");
+    // Their settings name a site that no longer counts.
+    are_apart(&nodes);
+    continue_alone(&sites, nodes, &known);
+}
+
+#[test]
+fn lost_site_is_given_up_with_its_losses_named() {
+    let sites = Sites::new();
+    let mut nodes = sites.start(|setup| setup.expect("settings_differ"));
+    nodes[2].wire().shorten_as("crossed", "https://example.org/crossed");
+    all_have(&nodes, "crossed", "https://example.org/crossed");
+    sites.part();
+    are_apart(&nodes);
+    nodes[2].wire().shorten("https://example.org/lost");
+    nodes.split_off(2).into_iter().for_each(|node| drop(node.kill()));
+    sites.servers[1].kill();
+    let refused = give_up(&nodes[0], &["--confirm", "lisbon"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("Redis of the site lisbon cannot be read"), "{refused:?}");
+    let told = give_up(&nodes[0], &[]);
+    assert!(told.out.contains("with --accept-loss only"), "{told:?}");
+    let done = give_up(&nodes[0], &["--confirm", "lisbon", "--accept-loss"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    // The codes of the lost site stay its own, as far as this site knows or can guess.
+    let number = |command: &[&str]| sites.servers[0].command(command).text().parse::<u64>().unwrap();
+    let theirs = number(&["HGET", "{carom}:site", "floor:7"]);
+    assert!(number(&["GET", "{carom}:counter:7"]) > theirs, "{theirs}");
+    continue_alone(&sites, nodes, &[("crossed".to_owned(), "https://example.org/crossed".to_owned())]);
 }

@@ -42,6 +42,8 @@ pub(super) enum Script {
     Relay,
     Notes,
     Complete,
+    GiveUp,
+    BeginSite,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -57,9 +59,11 @@ const SCRIPTS: &[&str] = &[
     include_str!("relay.lua"),
     include_str!("notes.lua"),
     include_str!("complete.lua"),
+    include_str!("give_up.lua"),
+    include_str!("begin_site.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Complete as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::BeginSite as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

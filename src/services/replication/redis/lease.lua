@@ -14,7 +14,7 @@ local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or 
 local known = math.max(seen, tonumber(redis.call('HGET', space, 'floor:' .. length) or '0'))
 local start = redis.call('HGET', other, 'start:' .. length)
 local before = redis.call('HGET', space, 'server:' .. length) or ''
-if start and not site then
+if start and not site and not redis.call('HGET', other, 'given_up') then
     -- Half of the values belong to the other site.
     return redis.error_reply('ERR this fleet has two sites, but fleet.site is not set on this node')
 end

@@ -32,6 +32,8 @@ pub struct SiteNotes {
     pub read_ms: u64,
     /// True if this site may lack states that the other Redis no longer has.
     pub may_lack: bool,
+    /// The name of the other site, if an operator has given it up.
+    pub given_up: Option<String>,
 }
 
 /// The code space of a site, as its Redis describes it.
@@ -100,6 +102,7 @@ impl Redis {
                 "passes" => notes.passes = value.parse().unwrap_or(0),
                 "read" => notes.read_ms = value.parse().unwrap_or(0),
                 "lacks" => notes.may_lack = value == "1",
+                "given_up" => notes.given_up = Some(value),
                 _ => notes.floors.extend(floor(&field, &value)),
             }
         }
@@ -164,6 +167,35 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn complete_site(&mut self, within: Duration) -> Result<bool, RedisError> {
         let script = Script::Complete.call(vec![self.space(NOTES)], Vec::new());
+        self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
+    }
+
+    /// Gives up the other site: nodes without a site may lease values from here on. `above` has, of each length that the
+    /// other site has used, a value above all that it may have leased. Returns false if it was given up before.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn give_up_site(
+        &mut self,
+        other: &str,
+        above: &[(CodeLength, u64)],
+        within: Duration,
+    ) -> Result<bool, RedisError> {
+        let counters = above.iter().map(|(length, _)| self.space(&format!("counter:{length}")));
+        let keys = [NOTES, "space"].map(|name| self.space(name)).into_iter().chain(counters).collect();
+        let pairs = above.iter().flat_map(|(length, value)| [length.to_string(), value.to_string()]);
+        let arguments = std::iter::once(other.to_owned()).chain(pairs).map(String::into_bytes).collect();
+        let script = Script::GiveUp.call(keys, arguments);
+        self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
+    }
+
+    /// Forgets a site that was given up, for another one in its place. Returns false if a relay has done so before.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn begin_site(&mut self, given_up: &str, within: Duration) -> Result<bool, RedisError> {
+        let keys = [NOTES, PLACES, "space"].map(|name| self.space(name)).to_vec();
+        let script = Script::BeginSite.call(keys, vec![given_up.as_bytes().to_vec()]);
         self.ask(KeyGroup::Space, script, within).map(|answer| answer == Value::Int(1))
     }
 

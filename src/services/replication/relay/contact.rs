@@ -16,6 +16,8 @@ pub(super) struct SiteContact {
     pub(super) silent: Option<Instant>,
     /// True if this site may lack states that the other Redis no longer has.
     pub(super) may_lack: bool,
+    /// The name of a site that an operator has given up; `None` if no site was given up.
+    pub(super) given_up: Option<String>,
     /// The last reason for which a turn was not finished.
     pub(super) trouble: Option<String>,
 }

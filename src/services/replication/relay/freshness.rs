@@ -18,11 +18,15 @@ impl Relay {
     /// Looks at the notes of the relay.
     pub(super) fn listen(&mut self) -> Result<(), Failure> {
         if self.contact.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
-            return Ok(());
+            return self.heed_given_up();
         }
         self.contact.looked = Some(Instant::now());
         let begun = since_boot();
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        self.contact.given_up.clone_from(&notes.given_up);
+        if notes.given_up.is_some() {
+            return self.heed_given_up();
+        }
         self.contact.may_lack = notes.may_lack;
         // In case that Redis loses it, and this node takes over.
         self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
@@ -33,6 +37,24 @@ impl Relay {
                 self.fleet.stats.fleet.site.hear(at);
             }
         }
+        Ok(())
+    }
+
+    /// Ends the work of this node as a relay if the other site was given up. If another site has taken its place, the first
+    /// relay of this site forgets what it knew of the old one.
+    fn heed_given_up(&mut self) -> Result<(), Failure> {
+        let Some(given_up) = self.contact.given_up.clone() else { return Ok(()) };
+        (self.is_relay, self.renewed) = (false, None);
+        if given_up == self.site.other {
+            let text = format!(
+                "the site {given_up} was given up; remove fleet.site, fleet.other_site and fleet.other_redis from the settings of this node, and restart it"
+            );
+            return Err(Failure::Unfit(text));
+        }
+        if self.own.begin_site(&given_up, ANSWER_TIME).map_err(Failure::Own)? {
+            tracing::info!(site = self.site.other, given_up, "another site takes the place of one that was given up");
+        }
+        self.contact.given_up = None;
         Ok(())
     }
 
