@@ -9,10 +9,12 @@
 //! * `comparison` compares the states of partitions whose positions were lost, which `lost_positions` keeps;
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
 //! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
+//! * `damage` reports damaged notes and positions, and replaces them;
 //! * `settings` compares the settings of the two sites.
 
 mod comparison;
 mod contact;
+mod damage;
 mod freshness;
 mod lost_positions;
 mod offers;
@@ -243,7 +245,9 @@ impl Relay {
         // Before anything is read: if Redis loses the rest afterwards, it has lost this, too.
         self.own.take_relay(self.id, ANSWER_TIME).map_err(Failure::Own)?;
         let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
-        self.positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?.into_iter().collect();
+        let positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?;
+        self.name_damaged_positions(&positions.damaged);
+        self.positions = positions.known.into_iter().collect();
         // It may only have lost a connection.
         if self.notes.relay != self.id {
             tracing::info!(
@@ -261,7 +265,7 @@ impl Relay {
         self.held = HeldPositions::default();
         self.lost.clear();
         self.scan = None;
-        Ok(())
+        self.mend_notes()
     }
 
     /// Reads the code space of the other site from time to time, and checks that it belongs to this fleet.
@@ -287,7 +291,7 @@ impl Relay {
         }
         if is_first {
             self.judge_beginning(&space)?;
-            self.own.begin_counters(&self.notes.floors, ANSWER_TIME).map_err(Failure::Own)?;
+            self.begin_counters()?;
         }
         self.space = Some((at, space));
         self.show();

@@ -66,6 +66,14 @@ impl SiteMark for RedisSiteMark {
         let losses = if is_done { Vec::new() } else { giving_up::losses(&self.other, &notes, found) };
         let outcome = giving_up::decide(order, (self.other.as_str(), is_done), &alive, &losses);
         if outcome == GiveUpOutcome::Done && !is_done {
+            if heard.is_err() && !notes.damaged_floors().is_empty() {
+                let [key, _] = own.site_keys();
+                let fields = notes.damaged_floors().join(", ");
+                return Err(format!(
+                    "the counter values of the site {} are not known, because {fields} of {key} in Redis is damaged and its own Redis cannot be read; start that Redis",
+                    self.other
+                ));
+            }
             let above = giving_up::above(floors);
             own.give_up_site(&self.other, &above, ANSWER_TIME).map_err(|error| error.to_string())?;
             tracing::info!(site = self.other, "an operator has given up the other site");

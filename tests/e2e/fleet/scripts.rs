@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use carom::services::replication::redis::{
-    CodeChange, Heartbeat, HeartbeatReply, KeptText, Recent, Redis, SiteNotes, StateExpiry,
+    CodeChange, Heartbeat, HeartbeatReply, KeptText, Recent, Redis, SiteNotes, SitePositions, StateExpiry,
 };
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
@@ -210,7 +210,7 @@ fn leases_of_a_site_agree_with_the_rule() {
         let early = redis.lease(length, 5, (seen, 1_000), "n", WITHIN);
         assert!(early.is_err(), "the other site may have leased any value, and more than a copy has seen");
     }
-    redis.begin_counters(&[(length, BLOCK + 3)], WITHIN).unwrap();
+    redis.begin_counters(&[(length, BLOCK + 3)], &[], WITHIN).unwrap();
     let mut counter = CodeCounter::default();
     for _ in 0..200 {
         let want = 1 + dice.below(BLOCK / 2);
@@ -220,7 +220,7 @@ fn leases_of_a_site_agree_with_the_rule() {
         assert_eq!(redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap().0, expected);
         assert!(share.has(expected.start) && share.has(expected.start + want - 1));
     }
-    redis.begin_counters(&[(length, 9 * BLOCK)], WITHIN).unwrap();
+    redis.begin_counters(&[(length, 9 * BLOCK)], &[], WITHIN).unwrap();
     assert_eq!(server.command(&["HGET", "{test}:site", "start:7"]).text(), (BLOCK + 3).to_string(), "they begin once");
     // A node with the settings of the other site, and one with none.
     for wrong in [Some(SiteShare::of("a", "b")), None] {
@@ -255,11 +255,11 @@ fn notes_count_for_the_present_relay() {
     let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
     let places = [(Partition(0), position), (Partition(63), position)];
     assert!(!redis.put_site_notes(&notes, &places, WITHIN).unwrap(), "nobody is the relay");
-    assert!(redis.site_positions(WITHIN).unwrap().is_empty());
+    assert_eq!(redis.site_positions(WITHIN).unwrap(), SitePositions::default());
     redis.take_relay(9, WITHIN).unwrap();
     assert!(redis.put_site_notes(&notes, &places, WITHIN).unwrap());
     assert_eq!(redis.site_notes(WITHIN).unwrap(), notes);
-    let mut positions = redis.site_positions(WITHIN).unwrap();
+    let mut positions = redis.site_positions(WITHIN).unwrap().known;
     positions.sort_by_key(|(of, _)| *of);
     assert_eq!(positions, places);
     redis.take_relay(8, WITHIN).unwrap();
@@ -274,12 +274,38 @@ fn notes_count_for_the_present_relay() {
 }
 
 #[test]
+fn damaged_notes_lease_nothing_and_are_replaced() {
+    let server = Server::start();
+    let (length, share) = (CodeLength::DEFAULT, SiteShare::of("berlin", "lisbon"));
+    let mut redis = connect(&server).with_share(Some(share));
+    redis.begin_counters(&[(length, 3 * BLOCK)], &[], WITHIN).unwrap();
+    for field in ["start:7", "floor:7", "lacks"] {
+        server.command(&["HSET", "{test}:site", field, "?"]);
+    }
+    let early = redis.lease(length, 5, (0, 0), "n", WITHIN);
+    assert!(early.is_err(), "the other site may have leased any value: {early:?}");
+    let notes = redis.site_notes(WITHIN).unwrap();
+    assert_eq!(notes.damaged.len(), 3, "{notes:?}");
+    redis.begin_counters(&[(length, 5 * BLOCK)], &notes.damaged, WITHIN).unwrap();
+    redis.remove_site_notes(&notes.damaged_floors(), WITHIN).unwrap();
+    let (granted, ..) = redis.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
+    assert!(share.has(granted.start) && granted.start >= 5 * BLOCK, "{granted:?}");
+    assert!(redis.site_notes(WITHIN).unwrap().may_lack, "a damaged mark counts");
+    assert!(redis.complete_site(WITHIN).unwrap());
+    assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes::default());
+    assert!(!redis.complete_site(WITHIN).unwrap());
+    // A damaged position is named, and the others count.
+    server.command(&["HSET", "{test}:site:places", "5", "nonsense"]);
+    assert_eq!(redis.site_positions(WITHIN).unwrap().damaged, [Partition(5)]);
+}
+
+#[test]
 fn given_up_site_frees_the_counter() {
     let server = Server::start();
     let (length, share) = (CodeLength::DEFAULT, SiteShare::of("berlin", "lisbon"));
     let mut redis = connect(&server);
     let mut of_site = connect(&server).with_share(Some(share));
-    redis.begin_counters(&[(length, 0)], WITHIN).unwrap();
+    redis.begin_counters(&[(length, 0)], &[], WITHIN).unwrap();
     redis.name_site("berlin", WITHIN).unwrap();
     of_site.lease(length, 5, (0, 0), "n", WITHIN).unwrap();
     assert!(redis.lease(length, 5, (0, 0), "m", WITHIN).is_err(), "half of the values belong to the other site");
@@ -299,7 +325,7 @@ fn given_up_site_frees_the_counter() {
     assert!(redis.begin_site("lisbon", WITHIN).unwrap());
     assert!(!redis.begin_site("lisbon", WITHIN).unwrap(), "it was done before");
     assert_eq!(redis.site_notes(WITHIN).unwrap(), SiteNotes::default());
-    redis.begin_counters(&[(length, 0)], WITHIN).unwrap();
+    redis.begin_counters(&[(length, 0)], &[], WITHIN).unwrap();
     let share = SiteShare::of("berlin", "aachen");
     let (granted, ..) = connect(&server).with_share(Some(share)).lease(length, 5, (0, 0), "n", WITHIN).unwrap();
     assert!(share.has(granted.start) && granted.start > above, "{granted:?}");

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use carom_model::replication::PARTITIONS;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -334,7 +335,12 @@ fn another_node_takes_the_relay_over() {
     let sites = Sites::new();
     let mut nodes = sites.start(|setup| setup);
     let relay = nodes[..2].iter().position(|node| node.status()["fleet"]["site"]["relay"] == true).unwrap();
+    // The positions are stored once they were held for ten seconds.
+    let stored = || sites.servers[0].command(&["HLEN", "{carom}:site:places"]).to_number();
+    wait_until("stored positions", || stored() == u64::from(PARTITIONS));
     let killed = nodes.remove(relay);
+    let gaps = |node: &Node| node.status()["fleet"]["site"]["gaps"].as_u64();
+    let before = gaps(&nodes[0]);
     for number in 0..20 {
         nodes[1].wire().shorten_as(&format!("slug-{number}"), "https://example.org/");
     }
@@ -346,6 +352,31 @@ fn another_node_takes_the_relay_over() {
     for number in 0..40 {
         all_have(&nodes, &format!("slug-{number}"), "https://example.org/");
     }
+    are_current(&nodes);
+    assert_eq!(gaps(&nodes[0]), before, "it continued from the stored positions");
+}
+
+#[test]
+fn damaged_notes_of_the_relay_are_named_and_replaced() {
+    let sites = Sites::new();
+    let nodes = sites.start(|setup| setup.expect("of the relay in Redis is damaged").expect("site_lacks"));
+    let server = &sites.servers[0];
+    for field in ["start:7", "floor:7", "read", "passes", "relay"] {
+        server.command(&["HSET", "{carom}:site", field, "nonsense"]);
+        let value = || server.command(&["HGET", "{carom}:site", field]);
+        wait_until(&format!("another value of {field}"), || value() != "nonsense");
+    }
+    are_current(&nodes);
+    nodes[2].wire().shorten_as("slug", "https://example.org/slug");
+    all_have(&nodes, "slug", "https://example.org/slug");
+    assert_eq!(nodes[0].status()["fleet"]["site"]["mayLack"], false);
+    // A damaged mark counts as one that is set, until an operator has looked.
+    server.command(&["HSET", "{carom}:site", "lacks", "nonsense"]);
+    is_seen(&nodes[0], "site_lacks");
+    wait_until("a mark of the relay", || server.command(&["HGET", "{carom}:site", "lacks"]) == "1");
+    let ran = CliUser::new().run(&["fleet", "site-complete", "--admin", &nodes[1].admin.to_string()]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"site_lacks"));
     are_current(&nodes);
 }
 

@@ -2,6 +2,7 @@
 -- marked.
 --
 -- KEYS: the hash of the other site.
-if redis.call('HGET', KEYS[1], 'lacks') ~= '1' then return 0 end
+-- A damaged mark counts.
+if (redis.call('HGET', KEYS[1], 'lacks') or '0') == '0' then return 0 end
 redis.call('HSET', KEYS[1], 'lacks', '0')
 return 1

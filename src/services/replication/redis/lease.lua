@@ -19,7 +19,8 @@ if start and not site and not redis.call('HGET', other, 'given_up') then
     return redis.error_reply('ERR this fleet has two sites, but fleet.site is not set on this node')
 end
 if site then
-    if before == '' and not start then
+    -- A damaged start is not known either. The relay replaces it.
+    if before == '' and not tonumber(start or '') then
         -- The other site may have leased values of these blocks before there were two sites, and a node that is a copy
         -- has not seen the last of them.
         return redis.error_reply('ERR the code counter of the other site is not known yet')

@@ -18,6 +18,9 @@ const NOTES: &str = "site";
 /// The hash with the positions in the streams of the other site.
 const PLACES: &str = "site:places";
 
+/// The time of the last pass if its note is damaged: so long ago that the other Redis may have lost states since.
+const READ_LONG_AGO_MS: u64 = 1;
+
 /// The notes of the relay in the Redis of its site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SiteNotes {
@@ -34,6 +37,78 @@ pub struct SiteNotes {
     pub may_lack: bool,
     /// The name of the other site, if an operator has given it up.
     pub given_up: Option<String>,
+    /// The fields whose values are damaged. The other values stand for the worst that these fields may have said.
+    pub damaged: Vec<String>,
+}
+
+impl SiteNotes {
+    /// Decodes the fields of the hash. A field that an unknown version has written is ignored.
+    fn of(fields: Vec<(String, String)>) -> SiteNotes {
+        let mut notes = SiteNotes::default();
+        for (field, value) in fields {
+            let is_whole = match field.as_str() {
+                "relay" => value.parse().map(|relay| notes.relay = relay).is_ok(),
+                "passes" => value.parse().map(|passes| notes.passes = passes).is_ok(),
+                "read" => {
+                    // Not 0, which would say that nothing can have been missed.
+                    let read_ms = value.parse::<u64>();
+                    notes.read_ms = *read_ms.as_ref().unwrap_or(&READ_LONG_AGO_MS);
+                    read_ms.is_ok()
+                }
+                "lacks" => {
+                    notes.may_lack = value != "0";
+                    value == "0" || value == "1"
+                }
+                "given_up" => {
+                    notes.given_up = Some(value);
+                    true
+                }
+                other if other.starts_with("floor:") => {
+                    floor(other, &value).map(|floor| notes.floors.push(floor)).is_some()
+                }
+                other if other.starts_with("start:") => value.parse::<u64>().is_ok(),
+                _ => true,
+            };
+            if !is_whole {
+                notes.damaged.push(field);
+            }
+        }
+        notes
+    }
+
+    /// True if the value of a field is damaged.
+    pub fn is_damaged(&self, field: &str) -> bool {
+        self.damaged.iter().any(|damaged| damaged == field)
+    }
+
+    /// Returns the damaged fields with the highest counter values of the other site.
+    pub fn damaged_floors(&self) -> Vec<String> {
+        self.damaged.iter().filter(|field| field.starts_with("floor:")).cloned().collect()
+    }
+}
+
+/// The positions of the relay in the streams of the other site.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SitePositions {
+    /// The position in each stream that has one.
+    pub known: Vec<(Partition, StreamPosition)>,
+    /// The streams whose positions are damaged.
+    pub damaged: Vec<Partition>,
+}
+
+impl SitePositions {
+    /// Decodes the fields of the hash. Fields that name no partition are ignored.
+    fn of(fields: Vec<(String, String)>) -> SitePositions {
+        let mut positions = SitePositions::default();
+        for (field, text) in fields {
+            let Some(partition) = Partition::all().find(|of| of.0.to_string() == field) else { continue };
+            match decode_position(&text) {
+                Some(position) => positions.known.push((partition, position)),
+                None => positions.damaged.push(partition),
+            }
+        }
+        positions
+    }
 }
 
 /// The code space of a site, as its Redis describes it.
@@ -78,14 +153,15 @@ impl Redis {
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn site_positions(&mut self, within: Duration) -> Result<Vec<(Partition, StreamPosition)>, RedisError> {
+    pub fn site_positions(&mut self, within: Duration) -> Result<SitePositions, RedisError> {
         let get = cmd("HGETALL").arg(self.space(PLACES)).to_owned();
         let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
-        let position = |(field, text): (String, String)| {
-            let partition = Partition::all().find(|of| of.0.to_string() == field)?;
-            Some((partition, decode_position(&text)?))
-        };
-        Ok(pairs(&answer).into_iter().filter_map(position).collect())
+        Ok(SitePositions::of(pairs(&answer)))
+    }
+
+    /// Returns the keys of the notes and of the positions of the relay, as an operator sees them.
+    pub fn site_keys(&self) -> [String; 2] {
+        [NOTES, PLACES].map(|name| self.space(name))
     }
 
     /// Returns the notes of the relay.
@@ -95,18 +171,19 @@ impl Redis {
     pub fn site_notes(&mut self, within: Duration) -> Result<SiteNotes, RedisError> {
         let get = cmd("HGETALL").arg(self.space(NOTES)).to_owned();
         let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
-        let mut notes = SiteNotes::default();
-        for (field, value) in pairs(&answer) {
-            match field.as_str() {
-                "relay" => notes.relay = value.parse().unwrap_or(0),
-                "passes" => notes.passes = value.parse().unwrap_or(0),
-                "read" => notes.read_ms = value.parse().unwrap_or(0),
-                "lacks" => notes.may_lack = value == "1",
-                "given_up" => notes.given_up = Some(value),
-                _ => notes.floors.extend(floor(&field, &value)),
-            }
+        Ok(SiteNotes::of(pairs(&answer)))
+    }
+
+    /// Removes damaged notes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn remove_site_notes(&mut self, fields: &[String], within: Duration) -> Result<(), RedisError> {
+        if fields.is_empty() {
+            return Ok(());
         }
-        Ok(notes)
+        let remove = cmd("HDEL").arg(self.space(NOTES)).arg(fields).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(drop)
     }
 
     /// Makes a process the relay whose notes count.
@@ -120,14 +197,22 @@ impl Redis {
     }
 
     /// Stores where the counters of this site begin, unless that is known: above all that the other site had leased by now.
+    /// `damaged` are the damaged notes, which count as unknown.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn begin_counters(&mut self, floors: &[(CodeLength, u64)], within: Duration) -> Result<(), RedisError> {
+    pub fn begin_counters(
+        &mut self,
+        floors: &[(CodeLength, u64)],
+        damaged: &[String],
+        within: Duration,
+    ) -> Result<(), RedisError> {
         let key = self.space(NOTES);
         let begin = |length: CodeLength| {
             let floor = floors.iter().find(|(of, _)| *of == length).map_or(0, |(_, floor)| *floor);
-            Question::Plain(cmd("HSETNX").arg(&key).arg(format!("start:{length}")).arg(floor).to_owned())
+            let field = format!("start:{length}");
+            let put = if damaged.contains(&field) { "HSET" } else { "HSETNX" };
+            Question::Plain(cmd(put).arg(&key).arg(field).arg(floor).to_owned())
         };
         let together: Vec<Question> = CodeLength::MIN.and_longer().map(begin).collect();
         self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(drop)
@@ -252,4 +337,54 @@ fn time_ms(answer: &Value) -> Result<u64, RedisError> {
 fn floor(field: &str, value: &str) -> Option<(CodeLength, u64)> {
     let length = CodeLength::new(field.strip_prefix("floor:")?.parse().ok()?)?;
     Some((length, value.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::replication::EntryId;
+    use carom_model::replication::sites::may_have_missed;
+
+    fn notes(fields: &[(&str, &str)]) -> SiteNotes {
+        SiteNotes::of(fields.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn notes_without_damage_are_read_as_they_are() {
+        let fields =
+            [("relay", "7"), ("passes", "3"), ("read", "900"), ("lacks", "0"), ("floor:7", "70"), ("start:7", "60")];
+        let floors = vec![(CodeLength::DEFAULT, 70)];
+        assert_eq!(notes(&fields), SiteNotes { relay: 7, passes: 3, read_ms: 900, floors, ..SiteNotes::default() });
+        assert_eq!(notes(&[]), SiteNotes::default());
+        assert_eq!(notes(&[("later", "?")]), SiteNotes::default(), "a later version wrote it");
+    }
+
+    #[test]
+    fn each_damaged_note_is_named() {
+        for field in ["relay", "passes", "read", "lacks", "floor:7", "floor:x", "start:7"] {
+            for value in ["", "?", "-1", "7 "] {
+                let read = notes(&[(field, value)]);
+                assert_eq!(read.damaged, [field], "{value:?}");
+                assert!(read.is_damaged(field));
+                assert_eq!(read.damaged_floors().len(), usize::from(field.starts_with("floor:")));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_notes_hide_no_loss() {
+        let damaged = notes(&[("read", "90O"), ("lacks", "?")]);
+        assert!(damaged.may_lack, "an operator has to look");
+        assert!(may_have_missed(damaged.read_ms, 1_000_000, 400));
+        assert!(!may_have_missed(notes(&[]).read_ms, 1_000_000, 400), "a site that begins");
+    }
+
+    #[test]
+    fn damaged_position_is_not_one_that_is_absent() {
+        let position = StreamPosition { id: EntryId { ms: 5, seq: 7 }, check: 9 };
+        let fields = [("0", encode_position(&position)), ("63", "5-7".to_owned()), ("nonsense", "?".to_owned())];
+        let read = SitePositions::of(fields.map(|(field, text)| (field.to_owned(), text)).to_vec());
+        assert_eq!(read, SitePositions { known: vec![(Partition(0), position)], damaged: vec![Partition(63)] });
+        assert_eq!(SitePositions::of(Vec::new()), SitePositions::default());
+    }
 }

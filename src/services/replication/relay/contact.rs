@@ -18,6 +18,8 @@ pub(super) struct SiteContact {
     pub(super) may_lack: bool,
     /// The name of a site that an operator has given up; `None` if no site was given up.
     pub(super) given_up: Option<String>,
+    /// The notes of the relay that were damaged at the last look.
+    pub(super) damaged: Vec<String>,
     /// The last reason for which a turn was not finished.
     pub(super) trouble: Option<String>,
 }

@@ -27,11 +27,16 @@ impl Relay {
         if notes.given_up.is_some() {
             return self.heed_given_up();
         }
+        self.notice_damage(&notes.damaged);
         self.contact.may_lack = notes.may_lack;
-        // In case that Redis loses it, and this node takes over.
-        self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
+        if !notes.is_damaged("read") {
+            // In case that Redis loses it, and this node takes over.
+            self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
+        }
         let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
-        if let Some(at) = heard.filter(|_| !notes.may_lack && notes.relay > 0) {
+        // Without its counter values, codes of the other site would count as unused.
+        let is_known = !notes.may_lack && notes.relay > 0 && notes.damaged_floors().is_empty();
+        if let Some(at) = heard.filter(|_| is_known) {
             self.fleet.view.hear_other_site(notes.floors, at);
             if let Some(at) = Instant::now().checked_sub(since_boot().saturating_sub(at)) {
                 self.fleet.stats.fleet.site.hear(at);
