@@ -26,6 +26,7 @@ mod retention;
 mod scripts;
 mod sentinel;
 mod shared_home;
+mod shared_home_cluster;
 mod shared_home_load;
 mod sharing;
 mod sites;
