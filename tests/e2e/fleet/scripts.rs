@@ -274,7 +274,7 @@ fn notes_count_for_the_present_relay() {
 }
 
 #[test]
-fn damaged_notes_lease_nothing_and_are_replaced() {
+fn damaged_notes_lease_nothing() {
     let server = Server::start();
     let (length, share) = (CodeLength::DEFAULT, SiteShare::of("berlin", "lisbon"));
     let mut redis = connect(&server).with_share(Some(share));

@@ -357,7 +357,7 @@ fn another_node_takes_the_relay_over() {
 }
 
 #[test]
-fn damaged_notes_of_the_relay_are_named_and_replaced() {
+fn damaged_notes_are_named_and_replaced() {
     let sites = Sites::new();
     let nodes = sites.start(|setup| setup.expect("of the relay in Redis is damaged").expect("site_lacks"));
     let server = &sites.servers[0];

@@ -47,8 +47,8 @@ impl SiteNotes {
         let mut notes = SiteNotes::default();
         for (field, value) in fields {
             let is_whole = match field.as_str() {
-                "relay" => value.parse().map(|relay| notes.relay = relay).is_ok(),
-                "passes" => value.parse().map(|passes| notes.passes = passes).is_ok(),
+                "relay" => value.parse::<u64>().map(|relay| notes.relay = relay).is_ok(),
+                "passes" => value.parse::<u64>().map(|passes| notes.passes = passes).is_ok(),
                 "read" => {
                     // Not 0, which would say that nothing can have been missed.
                     let read_ms = value.parse::<u64>();
