@@ -13,6 +13,9 @@ use carom_model::replication::lease::margin;
 /// Time since its last heartbeat for which a node counts as alive, in milliseconds.
 const ALIVE_MS: u64 = 30_000;
 
+/// Longest time for which a node that was stopped in order wrote to its Redis after its last heartbeat, in milliseconds.
+const ENDING_MS: u64 = 2_000;
+
 /// Longest time for which a node that was killed wrote to its Redis after its last heartbeat, in milliseconds.
 const WRITES_MS: u64 = 15_000;
 
@@ -67,7 +70,7 @@ pub(super) fn losses(other: &str, notes: &SiteNotes, heard: Result<&HeartbeatRep
             return losses;
         }
     };
-    let last_write = |of: LastBeat<'_>| if of.is_stopped { of.beat_ms } else { of.beat_ms + WRITES_MS };
+    let last_write = |of: LastBeat<'_>| of.beat_ms + if of.is_stopped { ENDING_MS } else { WRITES_MS };
     if last_beats(heard).map(last_write).max().is_some_and(|last| notes.read_ms <= last) {
         losses.push(format!(
             "changes that the Redis of the site {other} has and the relay of this site has not read; it reads them while fleet.site.current is true"
@@ -141,8 +144,8 @@ mod tests {
     #[test]
     fn what_was_read_is_not_lost() {
         let stopped = heard(&[("a", 1_000, true, 0)]);
-        assert_eq!(losses("lisbon", &read_at(1_001), Ok(&stopped)), Vec::<String>::new());
-        assert_eq!(losses("lisbon", &read_at(1_000), Ok(&stopped)).len(), 1);
+        assert_eq!(losses("lisbon", &read_at(1_001 + ENDING_MS), Ok(&stopped)), Vec::<String>::new());
+        assert_eq!(losses("lisbon", &read_at(1_000 + ENDING_MS), Ok(&stopped)).len(), 1);
         let killed = heard(&[("a", 1_000, false, 0)]);
         assert_eq!(losses("lisbon", &read_at(1_000 + WRITES_MS), Ok(&killed)).len(), 1);
         assert_eq!(losses("lisbon", &read_at(1_001 + WRITES_MS), Ok(&killed)), Vec::<String>::new());
