@@ -98,6 +98,18 @@ fn sites_are_completed_over_the_admin_listener() {
 }
 
 #[test]
+fn losses_are_accepted_with_a_confirmed_site_only() {
+    let given_up = |confirm: Option<&str>, accept_loss| {
+        let place = AdminPlace { admin: None, config: None };
+        let (node, confirm) = (NodeArgs { place, key_file: None }, confirm.map(str::to_owned));
+        Ok(Command::Fleet(FleetCommand::SiteGiveUp(GiveUpArgs { node, confirm, accept_loss })))
+    };
+    assert_eq!(parse("carom fleet site-give-up"), given_up(None, false));
+    assert_eq!(parse("carom fleet site-give-up --confirm lisbon --accept-loss"), given_up(Some("lisbon"), true));
+    assert_eq!(parse("carom fleet site-give-up --accept-loss"), Err(ErrorKind::MissingRequiredArgument));
+}
+
+#[test]
 fn files_and_standard_streams_are_told_apart() {
     let (place, links) = (|| AppPlace { data_dir: Some("d".to_owned()), config: None }, FileOrStdio::File("l".into()));
     let import = |place, file| {
