@@ -3,10 +3,10 @@
 //! It is a thread of its own, so that round trips for visits and keys delay no links. It does nothing unless the relay has
 //! found the Redis of the other site to be the right one.
 //!
-//! * `copies` decides which origins are asked for at once, and `refusals` keeps one that a site refuses from stopping the
-//!   others;
-//! * `visits` copies batches of visit counts, and `snapshots` brings what a stream no longer has;
-//! * `visit_log` copies blocks of the visit log, and deletions of visits;
+//! * `stream_copies` copies the streams of many origins; `copies` decides which of them are asked for at once, and `refusals`
+//!   keeps one that a site refuses from stopping the others;
+//! * `visits` has the streams with batches of visit counts, and `snapshots` brings what a stream no longer has;
+//! * `visit_log` has the streams with blocks of the visit log, and copies deletions of visits;
 //! * `shared` merges API keys and redirects of domains.
 
 mod copies;
@@ -14,6 +14,7 @@ mod forwards;
 mod refusals;
 mod shared;
 mod snapshots;
+mod stream_copies;
 mod visit_log;
 mod visits;
 
@@ -22,9 +23,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::copies::CopyPace;
 use self::forwards::Forwards;
-use self::refusals::Refusals;
+use self::stream_copies::StreamCopier;
 use super::context::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
 
@@ -47,13 +47,9 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         own: fleet.redis()?,
         other: fleet.other_redis(site)?,
         fleet: fleet.clone(),
-        visits_copied: None,
-        visits_pace: CopyPace::default(),
-        visits_refused: Refusals::new("visits"),
+        visits: StreamCopier::new("visits"),
         forwards: Forwards::default(),
-        log_copied: None,
-        log_pace: CopyPace::default(),
-        log_refused: Refusals::new("visit log"),
+        log: StreamCopier::new("visit log"),
         deletions: None,
         shared: None,
     };
@@ -66,20 +62,12 @@ struct Courier {
     own: Redis,
     /// The Redis of the other site.
     other: Redis,
-    /// The time of the last look at the visits of the other site.
-    visits_copied: Option<Instant>,
-    /// The pace of copies of visits.
-    visits_pace: CopyPace,
-    /// The origins whose visits were refused.
-    visits_refused: Refusals,
+    /// The copies of visits.
+    visits: StreamCopier,
     /// The requests for snapshots that were forwarded.
     forwards: Forwards,
-    /// The time of the last look at the visit logs of the other site.
-    log_copied: Option<Instant>,
-    /// The pace of copies of visit logs.
-    log_pace: CopyPace,
-    /// The origins whose visit logs were refused.
-    log_refused: Refusals,
+    /// The copies of visit logs.
+    log: StreamCopier,
     /// The revision of the other site's deletions of visits that this site has.
     deletions: Option<String>,
     /// The time of the last merge of keys and redirects of domains.

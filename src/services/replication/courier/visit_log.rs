@@ -3,91 +3,34 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use super::copies::{OpenCopies, OriginCopy};
+use super::copies::OriginCopy;
+use super::stream_copies::{OriginStreams, PublishedNumbers};
 use super::{ANSWER_TIME, Courier, OTHER_TIME};
-use crate::services::replication::redis::{EntriesBehind, RedisError, VisitLogNotes};
+use crate::services::replication::redis::{EntriesBehind, Redis, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
-
-/// Interval between two looks at the logs of the other site.
-const COPY_EVERY: Duration = Duration::from_secs(1);
-
-/// Number of entries of one origin that are copied at once, each of up to 256 KiB.
-const COPY_COUNT: usize = 2;
-
-/// Number of times that entries of one origin are copied in one turn. The rest waits for the next turn.
-const COPIES_MAX: usize = 8;
 
 impl Courier {
     /// Copies what the other site has published since the last look, if this node shares its visit log.
     pub(super) fn copy_visit_log(&mut self) -> Result<(), RedisError> {
         let is_shared = self.fleet.stats.visit_log.is_shared.load(Ordering::Acquire);
-        if !is_shared || self.log_copied.is_some_and(|at| at.elapsed() < COPY_EVERY) {
+        if !is_shared || !self.log.is_due() {
             return Ok(());
         }
-        self.log_copied = Some(Instant::now());
         let theirs = self.other.log_notes(OTHER_TIME)?;
         let ours = self.own.log_notes(ANSWER_TIME)?;
         // First: a node that takes a block must know what of it is deleted.
         self.copy_deletions(&theirs.revision)?;
-        let (mut open, mut texts) = (OpenCopies::default(), HashMap::new());
+        let (mut numbers, mut texts) = (Vec::new(), HashMap::new());
         for (origin, text) in &theirs.origins {
             let Some(note) = LogNote::parse(text) else { continue };
-            let noted = number_of(&ours, *origin);
-            if note.number > noted {
-                let last = self.last_block(*origin);
-                let Some(last) = self.log_refused.note(*origin, last)? else { continue };
-                // A purge may have removed later entries that this site has had.
-                open.add(OriginCopy::new(*origin, (last.max(noted), note.number), COPIES_MAX));
-                texts.insert(*origin, text);
-            }
+            let ours = number_of(&ours, *origin);
+            numbers.push(PublishedNumbers { origin: *origin, theirs: note.number, ours });
+            texts.insert(*origin, text.as_str());
         }
-        while let Some(some) = open.next(self.log_pace.together()) {
-            let wanted: Vec<(OriginId, u64)> = some.iter().map(OriginCopy::wanted).collect();
-            let answers = self.other.log_behind(&wanted, COPY_COUNT, OTHER_TIME);
-            self.log_pace.hear(&answers);
-            for (copy, behind) in some.into_iter().zip(answers) {
-                let put = behind.and_then(|behind| self.put_log(copy, behind));
-                let Some(copy) = self.log_refused.note(copy.origin, put)? else { continue };
-                if open.again(copy) {
-                    continue;
-                }
-                if copy.is_whole()
-                    && let Some(text) = texts.get(&copy.origin)
-                {
-                    self.own.note_log(&[(copy.origin, (*text).clone())], ANSWER_TIME)?;
-                }
-                self.log_refused.copied(copy.origin);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives this site some blocks of an origin. Returns the copy with its progress.
-    fn put_log(&mut self, mut copy: OriginCopy, behind: EntriesBehind) -> Result<OriginCopy, RedisError> {
-        let (origin, EntriesBehind { first, entries }) = (copy.origin, behind);
-        if entries.is_empty() {
-            // Nodes note a gap for blocks that no stream has.
-            copy.end();
-        }
-        for (block, bytes) in entries {
-            let published = self.own.publish_log(origin, block, &bytes, first.min(block), ANSWER_TIME);
-            // A stream that has this block or a later one refuses it.
-            if let Err(error) = published
-                && self.last_block(origin)? < block
-            {
-                return Err(error);
-            }
-            copy.has(block);
-        }
-        Ok(copy)
-    }
-
-    /// Returns the number of the last block of an origin in the Redis of this site; 0 if it has none.
-    fn last_block(&mut self, origin: OriginId) -> Result<u64, RedisError> {
-        Ok(self.own.log_ends(origin, ANSWER_TIME)?.last().map_or(0, |(last, _)| *last))
+        let mut streams = LogStreams { own: &mut self.own, other: &mut self.other, texts };
+        self.log.copy(&numbers, &mut streams)
     }
 
     /// Adds the deletions of the other site to those of this one, once for each change of its list.
@@ -104,6 +47,38 @@ impl Courier {
         }
         self.deletions = Some(revision.to_owned());
         Ok(())
+    }
+}
+
+/// The streams of visit logs in the Redis of each site.
+struct LogStreams<'c> {
+    own: &'c mut Redis,
+    other: &'c mut Redis,
+    /// The description of each origin in the other site.
+    texts: HashMap<OriginId, &'c str>,
+}
+
+impl OriginStreams for LogStreams<'_> {
+    const ROUNDS_MAX: usize = 8;
+
+    fn last(&mut self, origin: OriginId) -> Result<u64, RedisError> {
+        Ok(self.own.log_ends(origin, ANSWER_TIME)?.last().map_or(0, |(last, _)| *last))
+    }
+
+    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
+        self.other.log_behind(wanted, count, OTHER_TIME)
+    }
+
+    fn put(&mut self, origin: OriginId, number: u64, entry: &[u8], oldest: u64) -> Result<(), RedisError> {
+        self.own.publish_log(origin, number, entry, oldest, ANSWER_TIME)
+    }
+
+    /// Takes over the description of an origin, once this site has all that it describes.
+    fn note(&mut self, copy: &OriginCopy) -> Result<(), RedisError> {
+        match self.texts.get(&copy.origin) {
+            Some(text) if copy.is_whole() => self.own.note_log(&[(copy.origin, (*text).to_owned())], ANSWER_TIME),
+            _ => Ok(()),
+        }
     }
 }
 
