@@ -12,7 +12,7 @@
 //! * `home` has the differences between nodes that store all links and nodes whose links Redis stores;
 //! * `retention` measures whether this node has all that Redis no longer has;
 //! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
-//!   `courier` brings visits, API keys and redirects of domains;
+//!   `site_sync` brings visits, API keys and redirects of domains;
 //! * `site_mark` removes the mark of a site that may have lacked links, or gives up the other site by the rules of
 //!   `giving_up`.
 //!
@@ -26,7 +26,6 @@ pub mod agreement;
 pub mod code_lookup;
 mod context;
 pub mod counter;
-mod courier;
 mod decision;
 mod eviction;
 pub mod expiry;
@@ -41,6 +40,7 @@ mod relay;
 mod retention;
 mod reuse;
 mod site_mark;
+mod site_sync;
 
 use std::io;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ pub fn start(
     let mut threads = vec![asking, beating];
     threads.extend(looking);
     threads.extend(relay::start(fleet)?);
-    threads.extend(courier::start(fleet)?);
+    threads.extend(site_sync::start(fleet)?);
     let threads = FleetThreads { threads, follower, stop: Arc::clone(&fleet.stop) };
     let expiry = FleetExpiry::new(fleet)?;
     Ok(StartedFleet { fleet: threads, gateway, look_ups, expiry, reclaimed })

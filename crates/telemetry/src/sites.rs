@@ -28,7 +28,7 @@ pub struct SiteStats {
     pub replaced: Counter,
     /// Positions in the streams of the other site that were lost.
     pub gaps: Counter,
-    /// Entries with batches of visits that this node has copied from the other site. Written by the courier thread.
+    /// Entries with batches of visits that this node has copied from the other site. Written by `redis-site-sync`.
     pub visits: Counter,
     /// The latest instant up to which this site has every change of the other one; `None` before the first contact.
     heard: Mutex<Option<Instant>>,

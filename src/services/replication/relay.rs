@@ -231,7 +231,7 @@ impl Relay {
         Ok(holds)
     }
 
-    /// Shows whether this node is the relay, and whether its courier may work: the other Redis is the right one, and no
+    /// Shows whether this node is the relay, and whether `site_sync` may work: the other Redis is the right one, and no
     /// other node can have the lease.
     fn show(&self) {
         let stats = &self.fleet.stats.fleet.site;

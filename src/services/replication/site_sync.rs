@@ -1,4 +1,5 @@
-//! The courier of a site: it brings what is no state of a code from the other site, on the node that is the relay.
+//! Synchronisation with the other site of visits, API keys and redirects of domains, on the node that is the relay. The
+//! states of codes come through the relay itself.
 //!
 //! It is a thread of its own, so that round trips for visits and keys delay no links. It does nothing unless the relay has
 //! found the Redis of the other site to be the right one.
@@ -43,7 +44,7 @@ const OTHER_TIME: Duration = Duration::from_secs(3);
 /// Starts the thread; `None` if the fleet has one site.
 pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> {
     let Some(site) = &fleet.settings.site else { return Ok(None) };
-    let courier = Courier {
+    let sync = SiteSync {
         own: fleet.redis()?,
         other: fleet.other_redis(site)?,
         fleet: fleet.clone(),
@@ -53,10 +54,10 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         deletions: None,
         shared: None,
     };
-    std::thread::Builder::new().name("redis-courier".to_owned()).spawn(move || courier.run()).map(Some)
+    std::thread::Builder::new().name("redis-site-sync".to_owned()).spawn(move || sync.run()).map(Some)
 }
 
-struct Courier {
+struct SiteSync {
     fleet: FleetContext,
     /// The Redis of this site.
     own: Redis,
@@ -74,7 +75,7 @@ struct Courier {
     shared: Option<Instant>,
 }
 
-impl Courier {
+impl SiteSync {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
             let is_linked = self.fleet.stats.fleet.site.is_linked.load(Ordering::Acquire);

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
-use super::{ANSWER_TIME, Courier, OTHER_TIME};
+use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
 use crate::services::replication::redis::{EntriesBehind, Redis, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
 
-impl Courier {
+impl SiteSync {
     /// Copies what the other site has published since the last look, if this node shares its visit log.
     pub(super) fn copy_visit_log(&mut self) -> Result<(), RedisError> {
         let is_shared = self.fleet.stats.visit_log.is_shared.load(Ordering::Acquire);

@@ -1,14 +1,14 @@
 //! Forwards requests for snapshots of visit counts that no node of this site answers, and brings their chunks.
 
 use super::forwards::at_other_site;
-use super::{ANSWER_TIME, Courier, OTHER_TIME};
+use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
 use crate::services::replication::redis::{RedisError, VisitNotes};
 use carom_model::visits::exchange::SnapshotRequest;
 
 /// Number of chunks that are brought in one turn, each of 256 KiB.
 const CHUNKS_TOGETHER: usize = 2;
 
-impl Courier {
+impl SiteSync {
     /// Forwards requests of this site, and removes forwarded ones that were answered or given up.
     pub(super) fn forward_wanted(&mut self, ours: &VisitNotes, theirs: &VisitNotes) -> Result<(), RedisError> {
         let Some(site) = &self.fleet.settings.site else { return Ok(()) };

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
-use super::{ANSWER_TIME, Courier, OTHER_TIME};
+use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
 use crate::services::replication::redis::{EntriesBehind, Redis, RedisError};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::counter::Counter;
 
-impl Courier {
+impl SiteSync {
     /// Copies what the other site has published since the last look.
     pub(super) fn copy_visits(&mut self) -> Result<(), RedisError> {
         if !self.visits.is_due() {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Courier;
+use super::SiteSync;
 use crate::services::replication::redis::RedisError;
 use crate::services::{api_keys, domain_redirects};
 use carom_model::access::registry::Registry;
@@ -12,7 +12,7 @@ use carom_model::domains::redirects::RedirectChanges;
 /// Interval between two merges.
 const SHARE_EVERY: Duration = Duration::from_secs(2);
 
-impl Courier {
+impl SiteSync {
     /// Merges what the other site has, if it is time.
     pub(super) fn share(&mut self) -> Result<(), RedisError> {
         if self.shared.is_some_and(|at| at.elapsed() < SHARE_EVERY) {

@@ -1,4 +1,4 @@
-//! The origins whose entries one of the two sites refuses. The courier leaves them out, and copies those of the others.
+//! The origins whose entries one of the two sites refuses. The synchronisation leaves them out, and copies the others.
 
 use std::collections::BTreeSet;
 
