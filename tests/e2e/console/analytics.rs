@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::browser::{Browser, CONTROL, ENTER, PHONE};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
 
@@ -65,22 +65,21 @@ fn fits_everywhere(browser: &Browser) {
 
 #[test]
 fn visits_of_a_link_are_compared() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    shows(&browser, "tbody .short-url a");
+    browser.go(&at(node, "links"));
+    shows(browser, "tbody .short-url a");
     browser.value(WITH_COUNTS);
     browser.value("document.querySelector('tbody .short-url a').click()");
-    says(&browser, ".tiles", "60");
-    says(&browser, ".tiles", "+100%");
-    says(&browser, ".visits-chart .plot-legend", "Period before");
-    shows(&browser, "[data-period='30d'][aria-pressed=true]");
-    fits_everywhere(&browser);
+    says(browser, ".tiles", "60");
+    says(browser, ".tiles", "+100%");
+    says(browser, ".visits-chart .plot-legend", "Period before");
+    shows(browser, "[data-period='30d'][aria-pressed=true]");
+    fits_everywhere(browser);
     // Nothing was before the first visit.
     browser.click("[data-period='all']");
-    says(&browser, ".tiles", "90");
+    says(browser, ".tiles", "90");
     wait_until("no comparison", || {
         browser.value("!document.querySelector('.visits-chart').innerText.includes('Period before')") == true
     });
@@ -93,120 +92,113 @@ fn visits_of_a_link_are_compared() {
         inputs[1].dispatchEvent(new Event('change'));
     })()";
     browser.value(choose);
-    says(&browser, ".tiles", "10");
-    says(&browser, ".tiles", "0%");
+    says(browser, ".tiles", "10");
+    says(browser, ".tiles", "0%");
     assert!(browser.url().contains("links/seen?from="), "{}", browser.url());
     // A step back, and a reload, show what the address says.
     browser.value("history.back()");
-    shows(&browser, "[data-period='all'][aria-pressed=true]");
-    says(&browser, ".tiles", "90");
-    browser.go(&at(&node, "links/seen?period=7d"));
-    shows(&browser, "[data-period='7d'][aria-pressed=true]");
-    says(&browser, ".visits-chart", "No visits in this period");
-    browser.close();
-    node.terminate();
+    shows(browser, "[data-period='all'][aria-pressed=true]");
+    says(browser, ".tiles", "90");
+    browser.go(&at(node, "links/seen?period=7d"));
+    shows(browser, "[data-period='7d'][aria-pressed=true]");
+    says(browser, ".visits-chart", "No visits in this period");
+    console.close();
 }
 
 #[test]
 fn visits_of_a_link_are_saved_as_files() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = visited_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "links/seen"));
-    says(&browser, ".breakdowns", "spring");
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links/seen"));
+    says(browser, ".breakdowns", "spring");
     browser.value(KEEP_FILES);
-    press(&browser, "main", "export-visits");
-    press(&browser, ".menu", "export-counts");
-    let lines = saved(&browser, 1);
+    press(browser, "main", "export-visits");
+    press(browser, ".menu", "export-counts");
+    let lines = saved(browser, 1);
     assert_eq!(lines[0], "kind,name,visits,bots");
     assert!(lines[1].starts_with("day,20") && lines[1].ends_with(",4,0"), "{lines:?}");
     for line in ["utmCampaign,spring,2,", "utmCampaign,autumn,1,", "browser,Firefox,4,"] {
         assert!(lines.iter().any(|one| one == line), "{line} is missing: {lines:?}");
     }
-    press(&browser, "main", "export-visits");
-    press(&browser, ".menu", "export-single");
-    let lines = saved(&browser, 2);
+    press(browser, "main", "export-visits");
+    press(browser, ".menu", "export-single");
+    let lines = saved(browser, 2);
     assert_eq!(lines.len(), 5, "{lines:?}");
     assert!(lines[0].starts_with("date,visitedUrl,redirectUrl,referrer,country,"), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.contains(",spring,")).count(), 2, "{lines:?}");
-    says(&browser, "#toasts", "4 visits exported");
+    says(browser, "#toasts", "4 visits exported");
     // A filter narrows what is saved, too.
     browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
-    says(&browser, ".chips", "Campaign: spring");
-    says(&browser, ".visits-chart", "Filters narrow");
-    says(&browser, ".visits .region", "Firefox");
-    press(&browser, "main", "export-visits");
-    press(&browser, ".menu", "export-single");
-    assert_eq!(saved(&browser, 3).len(), 3);
+    says(browser, ".chips", "Campaign: spring");
+    says(browser, ".visits-chart", "Filters narrow");
+    says(browser, ".visits .region", "Firefox");
+    press(browser, "main", "export-visits");
+    press(browser, ".menu", "export-single");
+    assert_eq!(saved(browser, 3).len(), 3);
     assert!(browser.url().contains("utmCampaign=spring"), "{}", browser.url());
-    fits_everywhere(&browser);
-    press(&browser, ".chips", "without-utmCampaign");
-    says(&browser, ".breakdowns", "autumn");
-    browser.close();
-    node.terminate();
+    fits_everywhere(browser);
+    press(browser, ".chips", "without-utmCampaign");
+    says(browser, ".breakdowns", "autumn");
+    console.close();
 }
 
 #[test]
 fn single_visits_need_a_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, "links/seen"));
-    says(&browser, ".breakdowns", "visits.log");
-    press(&browser, "main", "export-visits");
-    shows(&browser, ".menu [data-action=export-counts]");
+    browser.go(&at(node, "links/seen"));
+    says(browser, ".breakdowns", "visits.log");
+    press(browser, "main", "export-visits");
+    shows(browser, ".menu [data-action=export-counts]");
     assert_eq!(browser.value("document.querySelector('.menu [data-action=export-single]')"), json!(null));
     // A filter by its address is no dead end.
-    browser.go(&at(&node, "usage?tag=news"));
-    says(&browser, ".breakdowns", "visits.log");
-    says(&browser, "main", "View their links");
-    press(&browser, ".chips", "without-tag");
-    shows(&browser, ".visits-chart");
-    browser.close();
-    node.terminate();
+    browser.go(&at(node, "usage?tag=news"));
+    says(browser, ".breakdowns", "visits.log");
+    says(browser, "main", "View their links");
+    press(browser, ".chips", "without-tag");
+    shows(browser, ".visits-chart");
+    console.close();
 }
 
 #[test]
 fn rows_of_analytics_are_filters() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = visited_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "usage?period=7d"));
-    says(&browser, "#card-campaigns", "spring");
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "usage?period=7d"));
+    says(browser, "#card-campaigns", "spring");
     browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
-    says(&browser, ".chips", "Campaign: spring");
-    says(&browser, ".visits .region", "utm_campaign=spring");
+    says(browser, ".chips", "Campaign: spring");
+    says(browser, ".visits .region", "utm_campaign=spring");
     wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
     // Filters add up, and stay in the address.
     browser.value("document.querySelector('[data-part=browsers]').click()");
     browser.value("document.querySelector('#card-technology [data-action=filter-by]').click()");
-    says(&browser, ".chips", "Browser: Firefox");
+    says(browser, ".chips", "Browser: Firefox");
     for part in ["period=7d", "utmCampaign=spring", "browser=Firefox"] {
         assert!(browser.url().contains(part), "{part} is missing: {}", browser.url());
     }
     browser.go(&browser.url());
-    says(&browser, ".chips", "Browser: Firefox");
-    says(&browser, ".breakdowns", "spring");
-    fits_everywhere(&browser);
-    press(&browser, ".chips", "without-browser");
-    press(&browser, ".chips", "without-utmCampaign");
+    says(browser, ".chips", "Browser: Firefox");
+    says(browser, ".breakdowns", "spring");
+    fits_everywhere(browser);
+    press(browser, ".chips", "without-browser");
+    press(browser, ".chips", "without-utmCampaign");
     wait_until("no chips", || browser.value("document.querySelector('.chips').hidden") == true);
     // A domain, by its name; what is selected by a tag has no other visits.
-    shows(&browser, ".visits-chart");
+    shows(browser, ".visits-chart");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"domain=DEFAULT\"]').click()");
-    says(&browser, ".chips", "Domain: Default domain");
-    press(&browser, ".chips", "without-domain");
-    shows(&browser, "a[data-action=filter-by][href*='tag=news']");
+    says(browser, ".chips", "Domain: Default domain");
+    press(browser, ".chips", "without-domain");
+    shows(browser, "a[data-action=filter-by][href*='tag=news']");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"tag=news\"]').click()");
-    says(&browser, ".chips", "Tag: news");
+    says(browser, ".chips", "Tag: news");
     wait_until("all visits of the tag", || {
         browser.value("document.querySelector('.tiles dd').innerText") == json!("4")
     });
-    browser.go(&at(&node, "usage?tag=other"));
-    says(&browser, ".breakdowns", "No visits match all filters");
-    browser.close();
-    node.terminate();
+    browser.go(&at(node, "usage?tag=other"));
+    says(browser, ".breakdowns", "No visits match all filters");
+    console.close();
 }
 
 /// Returns a script: from now on, the log has 20 visits of the last 7 days, 10 of the 7 before, and the first of all
@@ -232,70 +224,64 @@ fn with_log(days: u32) -> String {
 
 #[test]
 fn filtered_visits_need_a_whole_period() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for (days, is_compared) in [(30, true), (10, false)] {
-        browser.go(&at(&node, "links"));
-        shows(&browser, "#nav a[href='/admin/usage']");
+        browser.go(&at(node, "links"));
+        shows(browser, "#nav a[href='/admin/usage']");
         browser.value(&with_log(days));
-        says(&browser, ".tiles", "20");
+        says(browser, ".tiles", "20");
         let said = browser.value("document.querySelector('.tiles').innerText.includes('+100%')");
         assert_eq!(said, json!(is_compared), "the log begins {days} days ago");
     }
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn files_of_analytics_have_all_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = visited_node(dir.path());
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     for number in 0..25 {
         follow(&mut wire, &format!("/seen?utm_campaign=c{number}"), FIREFOX);
     }
     let total = || node.wire().get("/rest/v3/visits/stats").json()["visitStats"]["total"].clone();
     wait_until("all visits", || total() == json!(29));
-    let browser = Browser::open();
-    browser.go(&at(&node, "usage"));
-    says(&browser, "#card-campaigns", "The 20 largest");
+    browser.go(&at(node, "usage"));
+    says(browser, "#card-campaigns", "The 20 largest");
     browser.value(KEEP_FILES);
-    press(&browser, "main", "export-csv");
-    let lines = saved(&browser, 1);
+    press(browser, "main", "export-csv");
+    let lines = saved(browser, 1);
     let campaigns = lines.iter().filter(|line| line.starts_with("utmCampaign,c")).count();
     assert_eq!(campaigns, 25, "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("day,20")), "{lines:?}");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// One step leads from the overview, and one from the palette, to the campaign that brought most visits last week.
 #[test]
 fn best_campaign_is_one_step_away() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = visited_node(dir.path());
-    let browser = Browser::open();
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
     let is_answered = || {
         // The first row is the campaign with most visits, not the visits without one.
         wait_until("the answer", || {
             browser.value("document.querySelector('#card-campaigns tbody tr td')?.innerText.trim() ?? ''")
                 == json!("spring")
         });
-        shows(&browser, "[data-period='7d'][aria-pressed=true]");
+        shows(browser, "[data-period='7d'][aria-pressed=true]");
         let is_focused = "document.activeElement.closest('#card-campaigns') !== null";
         wait_until("the focus", || browser.value(is_focused) == true);
     };
-    browser.go(&at(&node, ""));
-    press(&browser, ".reports", "report-campaigns");
+    browser.go(&at(node, ""));
+    press(browser, ".reports", "report-campaigns");
     is_answered();
-    browser.go(&at(&node, "links"));
+    browser.go(&at(node, "links"));
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("which campaign brought most visits");
-    says(&browser, ".palette-entry[aria-selected=true]", "Top campaigns, last 7 days");
+    says(browser, ".palette-entry[aria-selected=true]", "Top campaigns, last 7 days");
     browser.press(ENTER);
     is_answered();
-    browser.close();
-    node.terminate();
+    console.close();
 }

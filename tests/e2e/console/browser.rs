@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::api_client;
 use crate::support::browser::{Browser, ENTER, SCREEN, TAB, are_sound};
-use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node, press, says, shows};
+use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, open_node, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::sessions::with_key;
@@ -182,39 +182,37 @@ fn live_plots_follow_the_traffic() {
 
 #[test]
 fn keyboard_reaches_every_control() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("by-hand", TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "by-hand");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "by-hand");
     browser.press("/");
     wait_until("the search", || browser.value("document.activeElement.type") == "search");
     browser.press("by-ha");
     wait_until("what was searched for", || browser.url().contains("q=by-ha"));
-    says(&browser, "tbody", "by-hand");
+    says(browser, "tbody", "by-hand");
     browser.value("document.activeElement.blur()");
     browser.press("j");
     browser.press("x");
     wait_until("a selection", || browser.value("document.querySelector('tbody input').checked") == true);
     browser.press(ENTER);
-    wait_until("the page of the link", || browser.url() == at(&node, "links/by-hand"));
+    wait_until("the page of the link", || browser.url() == at(node, "links/by-hand"));
     wait_until("the heading", || browser.value("document.activeElement.tagName") == "H1");
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "by-hand");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "by-hand");
     browser.press("c");
     wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
     browser.press(TARGET);
     browser.press(ENTER);
     wait_until("two links", || node.status()["links"] == 2);
     // The first thing that Tab reaches leads past the navigation.
-    browser.go(&at(&node, "settings"));
-    says(&browser, "main", "data_dir");
+    browser.go(&at(node, "settings"));
+    says(browser, "main", "data_dir");
     browser.value("document.activeElement.blur()");
     browser.press(TAB);
     assert_eq!(browser.value("document.activeElement.className"), json!("skip"));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
@@ -268,14 +266,12 @@ fn pages_are_accessible_and_escaped() {
 
 #[test]
 fn keys_are_shown_once_and_revoked() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, key) = with_key(&setup);
-    let browser = Browser::open();
-    browser.go(&at(&node, "apps"));
-    enter_key(&browser, &key);
-    says(&browser, "main", "ops");
-    press(&browser, "main", "new-key");
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "apps"));
+    enter_key(browser, &key);
+    says(browser, "main", "ops");
+    press(browser, "main", "new-key");
     browser.value("document.querySelector('dialog input[name=app]').focus()");
     browser.press("shop");
     browser.press(ENTER);
@@ -284,18 +280,17 @@ fn keys_are_shown_once_and_revoked() {
     });
     browser.is_accessible();
     let shown = browser.value("document.querySelector('dialog .secret').textContent");
-    press(&browser, "dialog", "copied");
-    let mut shop = api_client::ApiClient::new(&node, shown.as_str().unwrap());
-    wait_until("the new key", || shop.is_known(&node));
-    says(&browser, "main", "shop");
+    press(browser, "dialog", "copied");
+    let mut shop = api_client::ApiClient::new(node, shown.as_str().unwrap());
+    wait_until("the new key", || shop.is_known(node));
+    says(browser, "main", "shop");
     assert!(
         !browser.value("document.body.innerText").as_str().unwrap().contains(shown.as_str().unwrap()),
         "it is shown again"
     );
-    let told: Value = api_client::ApiClient::new(&node, &key).get("/rest/v3/tags").json();
+    let told: Value = api_client::ApiClient::new(node, &key).get("/rest/v3/tags").json();
     assert!(told["tags"].is_object(), "{told}");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Script: the p99 that the overview shows of a window with requests, of one without, and of none.
@@ -309,14 +304,12 @@ const SHOWN_P99: &str =
 
 #[test]
 fn p99_is_of_the_window_or_the_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, ""));
-    shows(&browser, "main h1");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
     assert_eq!(browser.value(SHOWN_P99), json!([[30, true], [3, false], [3, false]]));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Script: how the page Fleet shows a contact that is current, none, and one after which links may be missing; and the relay
@@ -332,12 +325,11 @@ const SHOWN_SITES: &str =
 
 #[test]
 fn contact_of_sites_is_said_in_words() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "fleet"));
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "fleet"));
     // A node that is alone has no picture of a fleet.
-    says(&browser, "main", "Single node");
+    says(browser, "main", "Single node");
     let shown = [
         json!(["Current", "good", "400 ms"]),
         json!(["No contact", "warn", "Unknown"]),
@@ -346,31 +338,27 @@ fn contact_of_sites_is_said_in_words() {
         json!("Unknown"),
     ];
     assert_eq!(browser.value(SHOWN_SITES), json!(shown));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn first_key_stays_shown_until_copied() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let mut browser = Browser::open();
-    browser.expect("status of 400");
-    browser.expect("status of 401");
+    let console = OpenConsole::open().expecting(&["status of 400", "status of 401"]);
+    let OpenConsole { node, browser, .. } = &console;
     browser.resize(SCREEN);
-    browser.go(&at(&node, "apps"));
-    press(&browser, "main", "new-key");
-    says(&browser, "dialog h2", "Create your admin key");
+    browser.go(&at(node, "apps"));
+    press(browser, "main", "new-key");
+    says(browser, "dialog h2", "Create your admin key");
     // An invalid name is refused with a valid suggestion.
     browser.press("Anna Smith");
-    press(&browser, "dialog", "submit");
-    says(&browser, "dialog .field .error", "such as anna-smith");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .field .error", "such as anna-smith");
     browser.value("document.querySelector('dialog input[name=app]').select()");
     browser.press("ops");
     // Nothing is asked that would leave nobody who can sign in.
     let asked = "[...document.querySelectorAll('dialog input, dialog select')].map((one) => one.name)";
     assert_eq!(browser.value(asked), json!(["app", "name"]));
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "submit");
     wait_until("a key", || browser.value("Boolean(document.querySelector('dialog .secret'))") == true);
     let shown = browser.value("document.querySelector('dialog .secret').textContent");
     wait_until("a node that asks", || Wire::open(node.admin).get("/admin/api/session").status == 401);
@@ -383,17 +371,16 @@ fn first_key_stays_shown_until_copied() {
         assert_eq!(browser.value("document.querySelector('dialog .secret')?.textContent"), shown);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    press(&browser, "dialog", "copied");
+    press(browser, "dialog", "copied");
     wait_until("the form", || browser.title().starts_with("Sign in - "));
-    enter_key(&browser, shown.as_str().unwrap());
-    says(&browser, "main", "ops");
+    enter_key(browser, shown.as_str().unwrap());
+    says(browser, "main", "ops");
     // What is wrong with an end of one's own stands where it was typed.
-    press(&browser, "main", "new-key");
+    press(browser, "main", "new-key");
     browser.press("shop");
     browser.value("(() => { const ends = document.querySelector('dialog select'); ends.value = 'own'; ends.dispatchEvent(new Event('change')); document.querySelector('dialog [name=until]').value = '2001-01-01T00:00'; })()");
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "submit");
     let beside = "document.querySelector('dialog [name=until]').closest('.field').querySelector('.error:not([hidden])')?.innerText ?? ''";
     wait_until("what is wrong", || browser.value(beside).as_str().is_some_and(|said| !said.is_empty()));
-    browser.close();
-    node.terminate();
+    console.close();
 }

@@ -5,17 +5,24 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::support::browser::Browser;
-use crate::support::console::{TARGET, at, enter_key, open_node, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, enter_key, press, says, shows};
 use crate::support::http::Wire;
-use crate::support::node::{Setup, free_address, wait_until};
+use crate::support::node::{Node, Setup, free_address, wait_until};
 use crate::support::sessions::with_key;
+
+/// Opens the page of imports, and waits for its field for a file.
+fn open_imports(browser: &Browser, node: &Node) {
+    browser.go(&at(node, "import"));
+    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+}
 
 #[test]
 fn large_file_reports_refused_lines() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(&dir.path().join("data"));
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
     node.wire().shorten_as("taken", TARGET);
-    let file = dir.path().join("links.csv");
+    let file = files.path().join("links.csv");
     let mut csv = std::fs::File::create(&file).unwrap();
     csv.write_all("\u{feff}Long URL,customSlug,title,tags,colour\r\n".as_bytes()).unwrap();
     for number in 0..10_000 {
@@ -31,24 +38,22 @@ fn large_file_reports_refused_lines() {
         };
         csv.write_all(line.as_bytes()).unwrap();
     }
-    let browser = Browser::open();
-    browser.go(&at(&node, "import"));
-    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+    open_imports(browser, node);
     browser.fill("#file", &file.to_string_lossy());
     // The check finds a line without a destination, and one whose destination is no web address.
-    says(&browser, "main", "9,998");
-    says(&browser, ".rejected", "javascript:alert(1)");
-    says(&browser, ".rejected", "not a valid destination");
-    says(&browser, "main .notice", "colour");
-    press(&browser, "main", "dry-run");
-    shows(&browser, ".import-done[data-dry=true][data-made='9995'][data-rejected='3']");
+    says(browser, "main", "9,998");
+    says(browser, ".rejected", "javascript:alert(1)");
+    says(browser, ".rejected", "not a valid destination");
+    says(browser, "main .notice", "colour");
+    press(browser, "main", "dry-run");
+    shows(browser, ".import-done[data-dry=true][data-made='9995'][data-rejected='3']");
     // It names the line that has the slug.
-    says(&browser, ".rejected tbody tr:last-child", "Line 23");
+    says(browser, ".rejected tbody tr:last-child", "Line 23");
     assert_eq!(node.status()["links"], 1, "a dry run has made something");
-    press(&browser, "main", "import");
-    shows(&browser, ".import-done[data-dry=false][data-made='9995'][data-rejected='3']");
+    press(browser, "main", "import");
+    shows(browser, ".import-done[data-dry=false][data-made='9995'][data-rejected='3']");
     // Each by the number of its line in the file, with its reason.
-    says(&browser, "main", "Provided slug \"taken\" is already in use.");
+    says(browser, "main", "Provided slug \"taken\" is already in use.");
     let lines = browser.value("[...document.querySelector('.rejected').querySelectorAll('tbody td:first-child')].map((cell) => cell.textContent)");
     // A title has no line breaks, and what comes behind one is on the next line.
     assert_eq!(lines, json!(["9", "12", "5003"]));
@@ -56,16 +61,7 @@ fn large_file_reports_refused_lines() {
     wait_until("all links", || node.status()["links"] == 9_996);
     let found = Wire::open(node.admin).get("/rest/v3/short-urls?tags[]=a&tags[]=b&tagsMode=all").json();
     assert_eq!(found["shortUrls"]["data"][0]["title"], "Commas, \"quotes\"");
-    browser.close();
-    node.terminate();
-}
-
-/// A browser at the page of imports, with a field for a file.
-fn importing(address: &str) -> Browser {
-    let browser = Browser::open();
-    browser.go(address);
-    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
-    browser
+    console.close();
 }
 
 /// A script that returns the problem of the whole file, or else the first line that was rejected.
@@ -74,9 +70,10 @@ const PROBLEM: &str =
 
 #[test]
 fn wrong_files_are_explained() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(&dir.path().join("data"));
-    let browser = importing(&at(&node, "import"));
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    open_imports(browser, node);
     let wrong: [(&str, &[u8], &str); 9] = [
         ("empty.csv", b"", "empty"),
         ("head.csv", b"longUrl,title\r\n", "header-only"),
@@ -92,7 +89,7 @@ fn wrong_files_are_explained() {
         ),
         ("page.ndjson", b"<html>\n", "1"),
     ];
-    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    let path = |name: &str| files.path().join(name).to_string_lossy().into_owned();
     for (name, bytes, said) in wrong {
         std::fs::write(path(name), bytes).unwrap();
         browser.fill("#file", &path(name));
@@ -110,16 +107,15 @@ fn wrong_files_are_explained() {
     for (name, bytes, said) in good {
         std::fs::write(path(name), bytes).unwrap();
         browser.fill("#file", &path(name));
-        says(&browser, "main", name);
-        says(&browser, "main tbody", said);
-        press(&browser, "main", "import");
-        shows(&browser, ".import-done[data-dry=false][data-made='1'][data-rejected='0']");
+        says(browser, "main", name);
+        says(browser, "main tbody", said);
+        press(browser, "main", "import");
+        shows(browser, ".import-done[data-dry=false][data-made='1'][data-rejected='0']");
     }
     let list = Wire::open(node.admin).get("/rest/v3/short-urls?searchTerm=a,b").json();
     let titles: Vec<_> = list["shortUrls"]["data"].as_array().unwrap().iter().map(|link| &link["title"]).collect();
     assert_eq!(titles, vec!["Grüße"; 4]);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Lines with slugs of their own, of which the server refuses each tenth, as CSV.
@@ -136,26 +132,26 @@ fn lines(count: usize) -> String {
 #[test]
 fn stopped_import_resumes() {
     const LINES: usize = 60_000;
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(&dir.path().join("data"));
-    let file = dir.path().join("links.csv");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("links.csv");
     std::fs::write(&file, lines(LINES)).unwrap();
-    let browser = importing(&at(&node, "import"));
+    open_imports(browser, node);
     browser.fill("#file", &file.to_string_lossy());
-    press(&browser, "main", "import");
-    press(&browser, "main", "stop");
-    shows(&browser, ".import-left");
+    press(browser, "main", "import");
+    press(browser, "main", "stop");
+    shows(browser, ".import-left");
     assert_eq!(browser.value("document.querySelector('.import-left').dataset.unsure"), json!("0"));
     // It goes on while another page is shown, and is found again.
-    press(&browser, "main", "resume");
+    press(browser, "main", "resume");
     browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
-    shows(&browser, "main .period");
+    shows(browser, "main .period");
     browser.value("document.querySelector('#nav a[href=\"/admin/import\"]').click()");
-    shows(&browser, ".import-done[data-made='54000'][data-rejected='6000']");
+    shows(browser, ".import-done[data-made='54000'][data-rejected='6000']");
     wait_until("all links", || node.status()["links"] == 54_000);
-    shows(&browser, ".rejected > .soft");
-    browser.close();
-    node.terminate();
+    shows(browser, ".rejected > .soft");
+    console.close();
 }
 
 /// A node that ends while lines come has answered for some: the others are sent to the next one.
@@ -168,7 +164,8 @@ fn import_survives_a_restart() {
     node.wire().shorten_as("first", TARGET);
     let file = dir.path().join("links.csv");
     std::fs::write(&file, lines(LINES)).unwrap();
-    let mut browser = importing(&at(&node, "import"));
+    let mut browser = Browser::open();
+    open_imports(&browser, &node);
     for complaint in
         ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_NETWORK"]
     {

@@ -6,10 +6,11 @@ use serde_json::json;
 
 use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, SCREEN};
-use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere};
+use crate::support::console::{
+    OpenConsole, TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere,
+};
 use crate::support::http::{SHORT_URLS, Wire, request_at};
 use crate::support::node::{Setup, wait_until};
-use crate::support::sessions::with_key;
 
 #[test]
 fn links_are_archived_deleted_and_restored() {
@@ -63,8 +64,8 @@ fn links_are_archived_deleted_and_restored() {
 /// A pending delete leaves a link alone that another client has restored or created again meanwhile.
 #[test]
 fn restored_or_recreated_links_stay() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     for code in ["back", "anew", "gone"] {
         wire.shorten_as(code, TARGET);
@@ -74,12 +75,11 @@ fn restored_or_recreated_links_stay() {
         assert_eq!(wire.ask("PATCH", &format!("{SHORT_URLS}/{code}"), JSON, body.as_bytes()).status, 200);
     };
     let created = |wire: &mut Wire| wire.get(&format!("{SHORT_URLS}/anew")).json()["dateCreated"].clone();
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "gone");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "gone");
     browser.value("document.querySelector('thead input').click()");
-    press(&browser, "main", "delete");
-    press(&browser, "dialog", "confirm");
+    press(browser, "main", "delete");
+    press(browser, "dialog", "confirm");
     wait_until("what waits", || {
         ["back", "anew", "gone"]
             .iter()
@@ -96,41 +96,36 @@ fn restored_or_recreated_links_stay() {
     wait_until("a link that is gone", || wire.get("/gone").status == 404);
     let statuses = ["back", "anew", "gone"].map(|code| wire.get(&format!("/{code}")).status);
     assert_eq!(statuses, [302, 410, 404]);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Another page of the same browser may sign in anew: the session of this one is that of both then.
 #[test]
 fn sign_in_on_another_tab_continues_here() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, key) = with_key(&setup);
-    let mut browser = Browser::open();
-    browser.expect("status of 403");
+    let (console, key) = OpenConsole::with_key();
+    let console = console.expecting(&["status of 403"]);
+    let OpenConsole { node, browser, .. } = &console;
     browser.resize(SCREEN);
-    browser.go(&at(&node, "links"));
-    enter_key(&browser, &key);
-    press(&browser, "main", "new-link");
+    browser.go(&at(node, "links"));
+    enter_key(browser, &key);
+    press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     // One field is enough; some of the others unfold.
     browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
     browser.fill("dialog input[name=title]", "Tags, \"quoted\"");
-    sign_in_elsewhere(&browser, &key);
-    press(&browser, "dialog", "submit");
-    says(&browser, "tbody", "quoted");
-    browser.close();
-    node.terminate();
+    sign_in_elsewhere(browser, &key);
+    press(browser, "dialog", "submit");
+    says(browser, "tbody", "quoted");
+    console.close();
 }
 
 /// An import reads every text that an export writes.
 #[test]
 fn separators_in_text_survive_csv() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, ""));
-    shows(&browser, "main h1");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
     let script = r#"import(new URL('csv.js', document.querySelector('script[type=module]').src)).then(async (csv) => {
         const rows = await import(new URL('import-rows.js', document.querySelector('script[type=module]').src));
         const texts = ["'=x", "''-y", "=1+1", 'a "b", c', "plain", "'tis"];
@@ -146,53 +141,49 @@ ${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,
     })"#;
     let expected = json!({"titles": true, "tags": true, "line": 3, "short": "short", "empty": "empty"});
     assert_eq!(browser.value(script), expected);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// A code in two domains is two links, each with its own visits.
 #[test]
 fn link_of_another_domain_has_a_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path())
-        .env("CAROM_BASE_URL", "http://carom.test")
-        .env("CAROM_DOMAINS_SERVE", "http://go.test")
-        .start();
+    let console = OpenConsole::with(|dir| {
+        Setup::new(dir).env("CAROM_BASE_URL", "http://carom.test").env("CAROM_DOMAINS_SERVE", "http://go.test").start()
+    });
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     wire.shorten_as("same", TARGET);
     let there = json!({"longUrl": "https://example.org/there", "customSlug": "same", "domain": "go.test", "tags": ["a,b", "c"]});
     assert_eq!(wire.create(&there).status, 200);
     wire.send(&request_at("go.test", "GET", "/same", "Referer: https://news.example/\r\n", b""));
     assert_eq!(wire.reply().status, 302);
-    let browser = Browser::open();
     wait_until("the visit", || {
-        browser.go(&at(&node, "links/same?domain=go.test"));
-        says(&browser, "main", "https://example.org/there");
+        browser.go(&at(node, "links/same?domain=go.test"));
+        says(browser, "main", "https://example.org/there");
         browser.text("main").contains("news.example")
     });
     assert_eq!(browser.value("document.querySelector('.no-visits')"), json!(null), "{}", browser.text("main"));
     // A tag with a comma is one tag.
     browser.value("[...document.querySelectorAll('a.badge')].find((tag) => tag.textContent === 'a,b').click()");
-    says(&browser, "tbody", "https://example.org/there");
+    says(browser, "tbody", "https://example.org/there");
     wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
     browser.value("document.querySelector('tbody .short-url a').click()");
-    press(&browser, "main", "edit");
+    press(browser, "main", "edit");
     assert_eq!(browser.value("document.querySelector('dialog input[name=tags]').value"), json!("\"a,b\", c"));
     // Going back is for the dialog, and asks where something was typed.
     browser.fill("dialog input[name=title]", "Typed");
     let title = "document.querySelector('dialog input[name=title]')?.value ?? null";
     let address = browser.url();
     browser.value("history.back()");
-    shows(&browser, "dialog:last-of-type [data-action=confirm]");
-    press(&browser, "dialog:last-of-type", "cancel");
+    shows(browser, "dialog:last-of-type [data-action=confirm]");
+    press(browser, "dialog:last-of-type", "cancel");
     assert_eq!(browser.value(title), json!("Typed"));
     assert_eq!(browser.url(), address);
     browser.value("history.back()");
-    press(&browser, "dialog", "confirm");
-    lacks(&browser, "dialog");
+    press(browser, "dialog", "confirm");
+    lacks(browser, "dialog");
     assert_eq!(browser.url(), address);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// The action of the control that has the focus, and the code of its link.
@@ -202,29 +193,28 @@ const FOCUS: &str =
 /// Keyboard users continue where they were.
 #[test]
 fn focus_stays_after_an_action() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for code in ["first", "second", "third"] {
         node.wire().shorten_as(code, TARGET);
     }
-    let browser = Browser::open();
-    browser.go(&at(&node, "links/first"));
-    shows(&browser, ".destination");
+    browser.go(&at(node, "links/first"));
+    shows(browser, ".destination");
     // A button that was used is there again, under another name.
     browser.value("document.querySelector('.page-actions [data-action=archive]').focus()");
     browser.press(ENTER);
-    shows(&browser, ".link-head [data-state=archived]");
+    shows(browser, ".link-head [data-state=archived]");
     assert_eq!(browser.value(FOCUS), "restore");
     browser.press(ENTER);
-    shows(&browser, ".link-head [data-state=active]");
+    shows(browser, ".link-head [data-state=active]");
     browser.value("document.querySelector('.page-actions [data-action=delete]').focus()");
     browser.press(ENTER);
-    shows(&browser, ".link-head [data-state=deleting]");
+    shows(browser, ".link-head [data-state=deleting]");
     assert_eq!(browser.value(FOCUS), "delete");
     // In the list, the row of the link, or the one that takes its place.
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "third");
-    shows(&browser, "tbody [data-state=deleting]");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "third");
+    shows(browser, "tbody [data-state=deleting]");
     let menu = "document.querySelector('[data-action=menu][data-code=second]')";
     browser.value(&format!("{menu}.focus()"));
     browser.press(ENTER);
@@ -232,28 +222,26 @@ fn focus_stays_after_an_action() {
     assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "true");
     // A menu is closed by what it was opened with.
     browser.click("[data-action=menu][data-code=second]");
-    lacks(&browser, ".menu");
+    lacks(browser, ".menu");
     assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "false");
     browser.click("[data-action=menu][data-code=second]");
     wait_until("a menu", || browser.value("document.querySelector('.menu:popover-open') !== null") == true);
-    press(&browser, ".menu", "archive");
+    press(browser, ".menu", "archive");
     wait_until("an archived link", || node.wire().get("/second").status == 410);
     wait_until("its menu", || browser.value(FOCUS) == "menu second");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// The address, the fields and the rows say the same, whatever was typed, left, or gone back to.
 #[test]
 fn list_follows_its_address() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for number in 0..60 {
         node.wire().shorten_as(&format!("item-{number:02}"), &format!("{TARGET}&n={number}"));
     }
-    let browser = Browser::open();
-    browser.go(&at(&node, "links?state=gone&from=yesterday&tagsMode=none"));
-    says(&browser, "tbody", "item-59");
+    browser.go(&at(node, "links?state=gone&from=yesterday&tagsMode=none"));
+    says(browser, "tbody", "item-59");
     let search = "document.querySelector('input[type=search]')";
     browser.value(&format!("{search}.focus()"));
     browser.press("item-1");
@@ -270,50 +258,48 @@ fn list_follows_its_address() {
     // What is still being typed when the page is left writes into no other address.
     browser.press("4");
     browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
-    shows(&browser, ".period");
+    shows(browser, ".period");
     browser.value("new Promise((done) => setTimeout(done, 400))");
     assert!(browser.url().ends_with("/admin/usage"), "{}", browser.url());
     browser.value("history.back()");
-    says(&browser, "tbody", "item-1");
+    says(browser, "tbody", "item-1");
     // Dates the wrong way round are told, and turned.
-    browser.go(&at(&node, "links?from=2099-01-01&to=2020-01-01"));
-    press(&browser, "main", "swap-dates");
-    says(&browser, "tbody", "item-59");
+    browser.go(&at(node, "links?from=2099-01-01&to=2020-01-01"));
+    press(browser, "main", "swap-dates");
+    says(browser, "tbody", "item-59");
     // One dialog, however often it is asked for, and a selection that a cancelled question leaves alone.
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "item-59");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "item-59");
     browser.value("document.activeElement.blur()");
     browser.press("ccc");
     wait_until("a dialog", || browser.value("document.querySelectorAll('dialog[open]').length") == json!(1));
-    press(&browser, "dialog", "cancel");
+    press(browser, "dialog", "cancel");
     wait_until("no dialog", || browser.value("document.querySelectorAll('dialog').length") == json!(0));
     browser.value("document.querySelector('thead input').click()");
-    press(&browser, "main", "delete");
-    press(&browser, "dialog", "cancel");
-    shows(&browser, "[data-selected='50']");
-    press(&browser, "main", "clear-selection");
+    press(browser, "main", "delete");
+    press(browser, "dialog", "cancel");
+    shows(browser, "[data-selected='50']");
+    press(browser, "main", "clear-selection");
     // The next page begins at its top.
     browser.value("scrollTo(0, document.body.scrollHeight)");
-    press(&browser, "main", "next");
-    says(&browser, "tbody", "item-09");
-    shows(&browser, ".pager[data-page='2']");
+    press(browser, "main", "next");
+    says(browser, "tbody", "item-09");
+    shows(browser, ".pager[data-page='2']");
     let top = browser.value("document.querySelector('tbody tr').getBoundingClientRect().top").as_f64().unwrap();
     assert!((0.0..600.0).contains(&top), "the first row is at {top}");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// An undo keeps the tags that another client has set since the links were listed.
 #[test]
 fn concurrent_tags_are_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for code in ["first", "second"] {
         node.wire().shorten_as(code, TARGET);
     }
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "second");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody", "second");
     let tags = |code: &str| node.wire().get(&format!("/rest/v3/short-urls/{code}")).json()["tags"].clone();
     let patched = node.wire().ask(
         "PATCH",
@@ -323,20 +309,19 @@ fn concurrent_tags_are_kept() {
     );
     assert_eq!(patched.json()["tags"], json!(["theirs"]));
     browser.value("document.querySelector('thead input').click()");
-    press(&browser, "main", "add-tags");
+    press(browser, "main", "add-tags");
     browser.press("theirs, ours");
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "submit");
     wait_until("tags", || tags("first") == json!(["ours", "theirs"]) && tags("second") == json!(["ours", "theirs"]));
-    press(&browser, ".toast", "undo");
+    press(browser, ".toast", "undo");
     wait_until("tags that are gone", || tags("first") == json!(["theirs"]) && tags("second") == json!([]));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn lists_load_few_files_and_sparklines_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     for number in 0..20 {
         wire.shorten_as(&format!("link-{number}"), TARGET);
@@ -347,8 +332,7 @@ fn lists_load_few_files_and_sparklines_at_once() {
         let links = list["shortUrls"]["data"].as_array().unwrap().clone();
         links.len() == 20 && links.iter().all(|link| link["visitsSummary"]["total"] == json!(1))
     });
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
+    browser.go(&at(node, "links"));
     wait_until("all sparklines", || browser.value("document.querySelectorAll('tbody .trend svg').length") == 20);
     let asked = browser.value("performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname)");
     let paths: Vec<&str> = asked.as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
@@ -358,6 +342,5 @@ fn lists_load_few_files_and_sparklines_at_once() {
     assert!(!paths.iter().any(|path| path.ends_with("/visits")), "{paths:?}");
     let mut scripts = paths.iter().filter(|path| path.ends_with(".js"));
     assert!(scripts.all(|path| path.ends_with(".bundle.js") || path.ends_with("/uplot.js")), "{paths:?}");
-    browser.close();
-    node.terminate();
+    console.close();
 }

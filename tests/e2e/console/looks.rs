@@ -2,10 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, PHONE, SCREEN};
-use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, enter_key, open_node, says, shows};
+use crate::support::browser::{PHONE, SCREEN};
+use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, says, shows};
 use crate::support::node::{Setup, wait_until};
-use crate::support::sessions::with_key;
 
 /// Script: true if the number of each tile ends where that of the first tile in its row ends.
 const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
@@ -16,11 +15,10 @@ const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
 
 #[test]
 fn tile_numbers_stay_on_one_line() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, ""));
-    shows(&browser, ".tile");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, ".tile");
     browser
         .value("document.querySelector('.tile dt').textContent = 'a label of so many words that it takes two lines'");
     for size in [SCREEN, PHONE] {
@@ -30,42 +28,38 @@ fn tile_numbers_stay_on_one_line() {
     // A slab with lines of one pixel, not cards on a grey ground.
     let tile = "(() => { const { borderTopWidth, borderRadius } = getComputedStyle(document.querySelector('.tile')); return [borderTopWidth, borderRadius]; })()";
     assert_eq!(browser.value(tile), json!(["0px", "0px"]));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn codes_are_legible() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("Il0O", TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, "domains"));
-    shows(&browser, "main a > code");
+    browser.go(&at(node, "domains"));
+    shows(browser, "main a > code");
     assert_eq!(
         browser.value("getComputedStyle(document.querySelector('main a:has(> code)')).textDecorationLine"),
         "none"
     );
-    browser.go(&at(&node, "links"));
-    shows(&browser, ".short-url bdi");
+    browser.go(&at(node, "links"));
+    shows(browser, ".short-url bdi");
     // In a monospaced font a narrow letter is as wide as a broad one.
     let widths = "['l', 'W'].map((letter) => { const code = document.querySelector('.short-url bdi'); const one = document.createElement('span'); one.textContent = letter; code.append(one); return one.getBoundingClientRect().width; })";
     let widths = browser.value(widths);
     assert!(widths[0].as_f64() > Some(1.0), "{widths}");
     assert!(widths[0] == widths[1], "{widths}");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Each redraw once widened the axis of a bar chart by half a bar.
 #[test]
 fn theme_change_keeps_the_chart_axis() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten(TARGET);
-    let browser = Browser::open();
     browser.prefer("light");
-    browser.go(&at(&node, "usage"));
+    browser.go(&at(node, "usage"));
     wait_until("a plot", || browser.value(IS_IN_ITS_COLOUR) == true);
     let drawn = || browser.value("document.querySelector('.plot-picture canvas').toDataURL()");
     let before = drawn();
@@ -73,59 +67,52 @@ fn theme_change_keeps_the_chart_axis() {
     wait_until("a dark plot", || drawn() != before);
     browser.prefer("light");
     wait_until("the same plot", || drawn() == before);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn resize_keeps_the_current_page_in_sight() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "settings"));
-    says(&browser, "main", "data_dir");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "settings"));
+    says(browser, "main", "data_dir");
     assert_eq!(browser.value("getComputedStyle(document.documentElement).scrollbarGutter"), "stable");
     // The page that is shown stays in sight when the navigation becomes a bar.
     browser.resize(PHONE);
-    says(&browser, "#tabs [data-current]", "Settings");
-    browser.go(&at(&node, "links"));
-    says(&browser, "#tabs [aria-current]", "Links");
-    browser.close();
-    node.terminate();
+    says(browser, "#tabs [data-current]", "Settings");
+    browser.go(&at(node, "links"));
+    says(browser, "#tabs [aria-current]", "Links");
+    console.close();
 }
 
 #[test]
 fn sign_in_form_has_margins_on_a_phone() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path()).env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
-    let browser = Browser::open();
+    let console = OpenConsole::with(|dir| Setup::new(dir).env("CAROM_ADMIN_REQUIRE_KEY", "true").start());
+    let OpenConsole { node, browser, .. } = &console;
     browser.resize(PHONE);
-    browser.go(&at(&node, "sign-in"));
+    browser.go(&at(node, "sign-in"));
     let margins = browser.value("(() => { const { left, right } = document.querySelector('main').getBoundingClientRect(); return [left, innerWidth - right]; })()");
     assert!(margins[0].as_f64() >= Some(16.0), "{margins}");
     assert!(margins[1].as_f64() >= Some(16.0), "{margins}");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// The days of a filter are those of the table: the viewer's. One of these zones always has another day than UTC.
 #[test]
 fn date_filters_use_the_viewers_days() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("today", TARGET);
-    let browser = Browser::open();
     for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago"] {
         browser.live_in(zone);
-        browser.go(&at(&node, "links"));
-        says(&browser, "tbody", "today");
+        browser.go(&at(node, "links"));
+        says(browser, "tbody", "today");
         let day = browser.value("new Date().toLocaleDateString('sv')");
         let day = day.as_str().unwrap();
-        browser.go(&at(&node, &format!("links?from={day}&to={day}")));
-        says(&browser, "tbody", "today");
+        browser.go(&at(node, &format!("links?from={day}&to={day}")));
+        says(browser, "tbody", "today");
     }
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Script: by how many pixels an example is wider than its box.
@@ -133,15 +120,12 @@ const EXAMPLE_IS_CUT_BY: &str = "(() => { const { scrollWidth, clientWidth } = d
 
 #[test]
 fn short_page_fits_its_window() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, key) = with_key(&setup);
-    let browser = Browser::open();
-    browser.go(&at(&node, "domains"));
-    enter_key(&browser, &key);
-    shows(&browser, ".snippet pre");
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "domains"));
+    enter_key(browser, &key);
+    shows(browser, ".snippet pre");
     assert_eq!(browser.value("document.documentElement.scrollHeight - innerHeight"), json!(0));
     assert_eq!(browser.value(EXAMPLE_IS_CUT_BY), json!(0));
-    browser.close();
-    node.terminate();
+    console.close();
 }

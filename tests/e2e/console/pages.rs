@@ -2,73 +2,69 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, ENTER, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows, sign_in_elsewhere};
+use crate::support::browser::{Browser, ENTER, PHONE};
+use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, press, says, shows, sign_in_elsewhere};
 use crate::support::node::{Setup, wait_until};
 use crate::support::sessions::{SignedIn, more_keys, with_key};
 
 #[test]
 fn overview_says_that_all_is_well() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let code = node.wire().shorten(TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, ""));
-    shows(&browser, ".well[data-kind=good]");
+    browser.go(&at(node, ""));
+    shows(browser, ".well[data-kind=good]");
     // Visits of a day come from the node, the others from the stream.
     node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
     for span in ["day", "hour", "minutes"] {
         browser.click(&format!(".traffic [data-span={span}]"));
-        shows(&browser, ".traffic .plot-picture canvas");
-        shows(&browser, &format!(".traffic [data-span={span}][aria-pressed=true]"));
+        shows(browser, ".traffic .plot-picture canvas");
+        shows(browser, &format!(".traffic [data-span={span}][aria-pressed=true]"));
         browser.is_accessible();
     }
     // One core is the node itself, and counters that are zero take one line.
     let hidden = "[...document.querySelectorAll('main .card h2')].find((one) => one.textContent === 'Cores').closest('.card').hidden";
     assert_eq!(browser.value(hidden), json!(node.status()["cores"].as_array().unwrap().len() == 1));
-    says(&browser, ".zeros:not([hidden])", "Zero: ");
-    browser.close();
-    node.terminate();
+    says(browser, ".zeros:not([hidden])", "Zero: ");
+    console.close();
 }
 
 #[test]
 fn filters_and_columns_are_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for (code, tag) in [("one", "sale"), ("two", "news")] {
         let fields = json!({"longUrl": TARGET, "customSlug": code, "tags": [tag]});
         assert_eq!(node.wire().create(&fields).status, 200);
     }
-    let browser = Browser::open();
-    browser.go(&at(&node, "links?tags=sale"));
-    says(&browser, ".list-status", "1 link");
-    press(&browser, ".links-bar", "saved");
-    press(&browser, ".menu", "save-filter");
+    browser.go(&at(node, "links?tags=sale"));
+    says(browser, ".list-status", "1 link");
+    press(browser, ".links-bar", "saved");
+    press(browser, ".menu", "save-filter");
     wait_until("a field for the name", || browser.value("document.activeElement.name") == "name");
     browser.press("Sales");
     browser.press(ENTER);
-    lacks(&browser, "dialog");
-    press(&browser, ".links-bar", "columns");
+    lacks(browser, "dialog");
+    press(browser, ".links-bar", "columns");
     browser.click("dialog [data-column=tags]");
     browser.is_accessible();
-    press(&browser, "dialog", "close");
+    press(browser, "dialog", "close");
     // After a reload, both are there.
-    browser.go(&at(&node, "links"));
-    says(&browser, ".list-status", "2 links");
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "2 links");
     assert_eq!(browser.value("document.querySelector('.links .cell-tags').offsetParent === null"), true);
-    shows(&browser, ".links .trend svg");
-    press(&browser, ".links-bar", "saved");
-    press(&browser, ".menu", "apply-saved");
-    says(&browser, ".list-status", "1 link");
+    shows(browser, ".links .trend svg");
+    press(browser, ".links-bar", "saved");
+    press(browser, ".menu", "apply-saved");
+    says(browser, ".list-status", "1 link");
     assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
-    press(&browser, ".links-bar", "saved");
-    press(&browser, ".menu", "remove-saved");
-    says(&browser, "#toasts", "Sales removed");
+    press(browser, ".links-bar", "saved");
+    press(browser, ".menu", "remove-saved");
+    says(browser, "#toasts", "Sales removed");
     browser.resize(PHONE);
     browser.fits();
     browser.fits_fingers();
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
@@ -113,88 +109,73 @@ fn change_key(browser: &Browser, key: &str) {
     browser.value("window.dispatchEvent(new Event('focus'))");
 }
 
-/// Opens a browser in which several keys sign in. The live status ends with the session of its key, and the next key may
-/// not read it.
-fn browser_for_keys() -> Browser {
-    let mut browser = Browser::open();
-    for complaint in ["status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED_ENCODING"] {
-        browser.expect(complaint);
-    }
-    browser.resize(SCREEN);
-    browser
+/// Opens a console at which several keys sign in. The live status ends with the session of its key, and the next key may not
+/// read it.
+fn console_for_keys<const N: usize>(apps: [(&str, &str); N]) -> (OpenConsole, String, [String; N]) {
+    let (console, key, keys) = OpenConsole::with_keys(apps);
+    let complaints = ["status of 401", "status of 403", "ERR_INCOMPLETE_CHUNKED_ENCODING"];
+    (console.expecting(&complaints), key, keys)
 }
 
 #[test]
 fn navigation_follows_the_key() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, ops) = with_key(&setup);
-    let [audit] = more_keys(&setup, &node, [("audit", "read-all")]);
-    let browser = browser_for_keys();
-    browser.go(&at(&node, "links"));
-    enter_key(&browser, &audit);
-    says(&browser, ".list-status", "0 links");
+    let (console, ops, [audit]) = console_for_keys([("audit", "read-all")]);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    enter_key(browser, &audit);
+    says(browser, ".list-status", "0 links");
     let pages = || browser.value("document.querySelectorAll('#nav a').length");
     let shows_status = "document.querySelector('#live').checkVisibility()";
     assert_eq!((pages(), browser.value(shows_status)), (json!(3), json!(false)));
-    change_key(&browser, &ops);
+    change_key(browser, &ops);
     wait_until("all pages", || pages() == 10);
-    says(&browser, "#nav [aria-current]", "Links");
+    says(browser, "#nav [aria-current]", "Links");
     // The list now offers what the key may do.
-    shows(&browser, "main [data-action=new-link]");
-    says(&browser, "#account", "ops");
+    shows(browser, "main [data-action=new-link]");
+    says(browser, "#account", "ops");
     wait_until("the live status", || browser.value("document.querySelector('#live').dataset.state") == "live");
     browser.click("#nav a[href='/admin/settings']");
-    shows(&browser, "main .settings");
-    change_key(&browser, &audit);
+    shows(browser, "main .settings");
+    change_key(browser, &audit);
     wait_until("three pages", || pages() == 3);
-    says(&browser, "main", "This page needs a key with the role admin");
+    says(browser, "main", "This page needs a key with the role admin");
     assert_eq!(browser.value(shows_status), json!(false));
     // A page that was refused is drawn once the key may open it.
-    change_key(&browser, &ops);
-    shows(&browser, "main .settings");
+    change_key(browser, &ops);
+    shows(browser, "main .settings");
     browser.is_accessible();
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn open_dialogs_outlive_another_key() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, ops) = with_key(&setup);
-    let [audit] = more_keys(&setup, &node, [("audit", "read-all")]);
-    let browser = browser_for_keys();
-    browser.go(&at(&node, "links"));
-    enter_key(&browser, &ops);
-    press(&browser, "main", "new-link");
+    let (console, ops, [audit]) = console_for_keys([("audit", "read-all")]);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    enter_key(browser, &ops);
+    press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
-    change_key(&browser, &audit);
+    change_key(browser, &audit);
     wait_until("three pages", || browser.value("document.querySelectorAll('#nav a').length") == 3);
     assert_eq!(browser.value("document.querySelector('dialog input[name=longUrl]').value"), json!(TARGET));
     let may_write = || browser.value("document.querySelector('main [data-action=new-link]') !== null") == true;
     assert!(may_write(), "the page below the dialog was drawn again");
-    press(&browser, "dialog", "cancel");
+    press(browser, "dialog", "cancel");
     wait_until("a page for the new key", || !may_write());
-    says(&browser, ".list-status", "0 links");
-    browser.close();
-    node.terminate();
+    says(browser, ".list-status", "0 links");
+    console.close();
 }
 
 #[test]
 fn list_follows_the_app_of_the_key() {
-    let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path());
-    let (node, _) = with_key(&setup);
-    let [shop, news] = more_keys(&setup, &node, [("shop", "write-own"), ("news", "write-own")]);
-    SignedIn::new(&node, &shop).create(&json!({"longUrl": TARGET}));
-    let browser = browser_for_keys();
-    browser.go(&at(&node, "links"));
-    enter_key(&browser, &shop);
-    says(&browser, ".list-status", "1 link");
-    change_key(&browser, &news);
-    says(&browser, ".list-status", "0 links");
-    says(&browser, "#account", "news");
-    browser.close();
-    node.terminate();
+    let (console, _, [shop, news]) = console_for_keys([("shop", "write-own"), ("news", "write-own")]);
+    let OpenConsole { node, browser, .. } = &console;
+    SignedIn::new(node, &shop).create(&json!({"longUrl": TARGET}));
+    browser.go(&at(node, "links"));
+    enter_key(browser, &shop);
+    says(browser, ".list-status", "1 link");
+    change_key(browser, &news);
+    says(browser, ".list-status", "0 links");
+    says(browser, "#account", "news");
+    console.close();
 }

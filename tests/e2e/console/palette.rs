@@ -2,92 +2,88 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, CONTROL, DOWN, ENTER, ESCAPE};
-use crate::support::console::{TARGET, at, lacks, open_node, press, says, shows};
+use crate::support::browser::{CONTROL, DOWN, ENTER, ESCAPE};
+use crate::support::console::{OpenConsole, TARGET, at, lacks, press, says, shows};
 use crate::support::node::wait_until;
 
 #[test]
 fn palette_finds_pages_links_and_actions() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let fields = json!({"longUrl": TARGET, "customSlug": "summer", "title": "Summer <b>sale</b>"});
     assert_eq!(node.wire().create(&fields).status, 200);
-    let browser = Browser::open();
-    browser.go(&at(&node, "settings"));
-    says(&browser, "main", "data_dir");
+    browser.go(&at(node, "settings"));
+    says(browser, "main", "data_dir");
     // A page, by the beginning of its name.
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("anal");
-    says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
+    says(browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ENTER);
-    wait_until("analytics", || browser.url() == at(&node, "usage"));
-    shows(&browser, ".period");
+    wait_until("analytics", || browser.url() == at(node, "usage"));
+    shows(browser, ".period");
     // A link, by a word of its title.
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("summer");
-    says(&browser, ".palette-list", "Summer <b>sale</b>");
+    says(browser, ".palette-list", "Summer <b>sale</b>");
     browser.fits_everywhere(|_| {});
     browser.press(ENTER);
-    wait_until("the link", || browser.url() == at(&node, "links/summer"));
+    wait_until("the link", || browser.url() == at(node, "links/summer"));
     // Arrows move on, and Escape gives the focus back.
-    press(&browser, ".top", "palette");
-    shows(&browser, "dialog.palette");
+    press(browser, ".top", "palette");
+    shows(browser, "dialog.palette");
     browser.press(DOWN);
-    says(&browser, ".palette-entry[aria-selected=true]", "Links");
+    says(browser, ".palette-entry[aria-selected=true]", "Links");
     browser.press(ESCAPE);
-    lacks(&browser, "dialog");
+    lacks(browser, "dialog");
     // An action, from anywhere. What it creates is offered at once.
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("new li");
-    says(&browser, ".palette-entry[aria-selected=true]", "New link");
+    says(browser, ".palette-entry[aria-selected=true]", "New link");
     browser.press(ENTER);
     wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
-    says(&browser, "dialog", "Leave empty: expires");
-    says(&browser, "dialog", "(2 years)");
+    says(browser, "dialog", "Leave empty: expires");
+    says(browser, "dialog", "(2 years)");
     browser.press("https://example.org/another");
     browser.press(ENTER);
-    shows(&browser, "dialog .created");
-    says(&browser, "dialog .created-times", "Expires ");
+    shows(browser, "dialog .created");
+    says(browser, "dialog .created-times", "Expires ");
     wait_until("a picture", || browser.value("document.querySelector('dialog .qr img').naturalWidth > 0") == true);
     browser.is_accessible();
-    press(&browser, "dialog", "another");
+    press(browser, "dialog", "another");
     wait_until("the next form", || browser.value("document.activeElement.name") == "longUrl");
     browser.press(ESCAPE);
-    lacks(&browser, "dialog");
+    lacks(browser, "dialog");
     assert_eq!(node.status()["links"], 2);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn palette_knows_other_words_and_urls() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    shows(&browser, "main [data-action=new-link]");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    shows(browser, "main [data-action=new-link]");
     // A page, by another word for it. Escape closes the palette, whatever was typed.
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("statistics");
-    says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
+    says(browser, ".palette-entry[aria-selected=true]", "Analytics");
     browser.press(ESCAPE);
-    lacks(&browser, "dialog");
+    lacks(browser, "dialog");
     // A URL, which becomes the destination of a new link.
     browser.chord(CONTROL, "k");
-    shows(&browser, "dialog.palette");
+    shows(browser, "dialog.palette");
     browser.press("https://example.org/pasted");
-    says(&browser, ".palette-entry[aria-selected=true]", "Shorten this URL");
+    says(browser, ".palette-entry[aria-selected=true]", "Shorten this URL");
     browser.press(ENTER);
     wait_until("the destination", || {
         browser.value("document.querySelector('dialog input[name=longUrl]')?.value") == "https://example.org/pasted"
     });
     browser.press(ESCAPE);
-    lacks(&browser, "dialog");
+    lacks(browser, "dialog");
     assert_eq!(node.status()["links"], 0);
-    browser.close();
-    node.terminate();
+    console.close();
 }

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE};
-use crate::support::console::{TARGET, at, open_node, says, shows};
+use crate::support::browser::{ENTER, ESCAPE, PHONE};
+use crate::support::console::{OpenConsole, TARGET, at, says, shows};
 use crate::support::node::wait_until;
 
 const PAGES: [&str; 11] =
@@ -23,8 +23,8 @@ const HAS_FONTS: &str = "['Inter', 'JetBrains Mono'].every((name) =>
 
 #[test]
 fn pages_fit_a_phone_and_a_finger() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     for code in ["first", "second"] {
         let fields = json!({"longUrl": format!("{TARGET}/{}", "x".repeat(300)), "customSlug": code, "title": "t".repeat(90), "tags": ["sale", "2026"]});
         assert_eq!(node.wire().create(&fields).status, 200);
@@ -35,10 +35,9 @@ fn pages_fit_a_phone_and_a_finger() {
         "Referer: https://news.example/\r\nUser-Agent: Mozilla/5.0 Firefox/132.0\r\n",
         b"",
     );
-    let browser = Browser::open();
     browser.resize(PHONE);
     for page in PAGES {
-        browser.go(&at(&node, page));
+        browser.go(&at(node, page));
         wait_until("the page", || {
             browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null") == true
         });
@@ -51,18 +50,16 @@ fn pages_fit_a_phone_and_a_finger() {
         browser.fits_fingers();
         browser.is_accessible();
     }
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn bar_opens_all_pages_on_a_phone() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     browser.resize(PHONE);
-    browser.go(&at(&node, "links"));
-    says(&browser, "#tabs [aria-current]", "Links");
+    browser.go(&at(node, "links"));
+    says(browser, "#tabs [aria-current]", "Links");
     let more = "document.querySelector('[data-action=more]')";
     browser.value(&format!("{more}.focus()"));
     browser.press(ENTER);
@@ -74,12 +71,11 @@ fn bar_opens_all_pages_on_a_phone() {
     assert_eq!(browser.value("document.activeElement.dataset.action"), "more");
     browser.press(ENTER);
     browser.click("#nav a[href='/admin/fleet']");
-    wait_until("the fleet", || browser.url() == at(&node, "fleet"));
-    shows(&browser, "#tabs [data-current]");
-    says(&browser, "#tabs [data-current]", "Fleet");
+    wait_until("the fleet", || browser.url() == at(node, "fleet"));
+    shows(browser, "#tabs [data-current]");
+    says(browser, "#tabs [data-current]", "Fleet");
     assert_eq!(browser.value("document.querySelector('.side').checkVisibility()"), json!(false));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Script: the pixels between the title of a link and its destination.
@@ -90,22 +86,20 @@ const GAP: &str = "(() => {
 
 #[test]
 fn title_opens_the_page_of_its_link() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let fields = json!({"longUrl": TARGET, "customSlug": "titled", "title": "Spring sale", "validUntil": "2099-01-02T00:00:00Z"});
     assert_eq!(node.wire().create(&fields).status, 200);
-    let browser = Browser::open();
     browser.resize(PHONE);
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody .title", "Spring sale");
-    says(&browser, "tbody .dates", "Expires");
+    browser.go(&at(node, "links"));
+    says(browser, "tbody .title", "Spring sale");
+    says(browser, "tbody .dates", "Expires");
     let gap = browser.value(GAP);
     assert!(gap.as_f64() >= Some(0.0), "{gap}");
     browser.fits_fingers();
     // The bar at the bottom may cover the row.
     browser.value("document.querySelector('tbody .title').scrollIntoView({ block: 'center' })");
     browser.click("tbody .title");
-    wait_until("the page of the link", || browser.url() == at(&node, "links/titled"));
-    browser.close();
-    node.terminate();
+    wait_until("the page of the link", || browser.url() == at(node, "links/titled"));
+    console.close();
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::api_client::JSON;
 use crate::support::browser::{Browser, ENTER, PHONE, TAB};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, wait_until};
 
@@ -54,12 +54,11 @@ const FOCUS: &str = "document.activeElement.dataset.action ?? document.activeEle
 
 #[test]
 fn rules_are_made_and_moved_by_keyboard() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     wire.shorten_as("ruled", TARGET);
-    let browser = Browser::open();
-    open_editor(&browser, &node, "ruled");
+    open_editor(browser, node, "ruled");
     // Letters choose in a list: Language. Then its field, the button for another condition, and the destination.
     browser.press("L");
     browser.press(TAB);
@@ -81,21 +80,20 @@ fn rules_are_made_and_moved_by_keyboard() {
     browser.value("document.querySelectorAll('dialog [data-action=move-up]')[1].focus()");
     browser.press(ENTER);
     assert_eq!(browser.value(FOCUS), "move-down");
-    says(&browser, "dialog [role=status]", "Rule 2 is now rule 1.");
-    press(&browser, "dialog", "submit");
-    says(&browser, "#rules", "Device is Android");
-    says(&browser, ".history", "Device is Android → https://app.example/");
+    says(browser, "dialog [role=status]", "Rule 2 is now rule 1.");
+    press(browser, "dialog", "submit");
+    says(browser, "#rules", "Device is Android");
+    says(browser, ".history", "Device is Android → https://app.example/");
     let set = rules(&mut wire, "ruled");
     let urls: Vec<&Value> = set.iter().map(|rule| &rule["longUrl"]).collect();
     assert_eq!(urls, ["https://app.example/", "https://fr.example/"]);
     assert_eq!(set[1]["conditions"], json!([{"type": "language", "matchKey": null, "matchValue": "fr"}]));
     assert_eq!(wire.ask("GET", "/ruled", ANDROID, b"").location(), "https://app.example/");
     // What was there before is back after an undo.
-    press(&browser, ".toast", "undo");
-    shows(&browser, "#rules .state");
+    press(browser, ".toast", "undo");
+    shows(browser, "#rules .state");
     assert_eq!(rules(&mut wire, "ruled"), Vec::<Value>::new());
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Each type of condition with a value for its fields: `matchKey`, then `matchValue`.
@@ -116,57 +114,53 @@ const CONDITIONS: [(&str, Option<&str>, Option<&str>); 12] = [
 
 #[test]
 fn every_condition_has_its_fields() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     wire.shorten_as("ruled", TARGET);
-    let browser = Browser::open();
     browser.live_in("Etc/UTC");
     for (kind, key, value) in CONDITIONS {
-        open_editor(&browser, &node, "ruled");
-        choose_type(&browser, kind);
-        put(&browser, "longUrl", "https://other.example/");
+        open_editor(browser, node, "ruled");
+        choose_type(browser, kind);
+        put(browser, "longUrl", "https://other.example/");
         for (name, text) in [("matchKey", key), ("matchValue", value)] {
             let fields = browser.value(&format!("document.querySelectorAll('dialog [name={name}]').length"));
             assert_eq!(fields, json!(u8::from(text.is_some())), "{kind} has {name}");
             if let Some(text) = text {
-                put(&browser, name, text);
+                put(browser, name, text);
             }
         }
         browser.is_accessible();
-        press(&browser, "dialog", "submit");
+        press(browser, "dialog", "submit");
         let is_saved = |rules: &[Value]| rules.len() == 1 && rules[0]["conditions"][0]["type"] == kind;
         wait_until(kind, || is_saved(&rules(&mut node.wire(), "ruled")));
         let condition = rules(&mut wire, "ruled")[0]["conditions"][0].clone();
         let expected =
             value.map(|value| if kind.ends_with("-date") { format!("{value}:00.000Z") } else { value.to_owned() });
         assert_eq!(condition, json!({"type": kind, "matchKey": key, "matchValue": expected}));
-        shows(&browser, "#rules .rules");
+        shows(browser, "#rules .rules");
     }
     // An instant that nobody touches keeps its seconds.
     let precise = json!({"type": "before-date", "matchKey": null, "matchValue": "2099-01-02T03:04:05+02:00"});
-    set(&node, "ruled", &json!([{"longUrl": "https://a.example/", "conditions": [precise]}]));
-    open_editor(&browser, &node, "ruled");
-    put(&browser, "longUrl", "https://b.example/");
-    press(&browser, "dialog", "submit");
+    set(node, "ruled", &json!([{"longUrl": "https://a.example/", "conditions": [precise]}]));
+    open_editor(browser, node, "ruled");
+    put(browser, "longUrl", "https://b.example/");
+    press(browser, "dialog", "submit");
     wait_until("the other destination", || rules(&mut node.wire(), "ruled")[0]["longUrl"] == "https://b.example/");
     assert_eq!(rules(&mut wire, "ruled")[0]["conditions"][0], precise);
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn errors_stand_beside_the_fields_of_a_rule() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open().expecting(&["status of 400"]);
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("ruled", TARGET);
     let rule = |url: &str, value: &str| json!({"longUrl": url, "conditions": [{"type": "language", "matchKey": null, "matchValue": value}]});
-    set(&node, "ruled", &json!([rule("https://fr.example/", "fr"), rule("https://de.example/", "de")]));
-    let mut browser = Browser::open();
-    browser.expect("status of 400");
-    open_editor(&browser, &node, "ruled");
+    set(node, "ruled", &json!([rule("https://fr.example/", "fr"), rule("https://de.example/", "de")]));
+    open_editor(browser, node, "ruled");
     browser.value("(() => { const [, language] = document.querySelectorAll('dialog [name=matchValue]'); language.value = 'not a language'; document.querySelector('dialog [name=longUrl]').value = 'nothing'; })()");
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "submit");
     wait_until("two errors", || {
         browser.value("document.querySelectorAll('dialog .error:not([hidden])').length") == json!(2)
     });
@@ -180,61 +174,57 @@ fn errors_stand_beside_the_fields_of_a_rule() {
         }
     });
     // Without the rule that is wrong, the other error goes as well. What was typed is asked about when it is left.
-    press(&browser, "dialog", "remove-rule");
+    press(browser, "dialog", "remove-rule");
     assert_eq!(browser.value(FOCUS), "remove-rule");
-    press(&browser, "dialog", "close");
-    shows(&browser, "dialog:last-of-type [data-action=confirm]");
-    press(&browser, "dialog:last-of-type", "cancel");
-    put(&browser, "matchValue", "de");
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "close");
+    shows(browser, "dialog:last-of-type [data-action=confirm]");
+    press(browser, "dialog:last-of-type", "cancel");
+    put(browser, "matchValue", "de");
+    press(browser, "dialog", "submit");
     wait_until("one rule", || rules(&mut node.wire(), "ruled").len() == 1);
     assert_eq!(rules(&mut node.wire(), "ruled")[0]["longUrl"], "https://de.example/");
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn visitor_is_tried() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open().expecting(&["status of 400"]);
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("ruled", TARGET);
     let condition = |kind: &str, value: &str| json!({"type": kind, "matchKey": null, "matchValue": value});
     set(
-        &node,
+        node,
         "ruled",
         &json!([
             {"longUrl": "https://app.example/", "conditions": [condition("device", "android"), condition("geolocation-country-code", "DE")]},
             {"longUrl": "https://fr.example/", "conditions": [condition("language", "fr")]},
         ]),
     );
-    let mut browser = Browser::open();
-    browser.expect("status of 400");
-    browser.go(&at(&node, "links/ruled"));
-    press(&browser, "main", "open-try");
-    press(&browser, ".try-form", "try");
-    says(&browser, ".try-result", TARGET);
+    browser.go(&at(node, "links/ruled"));
+    press(browser, "main", "open-try");
+    press(browser, ".try-form", "try");
+    says(browser, ".try-result", TARGET);
     let pick = |name: &str, value: &str| {
         browser.value(&format!("document.querySelector('.try-form [name={name}]').value = {}", json!(value)))
     };
     pick("acceptLanguage", "fr-CA,en;q=0.5");
-    press(&browser, ".try-form", "try");
-    says(&browser, ".try-result", "https://fr.example/");
-    says(&browser, ".try-result", "Rule 2 matches.");
+    press(browser, ".try-form", "try");
+    says(browser, ".try-result", "https://fr.example/");
+    says(browser, ".try-result", "Rule 2 matches.");
     pick("userAgent", "android");
     pick("country", "DE");
-    press(&browser, ".try-form", "try");
-    says(&browser, ".try-result", "https://app.example/");
+    press(browser, ".try-form", "try");
+    says(browser, ".try-result", "https://app.example/");
     assert_eq!(browser.value("document.querySelectorAll('.try-result .match').length"), json!(2));
     browser.fits_everywhere(|_| {});
     pick("ipAddress", "300.1.1.1");
-    press(&browser, ".try-form", "try");
-    shows(&browser, ".try-form [name=ipAddress][aria-invalid]");
+    press(browser, ".try-form", "try");
+    shows(browser, ".try-form [name=ipAddress][aria-invalid]");
     assert_eq!(browser.value("document.querySelector('.try-result').textContent"), "", "the last result is gone");
     assert_eq!(
         node.wire().get(&format!("{SHORT_URLS}/ruled")).json()["visitsSummary"]["total"],
         0,
         "a try is no visit"
     );
-    browser.close();
-    node.terminate();
+    console.close();
 }

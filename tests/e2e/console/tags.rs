@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::api_client::ApiClient;
 use crate::support::browser::{Browser, ENTER, PHONE};
-use crate::support::console::{TARGET, at, enter_key, lacks, open_node, press, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, enter_key, lacks, open_node, press, says, shows};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::sessions::{more_keys, with_key};
 
@@ -47,12 +47,11 @@ fn enter_name(browser: &Browser, name: &str) {
 
 #[test]
 fn tags_are_filtered_sorted_and_opened() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = node_with_tags(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, ""));
+    let console = OpenConsole::with(node_with_tags);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
     browser.click("#nav a[href='/admin/tags']");
-    says(&browser, ".list-status", "3 tags");
+    says(browser, ".list-status", "3 tags");
     let names = || {
         browser
             .value("[...document.querySelectorAll('.tag-table [data-action=tag-links]')].map((one) => one.innerText)")
@@ -65,62 +64,57 @@ fn tags_are_filtered_sorted_and_opened() {
     wait_until("one tag", || names() == json!(["mail"]));
     assert!(browser.url().contains("q=ai") && browser.url().contains("sort=shortUrlsCount-DESC"), "{}", browser.url());
     browser.fill(".filter", "xyz");
-    says(&browser, "main", "No tags match");
-    press(&browser, "main", "clear-filter");
-    says(&browser, ".list-status", "3 tags");
-    act(&browser, "sale", "tag-links");
-    says(&browser, ".list-status", "2 links");
+    says(browser, "main", "No tags match");
+    press(browser, "main", "clear-filter");
+    says(browser, ".list-status", "3 tags");
+    act(browser, "sale", "tag-links");
+    says(browser, ".list-status", "2 links");
     assert!(browser.url().ends_with("links?tags=sale"), "{}", browser.url());
-    browser.go(&at(&node, "tags"));
-    act(&browser, "mail", "tag-analytics");
-    says(&browser, ".chips", "Tag: mail");
-    browser.close();
-    node.terminate();
+    browser.go(&at(node, "tags"));
+    act(browser, "mail", "tag-analytics");
+    says(browser, ".chips", "Tag: mail");
+    console.close();
 }
 
 #[test]
 fn tags_are_renamed_merged_and_deleted() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = node_with_tags(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "tags"));
-    act(&browser, "sale", "rename-tag");
+    let console = OpenConsole::with(node_with_tags);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "tags"));
+    act(browser, "sale", "rename-tag");
     browser.is_accessible();
-    enter_name(&browser, "Summer Sale");
-    wait_until("a renamed tag", || tags_of(&node, "two") == json!(["summer-sale"]));
-    press(&browser, ".toast", "undo");
+    enter_name(browser, "Summer Sale");
+    wait_until("a renamed tag", || tags_of(node, "two") == json!(["summer-sale"]));
+    press(browser, ".toast", "undo");
     wait_until("the tags as they were", || {
-        tags_of(&node, "one") == json!(["print", "sale"]) && tags_of(&node, "two") == json!(["sale"])
+        tags_of(node, "one") == json!(["print", "sale"]) && tags_of(node, "two") == json!(["sale"])
     });
     // The name of another tag merges both, once that is confirmed.
-    act(&browser, "sale", "rename-tag");
-    enter_name(&browser, "print");
-    says(&browser, "dialog", "Merge sale into print?");
-    says(&browser, "dialog", "on 1 link");
-    says(&browser, "dialog", "on 2 links");
+    act(browser, "sale", "rename-tag");
+    enter_name(browser, "print");
+    says(browser, "dialog", "Merge sale into print?");
+    says(browser, "dialog", "on 1 link");
+    says(browser, "dialog", "on 2 links");
     browser.is_accessible();
-    press(&browser, "dialog", "cancel");
-    lacks(&browser, "dialog");
-    assert_eq!(tags_of(&node, "two"), json!(["sale"]));
-    act(&browser, "sale", "rename-tag");
-    enter_name(&browser, "print");
-    press(&browser, "dialog", "confirm");
-    wait_until("merged tags", || {
-        tags_of(&node, "one") == json!(["print"]) && tags_of(&node, "two") == json!(["print"])
-    });
-    says(&browser, ".list-status", "2 tags");
-    act(&browser, "print", "delete-tag");
-    says(&browser, "dialog", "2 links lose the tag print");
-    press(&browser, "dialog", "confirm");
-    wait_until("links without the tag", || tags_of(&node, "one") == json!([]) && tags_of(&node, "two") == json!([]));
-    says(&browser, ".list-status", "1 tag");
+    press(browser, "dialog", "cancel");
+    lacks(browser, "dialog");
+    assert_eq!(tags_of(node, "two"), json!(["sale"]));
+    act(browser, "sale", "rename-tag");
+    enter_name(browser, "print");
+    press(browser, "dialog", "confirm");
+    wait_until("merged tags", || tags_of(node, "one") == json!(["print"]) && tags_of(node, "two") == json!(["print"]));
+    says(browser, ".list-status", "2 tags");
+    act(browser, "print", "delete-tag");
+    says(browser, "dialog", "2 links lose the tag print");
+    press(browser, "dialog", "confirm");
+    wait_until("links without the tag", || tags_of(node, "one") == json!([]) && tags_of(node, "two") == json!([]));
+    says(browser, ".list-status", "1 tag");
     // With the last tag, the page says what tags are for.
-    act(&browser, "mail", "delete-tag");
-    press(&browser, "dialog", "confirm");
-    says(&browser, "main", "No tags yet");
+    act(browser, "mail", "delete-tag");
+    press(browser, "dialog", "confirm");
+    says(browser, "main", "No tags yet");
     browser.is_accessible();
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Renames and deletes change the links of all apps, so a key of one app is not offered them.
@@ -149,31 +143,29 @@ fn tags_of_an_app_have_no_actions() {
 
 #[test]
 fn tags_of_chosen_links_are_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = node_with_tags(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    says(&browser, ".list-status", "3 links");
+    let console = OpenConsole::with(node_with_tags);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "3 links");
     browser.value("document.querySelector('thead input').click()");
-    press(&browser, "main", "remove-tags");
-    says(&browser, "dialog", "sale (2 links)");
+    press(browser, "main", "remove-tags");
+    says(browser, "dialog", "sale (2 links)");
     browser.is_accessible();
     browser.value("document.querySelector('dialog input[value=sale]').click()");
-    press(&browser, "dialog", "submit");
+    press(browser, "dialog", "submit");
     wait_until("links without the tag", || {
-        tags_of(&node, "one") == json!(["print"]) && tags_of(&node, "two") == json!([])
+        tags_of(node, "one") == json!(["print"]) && tags_of(node, "two") == json!([])
     });
-    assert_eq!(tags_of(&node, "three"), json!(["mail"]));
-    press(&browser, ".toast", "undo");
+    assert_eq!(tags_of(node, "three"), json!(["mail"]));
+    press(browser, ".toast", "undo");
     wait_until("links with the tag", || {
-        tags_of(&node, "one") == json!(["print", "sale"]) && tags_of(&node, "two") == json!(["sale"])
+        tags_of(node, "one") == json!(["print", "sale"]) && tags_of(node, "two") == json!(["sale"])
     });
     browser.resize(PHONE);
     browser.fits();
     browser.fits_fingers();
-    shows(&browser, "main [data-action=remove-tags]");
-    browser.close();
-    node.terminate();
+    shows(browser, "main [data-action=remove-tags]");
+    console.close();
 }
 
 /// Script: from now on, the node refuses requests for tags as `window.refusal` says, if that is set. It keeps the bodies
@@ -193,36 +185,34 @@ const WITH_REFUSALS: &str = "(() => {
 
 #[test]
 fn tags_say_why_they_are_missing() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    create(&node, "one", &["sale"]);
-    let browser = Browser::open();
-    browser.go(&at(&node, "links"));
-    says(&browser, ".list-status", "1 link");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    create(node, "one", &["sale"]);
+    browser.go(&at(node, "links"));
+    says(browser, ".list-status", "1 link");
     browser.value(WITH_REFUSALS);
     browser.value(
         "window.refusal = { status: 503, title: 'Temporarily unavailable', detail: 'The tags are being counted.' }",
     );
     browser.click("#nav a[href='/admin/tags']");
-    says(&browser, "main [role=alert]", "The tags are being counted.");
+    says(browser, "main [role=alert]", "The tags are being counted.");
     browser.is_accessible();
     browser.value("window.refusal = null");
-    press(&browser, "main", "retry");
-    says(&browser, ".tag-table", "sale");
+    press(browser, "main", "retry");
+    says(browser, ".tag-table", "sale");
     // Too many links to sort: the page offers what works.
     browser.value("window.refusal = { status: 400, title: 'Invalid data', detail: 'orderBy cannot sort', invalidElements: ['orderBy'] }");
     browser.value("(() => { const sort = document.querySelector('[data-action=sort]'); sort.value = 'visits-DESC'; sort.dispatchEvent(new Event('change')); })()");
-    says(&browser, "main", "Too many links to sort by visits");
+    says(browser, "main", "Too many links to sort by visits");
     browser.is_accessible();
     browser.value("window.refusal = null");
-    press(&browser, "main", "sort-by-name");
-    says(&browser, ".tag-table", "sale");
+    press(browser, "main", "sort-by-name");
+    says(browser, ".tag-table", "sale");
     // A rename that the node ends early continues by itself, as a merge with what has changed.
-    act(&browser, "sale", "rename-tag");
-    enter_name(&browser, "spring");
-    says(&browser, "#toasts", "sale is now spring.");
+    act(browser, "sale", "rename-tag");
+    enter_name(browser, "spring");
+    says(browser, "#toasts", "sale is now spring.");
     let sent = browser.value("window.renames.map((one) => [one.oldName, one.newName, one.merge])");
     assert_eq!(sent, json!([["sale", "spring", false], ["sale", "spring", true]]));
-    browser.close();
-    node.terminate();
+    console.close();
 }

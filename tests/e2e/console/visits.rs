@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, PHONE, SCREEN};
-use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::browser::{PHONE, SCREEN};
+use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::http::Wire;
 use crate::support::node::{Setup, wait_until};
 use crate::support::visits::{BOT, FIREFOX, follow, logging};
@@ -16,8 +16,8 @@ const REFERRERS_ARE_ON_ONE_LINE: &str = "(() => {
 
 #[test]
 fn single_visits_are_listed_page_by_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = logging(dir.path()).start();
+    let console = OpenConsole::with(|dir| logging(dir).start());
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     wire.shorten_as("seen", TARGET);
     follow(&mut wire, "/seen", &format!("{BOT}Referer: https://news.example/a\r\n"));
@@ -25,37 +25,33 @@ fn single_visits_are_listed_page_by_page() {
     let listed =
         |wire: &mut Wire| wire.get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone();
     wait_until("twelve visits", || listed(&mut wire) == json!(12));
-    let browser = Browser::open();
     for page in ["links/seen", "usage"] {
-        browser.go(&at(&node, page));
-        says(&browser, ".visits", "Firefox, Linux");
-        says(&browser, ".visits .pager", "1 to 10 of 12");
-        press(&browser, ".visits", "older");
-        says(&browser, ".visits .pager", "11 to 12 of 12");
-        says(&browser, ".visits", "news.example");
-        says(&browser, ".visits .badge", "Bot");
+        browser.go(&at(node, page));
+        says(browser, ".visits", "Firefox, Linux");
+        says(browser, ".visits .pager", "1 to 10 of 12");
+        press(browser, ".visits", "older");
+        says(browser, ".visits .pager", "11 to 12 of 12");
+        says(browser, ".visits", "news.example");
+        says(browser, ".visits .badge", "Bot");
         for size in [PHONE, SCREEN] {
             browser.resize(size);
             browser.fits();
             assert_eq!(browser.value(REFERRERS_ARE_ON_ONE_LINE), json!(true), "{page} {size:?}");
         }
-        press(&browser, ".visits", "newer");
-        says(&browser, ".visits .pager", "1 to 10 of 12");
+        press(browser, ".visits", "newer");
+        says(browser, ".visits .pager", "1 to 10 of 12");
     }
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 #[test]
 fn empty_log_says_how_to_turn_it_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
-    let browser = Browser::open();
-    browser.go(&at(&node, "links/seen"));
-    says(&browser, ".visits", "visits.log");
-    browser.close();
-    node.terminate();
+    browser.go(&at(node, "links/seen"));
+    says(browser, ".visits", "visits.log");
+    console.close();
 }
 
 /// Script: answers each request of the page whose path has one of these parts, until it calls `restore()`. `answer` is a
@@ -73,33 +69,31 @@ fn intercept(parts: &[&str], answer: &str) -> String {
 
 #[test]
 fn charts_do_not_wait_for_the_visit_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path()).env("CAROM_VISITS_LOG", "on").start();
+    let console = OpenConsole::with(|dir| Setup::new(dir).env("CAROM_VISITS_LOG", "on").start());
+    let OpenConsole { node, browser, .. } = &console;
     let mut wire = node.wire();
     wire.shorten_as("seen", TARGET);
     assert_eq!(wire.ask("GET", "/seen", FIREFOX, b"").status, 302);
-    let browser = Browser::open();
     browser.resize(SCREEN);
     let open_with = |parts: &[&str], answer: &str| {
-        browser.go(&at(&node, "links"));
-        says(&browser, "tbody", "seen");
+        browser.go(&at(node, "links"));
+        says(browser, "tbody", "seen");
         browser.value(&intercept(parts, answer));
         browser.value("document.querySelector('tbody .short-url a').click()");
     };
     open_with(&["/visits/stats", "/short-urls/seen/visits"], "new Promise(() => {})");
-    shows(&browser, ".visits-chart");
-    shows(&browser, ".visits .loading");
+    shows(browser, ".visits-chart");
+    shows(browser, ".visits .loading");
     // Without the counts, the page has everything else, and asks for them once more on request.
     let refused = "Promise.resolve(Response.json({ title: 'Busy', detail: 'Come back later.' }, { status: 503 }))";
     open_with(&["/admin/api/visits/"], refused);
-    says(&browser, ".visit-counts", "Come back later.");
-    says(&browser, ".destination", TARGET);
-    says(&browser, ".visits", "Firefox, Linux");
+    says(browser, ".visit-counts", "Come back later.");
+    says(browser, ".destination", TARGET);
+    says(browser, ".visits", "Firefox, Linux");
     browser.value("window.restore()");
-    press(&browser, ".visit-counts", "retry");
-    shows(&browser, ".visits-chart");
-    browser.close();
-    node.terminate();
+    press(browser, ".visit-counts", "retry");
+    shows(browser, ".visits-chart");
+    console.close();
 }
 
 /// Script: shows the breakdowns of an answer in place of the page.
@@ -121,11 +115,10 @@ fn with_answer(stats: &serde_json::Value) -> String {
 
 #[test]
 fn breakdowns_show_shares() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "usage"));
-    shows(&browser, ".tiles");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "usage"));
+    shows(browser, ".tiles");
     let entry = |value: &str, visits: u32| json!({"value": value, "visits": visits});
     let stats = json!({
         "enabled": true, "total": 200, "bots": 4, "complete": false, "since": "2026-09-01T00:00:00+00:00",
@@ -143,13 +136,12 @@ fn breakdowns_show_shares() {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
     browser.value("document.querySelector('[data-part=browsers]').click()");
-    says(&browser, ".breakdowns", "<b>Evil</b>");
+    says(browser, ".breakdowns", "<b>Evil</b>");
     browser.value("document.querySelector('[data-part=cities]').click()");
-    says(&browser, ".breakdowns", "Berlin, Germany");
+    says(browser, ".breakdowns", "Berlin, Germany");
     browser.fits_everywhere(|_| {});
     let off = json!({"enabled": false, "total": 0, "bots": 0, "complete": true, "since": null});
     let text = browser.value(&with_answer(&off));
     assert!(text.as_str().unwrap().contains("visits.log"), "{text}");
-    browser.close();
-    node.terminate();
+    console.close();
 }

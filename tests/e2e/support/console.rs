@@ -1,9 +1,13 @@
 //! Steps on pages of the console in a browser.
 
+use std::path::Path;
+
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::support::browser::{Browser, ENTER};
 use crate::support::node::{Node, PATIENCE, Setup, wait_until};
+use crate::support::sessions::{more_keys, with_key};
 
 pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
@@ -26,8 +30,58 @@ pub(crate) fn at(node: &Node, page: &str) -> String {
 }
 
 /// A node without keys: whoever is on this machine may do everything at its console.
-pub(crate) fn open_node(dir: &std::path::Path) -> Node {
+pub(crate) fn open_node(dir: &Path) -> Node {
     Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
+}
+
+/// A browser for the console of a node that a test has for itself.
+pub(crate) struct OpenConsole {
+    pub(crate) browser: Browser,
+    pub(crate) node: Node,
+    /// The data directory of the node.
+    _dir: TempDir,
+}
+
+impl OpenConsole {
+    /// Starts a node without keys, and a browser.
+    pub(crate) fn open() -> OpenConsole {
+        OpenConsole::with(open_node)
+    }
+
+    /// Starts a node with a data directory of its own, and a browser.
+    pub(crate) fn with(start: impl FnOnce(&Path) -> Node) -> OpenConsole {
+        let dir = tempfile::tempdir().unwrap();
+        let node = start(dir.path());
+        OpenConsole { browser: Browser::open(), node, _dir: dir }
+    }
+
+    /// Starts a node that asks for keys, and a browser. Returns a key with the role admin, too.
+    pub(crate) fn with_key() -> (OpenConsole, String) {
+        let (console, key, []) = OpenConsole::with_keys([]);
+        (console, key)
+    }
+
+    /// Starts a node that asks for keys, and a browser. Returns a key with the role admin, and keys of further apps with their
+    /// roles, too.
+    pub(crate) fn with_keys<const N: usize>(apps: [(&str, &str); N]) -> (OpenConsole, String, [String; N]) {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::new(dir.path());
+        let (node, key) = with_key(&setup);
+        let keys = more_keys(&setup, &node, apps);
+        (OpenConsole { browser: Browser::open(), node, _dir: dir }, key, keys)
+    }
+
+    /// Expects complaints of the browser with one of these texts in them.
+    pub(crate) fn expecting(mut self, texts: &[&str]) -> OpenConsole {
+        texts.iter().for_each(|text| self.browser.expect(text));
+        self
+    }
+
+    /// Closes the browser, which must have had no other complaints, and ends the node.
+    pub(crate) fn close(self) {
+        self.browser.close();
+        self.node.terminate();
+    }
 }
 
 /// Signs in with a key on the sign-in page, and waits for the page behind it.
