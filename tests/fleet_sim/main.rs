@@ -14,8 +14,7 @@
 //!
 //! 1. No code has two acknowledged links at once, and no counter value is given twice.
 //! 2. No acknowledged link is lost without a delete. Of a slug that Redis forgot, and that somebody else claimed then,
-//!    one
-//!    may be, and a conflict is reported.
+//!    one may be, and a conflict is reported.
 //! 3. All nodes end with what Redis has, and nothing waits for anything.
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
 //! 5. A node whose client was told that a link is gone does not show it again.
@@ -34,6 +33,12 @@
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
 //! all members. And so have two sites (`sites.rs`): their relays bring states across.
 //!
+//! The worlds have models of Redis of their own, because they lose writes in different ways. A replica of states lags
+//! behind by commands, and entries get their names from clocks that jump (`redis.rs`). A replica of visit counts is a copy
+//! of whole streams, whose entries have the numbers of their origins (`counts/redis.rs`). Replicas of leases and links are
+//! copies of one age (`members.rs`). What the models have in common is in the program: `replication::rules` and
+//! `replication::lease`.
+//!
 //! The settings of a run are in `schedules.rs`.
 //!
 //! The model leaves out:
@@ -42,11 +47,9 @@
 //! * Two entries of one stream with the same name and the same text, made before and after a loss.
 //! * Two losses so close to each other that no read of a stream falls between them and a piece of a comparison.
 //! * Losses of the counter by which more values are lost unseen than the margin leaves out, and a fleet whose nodes
-//!   have
-//!   never heard of any counter.
+//!   have never heard of any counter.
 //! * That a slug is claimed, deleted and claimed again after a loss before anybody comes by who knows of the lost link,
-//!   or
-//!   that a second loss brings back what was there before a first one: then its loss may go unreported.
+//!   or that a second loss brings back what was there before a first one: then its loss may go unreported.
 //! * Changes of links; imports; damaged records; full disks.
 //! * Of members: clocks that stand still while their machine does, as of a virtual machine that was stored and is run
 //!   again later, or that run apart by more than a twentieth each; servers with old dumps; and take-overs together with deletes, slugs and whole comparisons.
