@@ -1,17 +1,17 @@
 //! Purges: the removal of everything about deleted links, except their codes, from the files of all nodes and from Redis.
 //!
-//! * `book`: the purges that the node knows, and how far they have come;
+//! * `registry`: the purges that the node knows, and their stages;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
 //! * `sharing`: the purges of the fleet, through Redis;
-//! * `known`: what Redis has of them, and when it is read again.
+//! * `reader`: the purges that Redis has, and when they are read again.
 //!
 //! A request begins a purge before it deletes the links, and runs it afterwards. So a crash in between leaves a purge of
 //! the links that were deleted. The thread `purges` answers requests and asks Redis; the thread `purge` waits for
 //! everything else.
 
-mod book;
 mod erasure;
-mod known;
+mod reader;
+mod registry;
 mod sharing;
 
 use std::io;
@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use self::book::{PurgeBook, PurgeStage, locked};
 use self::erasure::Eraser;
+use self::registry::{PurgeRegistry, PurgeStage, locked};
 use self::sharing::PurgeSharing;
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::visit_log::VisitLogQueue;
@@ -43,7 +43,8 @@ const TURN: Duration = Duration::from_millis(500);
 /// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
-/// Time within which a request deletes the links of its purge and runs it. Later, the client has disconnected.
+/// Time that a request has to delete the links of its purge and to run it. After that, the client has disconnected, and the
+/// thread `purges` runs the purge.
 const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 
 /// The reason why a purge does not end while the node does not reach Redis.
@@ -64,9 +65,9 @@ pub struct PurgeSources {
 pub struct PurgeFleet {
     /// The name of this node.
     pub node: String,
-    /// The connection of the thread that asks for purges.
+    /// The connection of the thread `purges`.
     pub sharing: Redis,
-    /// The connection of the thread that carries them out.
+    /// The connection of the thread `purge`.
     pub erasing: Redis,
     /// The knowledge about the fleet.
     pub view: Arc<FleetView>,
@@ -115,7 +116,7 @@ impl PurgeThreads {
 /// If the purges of the data directory cannot be read, or the operating system cannot start a thread.
 pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let stop = Arc::new(AtomicBool::new(false));
-    let book = Arc::new(Mutex::new(PurgeBook::open(&setup.data_dir)?));
+    let registry = Arc::new(Mutex::new(PurgeRegistry::open(&setup.data_dir)?));
     let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
     let PurgeSources { orders, visits, visit_log } = sources;
     let (sharing, redis, view) = match fleet {
@@ -126,7 +127,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
         None => (None, None, None),
     };
     let eraser = Eraser {
-        book: Arc::clone(&book),
+        registry: Arc::clone(&registry),
         data_dir,
         links,
         catalog,
@@ -140,14 +141,14 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     };
     let erasing = std::thread::Builder::new().name("purge".to_owned()).spawn(move || eraser.run())?;
     let eraser = erasing.thread().clone();
-    let keeper = Keeper { book, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
-    let keeping = std::thread::Builder::new().name("purges".to_owned()).spawn(move || keeper.run(&orders))?;
-    Ok(PurgeThreads { stop, threads: [keeping, erasing] })
+    let service = PurgeService { registry, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
+    let serving = std::thread::Builder::new().name("purges".to_owned()).spawn(move || service.run(&orders))?;
+    Ok(PurgeThreads { stop, threads: [serving, erasing] })
 }
 
 /// The thread that answers requests, and exchanges purges with other nodes.
-struct Keeper {
-    book: Arc<Mutex<PurgeBook>>,
+struct PurgeService {
+    registry: Arc<Mutex<PurgeRegistry>>,
     mailboxes: Mailboxes,
     /// The exchange with other nodes; `None` for a single node.
     sharing: Option<PurgeSharing>,
@@ -156,7 +157,7 @@ struct Keeper {
     stop: Arc<AtomicBool>,
 }
 
-impl Keeper {
+impl PurgeService {
     fn run(mut self, orders: &Receiver<PurgeOrder>) {
         let mut shared: Option<Instant> = None;
         while !self.stop.load(Ordering::Acquire) {
@@ -186,12 +187,12 @@ impl Keeper {
     fn begin(&self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
-        locked(&self.book).begin(id, PurgeList { at_ms: unix_ms(), links })?;
+        locked(&self.registry).begin(id, PurgeList { at_ms: unix_ms(), links })?;
         Ok(self.progress(id))
     }
 
     fn run_purge(&self, id: PurgeId) -> Result<Option<PurgeProgress>, String> {
-        let begun = locked(&self.book).advance(id, PurgeStage::Due);
+        let begun = locked(&self.registry).advance(id, PurgeStage::Due);
         begun.map_err(|error| format!("the purge cannot be stored: {error}"))?;
         self.eraser.unpark();
         Ok(self.progress(id))
@@ -199,7 +200,7 @@ impl Keeper {
 
     /// Returns the progress of a purge, with the reason if it waits for Redis, and the silent nodes that it waits for.
     fn progress(&self, id: PurgeId) -> Option<PurgeProgress> {
-        let mut progress = locked(&self.book).progress(id)?;
+        let mut progress = locked(&self.registry).progress(id)?;
         if let Some(sharing) = &self.sharing {
             sharing.note_silence(&mut progress.nodes);
         }
@@ -213,9 +214,11 @@ impl Keeper {
     /// Runs the purges whose request ended between the deletion of the links and the order to run them.
     fn run_abandoned(&self) {
         let until_ms = unix_ms().saturating_sub(ABANDONED_AFTER.as_millis() as u64);
-        let mut book = locked(&self.book);
-        for id in book.abandoned(until_ms) {
-            book.advance(id, PurgeStage::Due).unwrap_or_else(|error| tracing::warn!(%error, "cannot store a purge"));
+        let mut registry = locked(&self.registry);
+        for id in registry.abandoned(until_ms) {
+            registry
+                .advance(id, PurgeStage::Due)
+                .unwrap_or_else(|error| tracing::warn!(%error, "cannot store a purge"));
         }
     }
 
@@ -223,17 +226,18 @@ impl Keeper {
     fn share(&mut self) {
         match &mut self.sharing {
             Some(sharing) => {
-                if sharing.share(&self.book) {
+                if sharing.share(&self.registry) {
                     self.eraser.unpark();
                 }
             }
             None => {
-                let mut book = locked(&self.book);
-                for id in book.ids(|_, entry| entry.stage == PurgeStage::Erased) {
-                    book.advance(id, PurgeStage::Complete)
+                let mut registry = locked(&self.registry);
+                for id in registry.ids(|_, entry| entry.stage == PurgeStage::Erased) {
+                    registry
+                        .advance(id, PurgeStage::Complete)
                         .unwrap_or_else(|error| tracing::warn!(%error, "cannot store that a purge is complete"));
                 }
-                book.forget_old(unix_ms());
+                registry.forget_old(unix_ms());
             }
         }
     }

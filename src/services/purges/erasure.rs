@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::book::{PurgeBook, PurgeStage, locked};
+use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
 use crate::services::maintenance::disk_guard::DiskGuard;
@@ -51,10 +51,11 @@ const REST: Duration = Duration::from_secs(1);
 /// Pause after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Time within which the writer carries out a delete. In a fleet, a link that still exists then stays only if Redis answers.
+/// Time within which the writer carries out a delete. A purge leaves out the links that still exist then; in a fleet, once
+/// Redis answers.
 const SETTLE_TIME: Duration = Duration::from_secs(15);
 
-/// Time within which a search ends that has already found the texts of a purged link.
+/// Time after which no search reads the texts of a purged link that it had found before their removal.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
 /// Timeout of a request to Redis.
@@ -104,7 +105,7 @@ impl Drop for HeldImage<'_> {
 
 /// The state of the thread.
 pub(super) struct Eraser {
-    pub(super) book: Arc<Mutex<PurgeBook>>,
+    pub(super) registry: Arc<Mutex<PurgeRegistry>>,
     pub(super) data_dir: PathBuf,
     pub(super) links: Links,
     pub(super) catalog: Arc<Catalog>,
@@ -123,15 +124,15 @@ impl Eraser {
         run_in_the_background();
         while !self.is_stopping() {
             let done = self.turn();
-            locked(&self.book).set_step(None, unix_ms());
+            locked(&self.registry).set_step(None, unix_ms());
             let pause = match done {
                 Ok(()) => REST,
                 Err(NotErased::Stopping) => return,
                 Err(NotErased::Failed(why)) => {
                     tracing::warn!(%why, "a purge could not be carried out; carom retries");
-                    let mut book = locked(&self.book);
-                    let waiting = book.ids(|_, entry| matches!(entry.stage, PurgeStage::Due | PurgeStage::Settled));
-                    waiting.iter().for_each(|id| book.fail(*id, &why));
+                    let mut registry = locked(&self.registry);
+                    let waiting = registry.ids(|_, entry| matches!(entry.stage, PurgeStage::Due | PurgeStage::Settled));
+                    waiting.iter().for_each(|id| registry.fail(*id, &why));
                     RETRY_AFTER
                 }
             };
@@ -141,14 +142,17 @@ impl Eraser {
 
     /// Notes what this node works at, or waits for.
     fn step(&self, what: &'static str) {
-        locked(&self.book).set_step(Some(what), unix_ms());
+        locked(&self.registry).set_step(Some(what), unix_ms());
     }
 
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Waits until something is true.
+    /// Waits until `is_done` returns true.
+    ///
+    /// # Errors
+    /// The error of `is_done`, or [`NotErased::Stopping`] if the node shuts down.
     fn wait(&self, mut is_done: impl FnMut() -> Result<bool, NotErased>) -> Result<(), NotErased> {
         while !is_done()? {
             if self.is_stopping() {
@@ -161,11 +165,11 @@ impl Eraser {
 
     /// Carries out the purges whose links are all deleted on this node.
     fn turn(&mut self) -> Result<(), NotErased> {
-        let due = locked(&self.book).at(PurgeStage::Due);
+        let due = locked(&self.registry).at_stage(PurgeStage::Due);
         for (id, list) in due {
             self.settle(id, &list)?;
         }
-        let settled = locked(&self.book).at(PurgeStage::Settled);
+        let settled = locked(&self.registry).at_stage(PurgeStage::Settled);
         if settled.is_empty() {
             return Ok(());
         }
@@ -174,7 +178,7 @@ impl Eraser {
         let mut requested = HashMap::new();
         for (id, list) in settled {
             let has_room = links.len() + list.links.len() <= LINKS_AT_ONCE;
-            if has_room && self.left(&list.links)?.is_empty() {
+            if has_room && self.remaining(&list.links)?.is_empty() {
                 ready.push(id);
                 list.links.iter().for_each(|link| note_request(&mut requested, link.code, list.at_ms));
                 links.extend(list.links);
@@ -186,39 +190,39 @@ impl Eraser {
             tracing::info!(links = links.len(), seconds = begun.elapsed().as_secs_f64(), "purged deleted links");
         }
         for id in ready {
-            locked(&self.book).advance(id, PurgeStage::Erased)?;
+            locked(&self.registry).advance(id, PurgeStage::Erased)?;
         }
         Ok(())
     }
 
     /// Returns the links that still exist.
-    fn left(&self, links: &[PurgedLink]) -> Result<Vec<PurgedLink>, NotErased> {
-        let mut left = Vec::new();
+    fn remaining(&self, links: &[PurgedLink]) -> Result<Vec<PurgedLink>, NotErased> {
+        let mut remaining = Vec::new();
         for link in links {
             if !self.links.is_gone(link)? {
-                left.push(*link);
+                remaining.push(*link);
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     /// Leaves out the links of a purge that were not deleted after all.
     fn settle(&self, id: PurgeId, list: &PurgeList) -> Result<(), NotErased> {
         let begun = Instant::now();
         self.step("waiting for the deletion of the links");
-        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.left(&list.links)?.is_empty()))?;
-        if !self.left(&list.links)?.is_empty() {
+        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.remaining(&list.links)?.is_empty()))?;
+        if !self.remaining(&list.links)?.is_empty() {
             // Redis may yet carry out a delete that it has not answered. A reading of the streams may come just before that
             // delete. The next reading begins after the answer to the first one, and finds it.
             self.follow()?;
             self.follow()?;
         }
-        let left = self.left(&list.links)?;
-        if !left.is_empty() {
-            tracing::warn!(%id, links = left.len(), "a purge leaves out links that were not deleted");
+        let remaining = self.remaining(&list.links)?;
+        if !remaining.is_empty() {
+            tracing::warn!(%id, links = remaining.len(), "a purge leaves out links that were not deleted");
         }
-        let gone = list.links.iter().copied().filter(|link| !left.contains(link)).collect();
-        Ok(locked(&self.book).settle(id, gone)?)
+        let gone = list.links.iter().copied().filter(|link| !remaining.contains(link)).collect();
+        Ok(locked(&self.registry).settle(id, gone)?)
     }
 
     /// Waits until this node has every change that is in the streams now. Otherwise a link that another node has deleted
@@ -281,7 +285,7 @@ impl Eraser {
         requested: &HashMap<Code, u64>,
     ) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
         let Some(queue) = &self.visit_log else {
-            // Visits that were logged when the log was on.
+            // The folder may have visits from a time when the log was on.
             if !has_files(&self.data_dir) {
                 return Ok(None);
             }
@@ -290,9 +294,9 @@ impl Eraser {
         };
         let (ended, end) = sync_channel(1);
         let mut codes = Vec::new();
-        // Another link that has the code now keeps its visits.
+        // A later link of the same code keeps its visits.
         for (code, bound_ms) in self.links.purge_bounds(links)? {
-            // The purged link still existed at the time of the request.
+            // The purged link existed at least until the request.
             let requested_ms = requested.get(&code).copied().unwrap_or(0);
             let ended_ms = self.links.last_end_ms(&code)?.unwrap_or(0).max(requested_ms);
             codes.push((code, visits_until(bound_ms, ended_ms, unix_ms())));

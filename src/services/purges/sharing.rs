@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::book::{PurgeBook, PurgeStage, locked};
-use super::known::PurgeReader;
+use super::reader::PurgeReader;
+use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::PurgeNode;
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
@@ -31,7 +31,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Pieces of the hash of purges that are read at once. Each takes Redis less than a millisecond.
 const PIECES: usize = 10;
 
-/// Time after which all nodes have read the entries that streams of visits had before: they read them once a second.
+/// Time within which all nodes read the entries of the streams of visits. They look for new ones once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one a second.
@@ -70,14 +70,14 @@ pub(super) struct PurgeSharing {
     stats: Arc<NodeStats>,
     visits: VisitReader,
     /// The purges in Redis.
-    known: PurgeReader,
-    /// The purges that all nodes have carried out.
+    reader: PurgeReader,
+    /// The purges that all nodes have carried out, until the streams of visits are trimmed.
     trimming: HashMap<PurgeId, Trimming>,
 }
 
-/// The end of a purge that all nodes have carried out.
+/// The last step of a purge that all nodes have carried out: the trim of the streams of visits.
 struct Trimming {
-    /// The time at which this node has heard of that.
+    /// The time at which this step began.
     since: Instant,
     /// The ends of the streams at that time.
     ends: Vec<VisitStreamEnd>,
@@ -93,8 +93,8 @@ impl PurgeSharing {
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
-        let known = PurgeReader::default();
-        PurgeSharing { node, redis, links, stats, visits, known, trimming: HashMap::new() }
+        let reader = PurgeReader::default();
+        PurgeSharing { node, redis, links, stats, visits, reader, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -103,13 +103,13 @@ impl PurgeSharing {
     }
 
     /// Exchanges purges. Returns true if there is a new one to carry out.
-    pub(super) fn share(&mut self, book: &Mutex<PurgeBook>) -> bool {
+    pub(super) fn share(&mut self, registry: &Mutex<PurgeRegistry>) -> bool {
         if !self.stats.fleet.same_code_secret.load(Ordering::Acquire) {
             // It may be the Redis of another fleet.
             return false;
         }
-        self.try_share(book).unwrap_or_else(|error| {
-            self.known.begin_again();
+        self.try_share(registry).unwrap_or_else(|error| {
+            self.reader.restart();
             match error {
                 // An unreachable Redis has alarms of its own in the fleet's threads.
                 NotShared::Redis(error) => tracing::debug!(%error, "purges cannot be exchanged with other nodes"),
@@ -119,21 +119,21 @@ impl PurgeSharing {
         })
     }
 
-    fn try_share(&mut self, book: &Mutex<PurgeBook>) -> Result<bool, NotShared> {
+    fn try_share(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<bool, NotShared> {
         if !self.read_on()? {
-            // Before the first whole read, purges that Redis has would be put back.
+            // Before the first whole read, this node would put back purges that Redis has.
             return Ok(false);
         }
         let now_ms = unix_ms();
-        let has_new = self.take_new(book, now_ms)?;
-        self.put_own(book, now_ms)?;
-        self.confirm(book)?;
-        locked(book).hear(self.members(), &self.known.shared.done);
-        self.complete(book)?;
-        locked(book).forget_old(now_ms);
-        for id in self.known.shared.old(now_ms) {
-            self.redis.forget_purges(&self.known.shared.fields_of(id), ANSWER_TIME)?;
-            self.known.shared.remove(id);
+        let has_new = self.take_new(registry, now_ms)?;
+        self.put_own(registry, now_ms)?;
+        self.confirm(registry)?;
+        locked(registry).update_fleet(self.members(), &self.reader.shared.done);
+        self.complete(registry)?;
+        locked(registry).forget_old(now_ms);
+        for id in self.reader.shared.old(now_ms) {
+            self.redis.forget_purges(&self.reader.shared.fields_of(id), ANSWER_TIME)?;
+            self.reader.shared.remove(id);
         }
         Ok(has_new)
     }
@@ -142,16 +142,16 @@ impl PurgeSharing {
     fn read_on(&mut self) -> Result<bool, NotShared> {
         let len = self.redis.count_purge_fields(ANSWER_TIME)?;
         for _ in 0..PIECES {
-            let Some(cursor) = self.known.next(len, Instant::now()) else { break };
+            let Some(cursor) = self.reader.next(len, Instant::now()) else { break };
             let (fields, cursor) = self.redis.purge_fields(&cursor, ANSWER_TIME)?;
-            if self.known.take(&fields, cursor, Instant::now()) {
+            if self.reader.take(&fields, cursor, Instant::now()) {
                 break;
             }
         }
-        Ok(self.known.was_read())
+        Ok(self.reader.was_read())
     }
 
-    /// Notes since when nodes that have not carried a purge out have sent no heartbeat.
+    /// Notes the last heartbeat of each silent node that has not carried a purge out.
     pub(super) fn note_silence(&self, nodes: &mut [PurgeNode]) {
         let members = self.stats.fleet.members.lock().unwrap_or_else(PoisonError::into_inner);
         for node in nodes.iter_mut().filter(|node| !node.is_complete) {
@@ -168,11 +168,11 @@ impl PurgeSharing {
     }
 
     /// Takes the purges of other nodes.
-    fn take_new(&mut self, book: &Mutex<PurgeBook>, now_ms: u64) -> Result<bool, NotShared> {
+    fn take_new(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<bool, NotShared> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         let mut has_new = false;
-        for (id, at_ms) in &self.known.shared.at_ms {
-            if *at_ms < since_ms || locked(book).all().contains_key(id) {
+        for (id, at_ms) in &self.reader.shared.at_ms {
+            if *at_ms < since_ms || locked(registry).all().contains_key(id) {
                 continue;
             }
             let text = self.redis.purge_list(*id, ANSWER_TIME)?.unwrap_or_default();
@@ -182,15 +182,15 @@ impl PurgeSharing {
                 continue;
             };
             tracing::info!(%id, links = list.links.len(), "another node has begun a purge");
-            locked(book).take(*id, list)?;
+            locked(registry).take(*id, list)?;
             has_new = true;
         }
         Ok(has_new)
     }
 
     /// Gives Redis the purges that it lacks, once it has the deletions of their links.
-    fn put_own(&mut self, book: &Mutex<PurgeBook>, now_ms: u64) -> Result<(), NotShared> {
-        let lacking = locked(book).unshared(|id| self.known.shared.at_ms.contains_key(&id), now_ms);
+    fn put_own(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<(), NotShared> {
+        let lacking = locked(registry).unshared(|id| self.reader.shared.at_ms.contains_key(&id), now_ms);
         if lacking.is_empty() {
             return Ok(());
         }
@@ -198,17 +198,17 @@ impl PurgeSharing {
         for (id, list) in lacking {
             if !list.links.iter().any(|link| unsynced.contains(&link.code)) {
                 self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), ANSWER_TIME)?;
-                self.known.shared.at_ms.insert(id, list.at_ms);
+                self.reader.shared.at_ms.insert(id, list.at_ms);
             }
         }
         Ok(())
     }
 
     /// Notes in Redis which purges this node has carried out.
-    fn confirm(&mut self, book: &Mutex<PurgeBook>) -> Result<(), NotShared> {
-        let erased = locked(book).ids(|_, entry| entry.stage >= PurgeStage::Erased);
+    fn confirm(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
+        let erased = locked(registry).ids(|_, entry| entry.stage >= PurgeStage::Erased);
         for id in erased {
-            let shared = &mut self.known.shared;
+            let shared = &mut self.reader.shared;
             let is_noted = shared.done.get(&id).is_some_and(|nodes| nodes.contains(&self.node));
             if !is_noted && shared.at_ms.contains_key(&id) {
                 self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
@@ -218,12 +218,12 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Ends the purges that all nodes have carried out. Before that, after the time within which all nodes have read what the
-    /// streams of visits had by then, folds the count log and removes these entries.
-    fn complete(&mut self, book: &Mutex<PurgeBook>) -> Result<(), NotShared> {
-        let erased = locked(book).ids(|_, entry| entry.stage == PurgeStage::Erased);
+    /// Completes the purges that all nodes have carried out. First notes the ends of the streams of visits, waits until all
+    /// nodes have read the entries up to there, folds the count log, and removes these entries.
+    fn complete(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
+        let erased = locked(registry).ids(|_, entry| entry.stage == PurgeStage::Erased);
         for id in erased {
-            if !locked(book).is_done_everywhere(id) {
+            if !locked(registry).is_done_everywhere(id) {
                 self.trimming.remove(&id);
                 continue;
             }
@@ -240,7 +240,7 @@ impl PurgeSharing {
                 continue;
             }
             self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
-            locked(book).advance(id, PurgeStage::Complete)?;
+            locked(registry).advance(id, PurgeStage::Complete)?;
             self.trimming.remove(&id);
         }
         Ok(())

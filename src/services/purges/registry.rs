@@ -61,7 +61,7 @@ pub(super) struct PurgeEntry {
 
 /// The purges that this node knows.
 #[derive(Debug)]
-pub(super) struct PurgeBook {
+pub(super) struct PurgeRegistry {
     dir: PathBuf,
     /// The nodes of the fleet; none for a single node.
     members: Vec<String>,
@@ -71,17 +71,17 @@ pub(super) struct PurgeBook {
 }
 
 /// Locks the purges of a node.
-pub(super) fn locked(book: &Mutex<PurgeBook>) -> MutexGuard<'_, PurgeBook> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn locked(registry: &Mutex<PurgeRegistry>) -> MutexGuard<'_, PurgeRegistry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl PurgeBook {
-    /// Reads the purges of a data directory. A purge whose links were being deleted when the process ended is due: those
-    /// that still exist are left out.
+impl PurgeRegistry {
+    /// Reads the purges of a data directory. A purge whose request the end of the process interrupted is due: it leaves out
+    /// the links that still exist.
     ///
     /// # Errors
     /// If the folder or a file in it cannot be read. A malformed file is logged and skipped.
-    pub(super) fn open(data_dir: &Path) -> io::Result<PurgeBook> {
+    pub(super) fn open(data_dir: &Path) -> io::Result<PurgeRegistry> {
         let dir = data_dir.join(FOLDER);
         fs::create_dir_all(&dir)?;
         let mut all = BTreeMap::new();
@@ -97,7 +97,7 @@ impl PurgeBook {
                 None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
             }
         }
-        Ok(PurgeBook { dir, members: Vec::new(), all, step: None })
+        Ok(PurgeRegistry { dir, members: Vec::new(), all, step: None })
     }
 
     /// Adds a purge of this node.
@@ -144,7 +144,7 @@ impl PurgeBook {
         Ok(())
     }
 
-    /// Returns the purges that began before an instant, in milliseconds since 1970 UTC, and that no request has run.
+    /// Returns the purges that no request has run, and that began before an instant, in milliseconds since 1970 UTC.
     pub(super) fn abandoned(&self, until_ms: u64) -> Vec<PurgeId> {
         self.ids(|_, entry| entry.stage == PurgeStage::Open && entry.list.at_ms < until_ms)
     }
@@ -175,12 +175,12 @@ impl PurgeBook {
     }
 
     /// Returns the purges at a stage, with their lists. Nodes keep purges for weeks, so this is for early stages.
-    pub(super) fn at(&self, stage: PurgeStage) -> Vec<(PurgeId, PurgeList)> {
+    pub(super) fn at_stage(&self, stage: PurgeStage) -> Vec<(PurgeId, PurgeList)> {
         self.lists(|_, entry| entry.stage == stage)
     }
 
-    /// Returns the settled purges that Redis lacks, with their lists. Leaves out those of before the time for which nodes know
-    /// them: other nodes would remove them again.
+    /// Returns the settled purges that Redis lacks, with their lists. Leaves out those older than [`PURGES_KEPT`], which other
+    /// nodes would remove again.
     pub(super) fn unshared(&self, is_shared: impl Fn(PurgeId) -> bool, now_ms: u64) -> Vec<(PurgeId, PurgeList)> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         self.lists(|id, entry| entry.stage >= PurgeStage::Settled && entry.list.at_ms >= since_ms && !is_shared(id))
@@ -192,7 +192,7 @@ impl PurgeBook {
         matching.map(|(id, entry)| (*id, entry.list.clone())).collect()
     }
 
-    /// Returns the numbers of the purges that match.
+    /// Returns the IDs of the purges that match.
     pub(super) fn ids(&self, matches: impl Fn(PurgeId, &PurgeEntry) -> bool) -> Vec<PurgeId> {
         self.all.iter().filter(|(id, entry)| matches(**id, entry)).map(|(id, _)| *id).collect()
     }
@@ -203,7 +203,7 @@ impl PurgeBook {
     }
 
     /// Sets the nodes of the fleet, and those that have carried out each purge.
-    pub(super) fn hear(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
+    pub(super) fn update_fleet(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
         self.members = members;
         // The nodes of a complete purge no longer matter, and there may be many.
         for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.stage < PurgeStage::Complete) {
@@ -217,14 +217,13 @@ impl PurgeBook {
         !self.members.is_empty() && self.all.get(&id).is_some_and(is_done)
     }
 
-    /// Removes purges of before the time for which nodes know them, except those that this node has not carried out.
-    /// Returns them.
+    /// Removes the purges that are older than [`PURGES_KEPT`] and that this node has carried out. Returns their IDs.
     pub(super) fn forget_old(&mut self, now_ms: u64) -> Vec<PurgeId> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
         let old = self.ids(|_, entry| entry.stage >= PurgeStage::Erased && entry.list.at_ms < since_ms);
         for id in &old {
             self.all.remove(id);
-            // A file that stays is removed after the next start.
+            // If this fails, the next start reads the purge again, and it is removed then.
             let _ = fs::remove_file(path_of(&self.dir, *id));
         }
         old
@@ -278,22 +277,26 @@ mod tests {
     #[test]
     fn stages_outlive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let open = || PurgeBook::open(dir.path()).unwrap();
-        let mut book = open();
-        book.begin(PurgeId(1), list(&["a", "b"])).unwrap();
-        book.begin(PurgeId(2), list(&["c"])).unwrap();
-        assert!(book.at(PurgeStage::Due).is_empty(), "the links are being deleted");
-        assert!(book.abandoned(1_000).is_empty());
-        assert_eq!(book.abandoned(1_001), [PurgeId(1), PurgeId(2)]);
-        book.advance(PurgeId(1), PurgeStage::Due).unwrap();
-        book.settle(PurgeId(1), links(&["b"])).unwrap();
-        let mut book = open();
-        assert_eq!(book.at(PurgeStage::Due), [(PurgeId(2), list(&["c"]))], "nobody deletes its links any more");
-        assert_eq!(book.at(PurgeStage::Settled), [(PurgeId(1), list(&["b"]))]);
-        book.settle(PurgeId(1), links(&["x"])).unwrap();
-        book.advance(PurgeId(1), PurgeStage::Erased).unwrap();
-        book.advance(PurgeId(1), PurgeStage::Due).unwrap();
-        assert_eq!(open().at(PurgeStage::Erased), [(PurgeId(1), list(&["b"]))], "no stage comes twice");
+        let open = || PurgeRegistry::open(dir.path()).unwrap();
+        let mut registry = open();
+        registry.begin(PurgeId(1), list(&["a", "b"])).unwrap();
+        registry.begin(PurgeId(2), list(&["c"])).unwrap();
+        assert!(registry.at_stage(PurgeStage::Due).is_empty(), "the links are being deleted");
+        assert!(registry.abandoned(1_000).is_empty());
+        assert_eq!(registry.abandoned(1_001), [PurgeId(1), PurgeId(2)]);
+        registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        registry.settle(PurgeId(1), links(&["b"])).unwrap();
+        let mut registry = open();
+        assert_eq!(
+            registry.at_stage(PurgeStage::Due),
+            [(PurgeId(2), list(&["c"]))],
+            "nobody deletes its links any more"
+        );
+        assert_eq!(registry.at_stage(PurgeStage::Settled), [(PurgeId(1), list(&["b"]))]);
+        registry.settle(PurgeId(1), links(&["x"])).unwrap();
+        registry.advance(PurgeId(1), PurgeStage::Erased).unwrap();
+        registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        assert_eq!(open().at_stage(PurgeStage::Erased), [(PurgeId(1), list(&["b"]))], "no stage comes twice");
         fs::write(path_of(&dir.path().join(FOLDER), PurgeId(3)), "{}").unwrap();
         assert_eq!(open().all().len(), 2);
     }
@@ -301,91 +304,91 @@ mod tests {
     #[test]
     fn purges_end_when_all_nodes_have_them() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
-        book.take(PurgeId(1), list(&["a"])).unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.take(PurgeId(1), list(&["a"])).unwrap();
         let done =
             |nodes: &[&str]| BTreeMap::from([(PurgeId(1), nodes.iter().map(|node| (*node).to_owned()).collect())]);
         let members = || vec!["a".to_owned(), "b".to_owned()];
-        assert!(!book.is_done_everywhere(PurgeId(1)), "no node is known yet");
-        book.hear(members(), &done(&["a"]));
-        assert!(!book.is_done_everywhere(PurgeId(1)));
-        let progress = book.progress(PurgeId(1)).unwrap();
+        assert!(!registry.is_done_everywhere(PurgeId(1)), "no node is known yet");
+        registry.update_fleet(members(), &done(&["a"]));
+        assert!(!registry.is_done_everywhere(PurgeId(1)));
+        let progress = registry.progress(PurgeId(1)).unwrap();
         let shown: Vec<(&str, bool)> = progress.nodes.iter().map(|of| (of.node.as_str(), of.is_complete)).collect();
         assert_eq!(shown, [("a", true), ("b", false)]);
         assert!(!progress.is_complete);
-        book.hear(members(), &done(&["b"]));
-        assert!(book.is_done_everywhere(PurgeId(1)));
-        book.advance(PurgeId(1), PurgeStage::Complete).unwrap();
-        assert!(book.progress(PurgeId(1)).unwrap().is_complete);
-        assert_eq!(book.progress(PurgeId(2)), None);
+        registry.update_fleet(members(), &done(&["b"]));
+        assert!(registry.is_done_everywhere(PurgeId(1)));
+        registry.advance(PurgeId(1), PurgeStage::Complete).unwrap();
+        assert!(registry.progress(PurgeId(1)).unwrap().is_complete);
+        assert_eq!(registry.progress(PurgeId(2)), None);
     }
 
     #[test]
     fn steps_say_when_they_began() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
-        book.take(PurgeId(1), list(&["a"])).unwrap();
-        let step = |book: &PurgeBook| book.progress(PurgeId(1)).unwrap().step;
-        assert_eq!(step(&book), None);
-        book.set_step(Some("reading"), 5);
-        book.set_step(Some("reading"), 7);
-        assert_eq!(step(&book), Some(PurgeStep { what: "reading", since_ms: 5 }), "it goes on");
-        book.set_step(Some("compacting"), 9);
-        assert_eq!(step(&book), Some(PurgeStep { what: "compacting", since_ms: 9 }));
-        book.advance(PurgeId(1), PurgeStage::Erased).unwrap();
-        assert_eq!(step(&book), None, "the work is for other purges");
-        book.take(PurgeId(2), list(&["b"])).unwrap();
-        book.set_step(None, 11);
-        assert_eq!(book.progress(PurgeId(2)).unwrap().step, None);
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.take(PurgeId(1), list(&["a"])).unwrap();
+        let step = |registry: &PurgeRegistry| registry.progress(PurgeId(1)).unwrap().step;
+        assert_eq!(step(&registry), None);
+        registry.set_step(Some("reading"), 5);
+        registry.set_step(Some("reading"), 7);
+        assert_eq!(step(&registry), Some(PurgeStep { what: "reading", since_ms: 5 }), "it goes on");
+        registry.set_step(Some("compacting"), 9);
+        assert_eq!(step(&registry), Some(PurgeStep { what: "compacting", since_ms: 9 }));
+        registry.advance(PurgeId(1), PurgeStage::Erased).unwrap();
+        assert_eq!(step(&registry), None, "the work is for other purges");
+        registry.take(PurgeId(2), list(&["b"])).unwrap();
+        registry.set_step(None, 11);
+        assert_eq!(registry.progress(PurgeId(2)).unwrap().step, None);
     }
 
     #[test]
     fn purges_that_redis_lacks_are_put_back_while_known() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
-        book.begin(PurgeId(1), list(&["a"])).unwrap();
-        book.take(PurgeId(2), list(&["b"])).unwrap();
-        book.take(PurgeId(3), list(&["c"])).unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.begin(PurgeId(1), list(&["a"])).unwrap();
+        registry.take(PurgeId(2), list(&["b"])).unwrap();
+        registry.take(PurgeId(3), list(&["c"])).unwrap();
         let kept_ms = PURGES_KEPT.as_millis() as u64;
-        let unshared = |book: &PurgeBook, now_ms| book.unshared(|id| id == PurgeId(3), now_ms);
-        assert_eq!(unshared(&book, 1_000 + kept_ms), [(PurgeId(2), list(&["b"]))], "the first one is not final");
-        assert!(unshared(&book, 1_001 + kept_ms).is_empty(), "all nodes remove it from Redis");
+        let unshared = |registry: &PurgeRegistry, now_ms| registry.unshared(|id| id == PurgeId(3), now_ms);
+        assert_eq!(unshared(&registry, 1_000 + kept_ms), [(PurgeId(2), list(&["b"]))], "the first one is not final");
+        assert!(unshared(&registry, 1_001 + kept_ms).is_empty(), "all nodes remove it from Redis");
     }
 
     #[test]
     fn old_purges_are_forgotten_once_carried_out() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
-        book.take(PurgeId(1), list(&["a"])).unwrap();
-        book.take(PurgeId(2), list(&["b"])).unwrap();
-        book.advance(PurgeId(2), PurgeStage::Erased).unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.take(PurgeId(1), list(&["a"])).unwrap();
+        registry.take(PurgeId(2), list(&["b"])).unwrap();
+        registry.advance(PurgeId(2), PurgeStage::Erased).unwrap();
         let kept_ms = PURGES_KEPT.as_millis() as u64;
-        assert!(book.forget_old(1_000 + kept_ms).is_empty());
-        assert_eq!(book.forget_old(1_001 + kept_ms), [PurgeId(2)]);
-        assert_eq!(PurgeBook::open(dir.path()).unwrap().all().len(), 1);
+        assert!(registry.forget_old(1_000 + kept_ms).is_empty());
+        assert_eq!(registry.forget_old(1_001 + kept_ms), [PurgeId(2)]);
+        assert_eq!(PurgeRegistry::open(dir.path()).unwrap().all().len(), 1);
     }
 
     #[test]
     fn too_many_open_purges_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
         for number in 0..PURGES_OPEN_MAX as u64 {
-            book.begin(PurgeId(number), list(&[])).unwrap();
+            registry.begin(PurgeId(number), list(&[])).unwrap();
         }
-        assert!(book.begin(PurgeId(7_777), list(&[])).unwrap_err().contains("have not ended"));
-        book.advance(PurgeId(0), PurgeStage::Complete).unwrap();
-        assert_eq!(book.begin(PurgeId(7_777), list(&[])), Ok(()));
+        assert!(registry.begin(PurgeId(7_777), list(&[])).unwrap_err().contains("have not ended"));
+        registry.advance(PurgeId(0), PurgeStage::Complete).unwrap();
+        assert_eq!(registry.begin(PurgeId(7_777), list(&[])), Ok(()));
     }
 
     #[test]
     fn too_many_purges_of_the_last_weeks_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = PurgeBook::open(dir.path()).unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
         let ended = PurgeEntry { list: list(&["a"]), stage: PurgeStage::Complete, done: BTreeSet::new(), error: None };
-        book.all.extend((0..PURGES_KNOWN_MAX as u64).map(|number| (PurgeId(number), ended.clone())));
+        registry.all.extend((0..PURGES_KNOWN_MAX as u64).map(|number| (PurgeId(number), ended.clone())));
         let one_more = PurgeId(PURGES_KNOWN_MAX as u64);
-        assert!(book.begin(one_more, list(&["b"])).unwrap_err().contains("last 30 days"));
-        book.take(one_more, list(&["b"])).unwrap();
-        assert!(book.all().contains_key(&one_more), "the purge of another node is carried out");
+        assert!(registry.begin(one_more, list(&["b"])).unwrap_err().contains("last 30 days"));
+        registry.take(one_more, list(&["b"])).unwrap();
+        assert!(registry.all().contains_key(&one_more), "the purge of another node is carried out");
     }
 }

@@ -31,14 +31,14 @@ pub(super) struct PurgeReader {
     pub(super) shared: SharedPurges,
     /// The read in progress.
     reading: Option<Reading>,
-    /// The number of fields before the last whole read, and the time of its end.
+    /// The number of fields when the last whole read began, and the time of its end.
     last: Option<(u64, Instant)>,
 }
 
 /// A read in progress.
 #[derive(Debug)]
 struct Reading {
-    /// The number of fields before it.
+    /// The number of fields when it began.
     len: u64,
     cursor: String,
     found: SharedPurges,
@@ -92,7 +92,7 @@ impl PurgeReader {
         self.reading.as_ref().map(|reading| reading.cursor.clone())
     }
 
-    /// Takes a piece, with the cursor behind it. Returns true after the last one: then the hash has been read.
+    /// Takes a piece, with the cursor behind it. Returns true if it was the last piece of the hash.
     pub(super) fn take(&mut self, fields: &[(String, String)], cursor: String, now: Instant) -> bool {
         let Some(mut reading) = self.reading.take() else { return true };
         reading.found.add(fields);
@@ -111,8 +111,8 @@ impl PurgeReader {
         self.last.is_some()
     }
 
-    /// Forgets a read in progress: another server has other cursors.
-    pub(super) fn begin_again(&mut self) {
+    /// Gives up a read in progress: another server has other cursors.
+    pub(super) fn restart(&mut self) {
         self.reading = None;
     }
 }
@@ -190,7 +190,7 @@ mod tests {
         let cursor = reader.next(2, begin + READ_EVERY);
         assert_eq!(cursor.as_deref(), Some("0"), "one field may have replaced another");
         assert!(!reader.take(&[], "9".to_owned(), begin));
-        reader.begin_again();
+        reader.restart();
         assert_eq!(reader.next(2, begin + READ_EVERY).as_deref(), Some("0"));
     }
 }
