@@ -51,8 +51,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Interval between two turns of a node that is not the relay, or that gets no answer.
 const POLL_WHILE_IDLE: Duration = Duration::from_millis(250);
 
-/// Time after the states before it for which a position is not stored. A failover that takes back less than this loses
-/// nothing.
+/// Time for which a position is held back after this site has decided on the states before it. A failover that takes back less
+/// than this loses none of them.
 const HELD_FOR: Duration = Duration::from_secs(10);
 
 /// Number of entries read from one stream at once while streams have more than [`READ_TOGETHER_MAX`].
@@ -80,16 +80,16 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         notes: SiteNotes::default(),
         positions: HashMap::new(),
         held: HeldPositions::default(),
-        losses: ([None; 2], 0),
+        losses: Losses::default(),
         lost: LostPositions::default(),
-        scan: None,
-        gapped: None,
+        comparison: None,
+        other_may_have_lost: None,
         has_more: false,
         compared: None,
         contact: SiteContact::default(),
     };
     let names = (relay.site.name.clone(), relay.site.other.clone());
-    // Only the first start of the thread counts, and there is no other.
+    // The thread starts once, so the names are not set yet.
     let _ = fleet.stats.fleet.site.names.set(names);
     std::thread::Builder::new().name("redis-relay".to_owned()).spawn(move || relay.run()).map(Some)
 }
@@ -113,20 +113,30 @@ struct Relay {
     positions: HashMap<Partition, StreamPosition>,
     /// The positions that are not stored yet.
     held: HeldPositions,
-    /// The times at which the connections to both sites were last disturbed, and the number of positions that this node had
-    /// lost in the streams of its site.
-    losses: ([Option<Instant>; 2], u64),
+    /// The signs of losses that this relay has taken into account.
+    losses: Losses,
     /// The streams whose positions were lost.
     lost: LostPositions,
     /// The comparison in progress; `None` before it begins.
-    scan: Option<Comparison>,
+    comparison: Option<Comparison>,
     /// The time at which the other Redis may last have lost states: a position in a stream was lost, or a connection.
-    gapped: Option<Instant>,
+    other_may_have_lost: Option<Instant>,
     /// True if a stream had more entries than were read last.
     has_more: bool,
     /// The time at which the settings of the sites were last compared.
     compared: Option<Instant>,
     contact: SiteContact,
+}
+
+/// The signs that the Redis of a site may have lost states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Losses {
+    /// The time at which the connections to the Redis of this site were last disturbed.
+    own: Option<Instant>,
+    /// The time at which the connections to the other Redis were last disturbed.
+    other: Option<Instant>,
+    /// The number of positions that this node has lost in the streams of its site.
+    gaps: u64,
 }
 
 /// A reason why a turn was not finished.
@@ -135,8 +145,8 @@ enum Failure {
     Own(RedisError),
     /// The Redis of the other site did not answer, or refused.
     Other(RedisError),
-    /// The sites do not fit together, or one of them has states of a later version.
-    Unfit(String),
+    /// Both servers answer, but the relay cannot go on: the sites do not fit together, or one has states of a later version.
+    Blocked(String),
 }
 
 impl Relay {
@@ -152,20 +162,20 @@ impl Relay {
         if !self.fleet.has_same_code_secret() {
             // The Redis of this node may belong to another fleet by now, which must get nothing of this one.
             (self.is_relay, self.renewed) = (false, None);
-            self.show();
+            self.show_role();
             return POLL_WHILE_IDLE;
         }
         let done = self.work();
         if let Err(failure) = &done {
-            self.note(failure);
-            self.show();
+            self.note_failure(failure);
+            self.show_role();
         }
-        self.judge();
+        self.report_contact();
         done.unwrap_or(POLL_WHILE_IDLE)
     }
 
     fn work(&mut self) -> Result<Duration, Failure> {
-        self.listen()?;
+        self.read_notes()?;
         self.notice_losses();
         self.renew()?;
         if !self.is_relay {
@@ -179,7 +189,7 @@ impl Relay {
             return Ok(Duration::ZERO);
         }
         if is_held || !self.lost.is_empty() {
-            return Err(newer());
+            return Err(later_version());
         }
         self.end_pass()?;
         Ok(POLL)
@@ -188,10 +198,11 @@ impl Relay {
     /// Begins again from the stored positions if the Redis of a site may have lost states that it had accepted from this
     /// relay.
     fn notice_losses(&mut self) {
-        let losses = ([self.own.disturbed(), self.other.disturbed()], self.fleet.stats.fleet.gaps.get());
-        if losses.0[1] != self.losses.0[1] {
-            // A new master may lack states that it lost before this relay has read them. No position shows that.
-            self.gapped = Some(Instant::now());
+        let gaps = self.fleet.stats.fleet.gaps.get();
+        let losses = Losses { own: self.own.disturbed(), other: self.other.disturbed(), gaps };
+        if losses.other != self.losses.other {
+            // A new master may lack states that this relay had not read yet. No position shows that.
+            self.other_may_have_lost = Some(Instant::now());
         }
         if losses != self.losses {
             (self.losses, self.is_relay, self.renewed) = (losses, false, None);
@@ -204,21 +215,21 @@ impl Relay {
             return Ok(());
         }
         let now = Instant::now();
-        let held = self.hold();
+        let held = self.hold_lease();
         self.is_relay = matches!(held, Ok(true));
         if held.is_ok() {
             self.renewed = Some(now);
         }
-        self.show();
+        self.show_role();
         held.map(|_| ())
     }
 
-    fn hold(&mut self) -> Result<bool, Failure> {
+    fn hold_lease(&mut self) -> Result<bool, Failure> {
         let name = self.own.name_site(&self.site.name, ANSWER_TIME).map_err(Failure::Own)?;
         if name != self.site.name {
             let text =
                 format!("the Redis of this node belongs to the site {name}, but fleet.site is {}", self.site.name);
-            return Err(Failure::Unfit(text));
+            return Err(Failure::Blocked(text));
         }
         let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, ANSWER_TIME).map_err(Failure::Own)?;
         if holds && !self.is_relay {
@@ -233,7 +244,7 @@ impl Relay {
 
     /// Shows whether this node is the relay, and whether `site_sync` may work: the other Redis is the right one, and no
     /// other node can have the lease.
-    fn show(&self) {
+    fn show_role(&self) {
         let stats = &self.fleet.stats.fleet.site;
         let holds = self.renewed.is_some_and(|at| at.elapsed() < LEASE_TIME);
         stats.is_relay.store(self.is_relay, Ordering::Release);
@@ -242,13 +253,13 @@ impl Relay {
 
     /// Reads the positions and the notes of the last relay.
     fn take_over(&mut self) -> Result<(), Failure> {
-        // Before anything is read: if Redis loses the rest afterwards, it has lost this, too.
+        // First: a Redis that later loses what this relay reads or stores has lost this, too.
         self.own.take_relay(self.id, ANSWER_TIME).map_err(Failure::Own)?;
         let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         let positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?;
         self.name_damaged_positions(&positions.damaged);
         self.positions = positions.known.into_iter().collect();
-        // It may only have lost a connection.
+        // A relay that has only lost a connection logs nothing.
         if self.notes.relay != self.id {
             tracing::info!(
                 site = self.site.other,
@@ -256,7 +267,7 @@ impl Relay {
                 "this node is the relay of its site"
             );
         }
-        // This process may remember what Redis has lost.
+        // Redis may have lost the time of the last pass, which this process may remember.
         self.contact.read.hear(stored.relay, stored.passes, stored.read_ms);
         let read_ms = self.contact.read.at_ms;
         self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
@@ -264,7 +275,7 @@ impl Relay {
         self.compared = None;
         self.held = HeldPositions::default();
         self.lost.clear();
-        self.scan = None;
+        self.comparison = None;
         self.mend_notes()
     }
 
@@ -278,7 +289,7 @@ impl Relay {
         let space = self.other.other_space(OTHER_TIME).map_err(Failure::Other)?;
         if let Err(unfit) = self.check(&space) {
             self.space = None;
-            self.show();
+            self.show_role();
             return Err(unfit);
         }
         self.contact.read.hear_clock(space.now_ms);
@@ -290,11 +301,11 @@ impl Relay {
             }
         }
         if is_first {
-            self.judge_beginning(&space)?;
+            self.check_first_contact(&space)?;
             self.begin_counters()?;
         }
         self.space = Some((at, space));
-        self.show();
+        self.show_role();
         Ok(())
     }
 
@@ -310,7 +321,7 @@ impl Relay {
                 format!("fleet.other_redis belongs to the site {site}, but fleet.other_site is {other}")
             }
         };
-        Err(Failure::Unfit(text))
+        Err(Failure::Blocked(text))
     }
 
     /// Stores the notes, and positions that have moved. If Redis has lost the earlier ones, it may have lost states as well:
@@ -321,7 +332,9 @@ impl Relay {
         }
         self.is_relay = false;
         self.renewed = None;
-        Err(Failure::Unfit("the Redis of this site has lost the progress of the relay, which starts again".to_owned()))
+        Err(Failure::Blocked(
+            "the Redis of this site has lost the progress of the relay, which starts again".to_owned(),
+        ))
     }
 
     /// Moves to positions before which this site has decided on every state.
@@ -347,7 +360,7 @@ impl Relay {
     fn read_streams(&mut self) -> Result<bool, Failure> {
         let new: Vec<Partition> =
             Partition::all().filter(|of| !self.positions.contains_key(of) && !self.lost.contains(*of)).collect();
-        self.lose(&new)?;
+        self.note_lost(&new)?;
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let count = if self.has_more { READ_COUNT } else { READ_TOGETHER_MAX };
@@ -379,7 +392,7 @@ impl Relay {
         // A stream that is held would be read again and again.
         self.has_more = full.iter().any(|of| !held.contains(of));
         gaps.iter().for_each(|of| _ = self.positions.remove(of));
-        self.lose(&gaps)?;
+        self.note_lost(&gaps)?;
         match failure {
             Some(error) => Err(Failure::Other(error)),
             None => Ok(is_newer || !held.is_empty()),
@@ -408,21 +421,21 @@ impl Relay {
         Ok(to)
     }
 
-    /// Notes streams whose positions were lost. All states that the other Redis has of their partitions have to be offered
-    /// then.
-    fn lose(&mut self, partitions: &[Partition]) -> Result<(), Failure> {
+    /// Notes streams whose positions were lost, so that all states that the other Redis has of their partitions are offered.
+    fn note_lost(&mut self, partitions: &[Partition]) -> Result<(), Failure> {
         if partitions.is_empty() {
             return Ok(());
         }
-        self.judge_gap()?;
-        self.gapped = Some(Instant::now());
+        self.check_gap()?;
+        self.other_may_have_lost = Some(Instant::now());
         self.fleet.stats.fleet.site.gaps.add(partitions.len() as u64);
         partitions.iter().for_each(|of| self.lost.add(*of));
         Ok(())
     }
 
-    /// Notes that this site may lack states, if it begins beside a site that is older and its nodes are no copies.
-    fn judge_beginning(&mut self, space: &OtherSpace) -> Result<(), Failure> {
+    /// Checks the first contact of this site to an older one. Unless the nodes of this site were filled with copies, notes that
+    /// they may lack states.
+    fn check_first_contact(&mut self, space: &OtherSpace) -> Result<(), Failure> {
         // Positions of some partitions are stored while others are still compared for the first time.
         if self.notes.read_ms > 0 || Partition::all().all(|of| self.positions.contains_key(&of)) {
             return Ok(());
@@ -444,8 +457,8 @@ impl Relay {
         stored
     }
 
-    /// Notes that this site may lack states, if the gap is so long that some may have expired.
-    fn judge_gap(&mut self) -> Result<(), Failure> {
+    /// Checks the length of a gap. If states may have expired in it, notes that this site may lack them.
+    fn check_gap(&mut self) -> Result<(), Failure> {
         let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
         if may_have_missed(self.notes.read_ms, now_ms, self.retention_ms()) { self.note_lack() } else { Ok(()) }
     }
@@ -454,35 +467,35 @@ impl Relay {
     /// its nodes are about to bring back.
     fn end_pass(&mut self) -> Result<(), Failure> {
         // The connection may have been lost since the beginning of this turn.
-        let is_disturbed = self.other.disturbed() != self.losses.0[1];
-        if is_disturbed || self.gapped.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
+        let is_disturbed = self.other.disturbed() != self.losses.other;
+        if is_disturbed || self.other_may_have_lost.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
             return Ok(());
         }
         let Some((_, space)) = &self.space else { return Ok(()) };
         self.notes.read_ms = space.now_ms;
         self.notes.passes += 1;
-        // Redis may lose what is stored next.
+        // This process remembers it, because Redis may lose what is stored next.
         self.contact.read.hear(self.id, self.notes.passes, self.notes.read_ms);
         self.store(&[])
     }
 
     /// Remembers why a turn was not finished, for the alarm.
-    fn note(&mut self, failure: &Failure) {
-        let trouble = match failure {
+    fn note_failure(&mut self, failure: &Failure) {
+        let text = match failure {
             Failure::Own(error) => {
                 note_error(&self.fleet.stats, error);
                 format!("the Redis of this site: {error}")
             }
             Failure::Other(error) => format!("the Redis of the site {}: {error}", self.site.other),
-            Failure::Unfit(text) => text.clone(),
+            Failure::Blocked(text) => text.clone(),
         };
-        self.contact.trouble = Some(trouble);
+        self.contact.failure = Some(text);
     }
 }
 
 /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
-fn newer() -> Failure {
-    Failure::Unfit(
+fn later_version() -> Failure {
+    Failure::Blocked(
         "one site has links of a later version; upgrade the nodes of the site with the older version".to_owned(),
     )
 }

@@ -20,7 +20,7 @@ impl Relay {
     /// Offers some of the states that the other Redis has, in partitions whose positions were lost. Returns false if no
     /// partition is due.
     pub(super) fn compare(&mut self) -> Result<bool, Failure> {
-        let begun = match self.scan.take() {
+        let begun = match self.comparison.take() {
             Some(comparison) => Some(comparison),
             None => self.begin_comparison()?,
         };
@@ -33,7 +33,7 @@ impl Relay {
         };
         codes.retain(|code| comparison.ends.contains_key(&Partition::of(code)));
         comparison.held.extend(self.offer_states_of(&codes)?);
-        self.scan = Some(comparison);
+        self.comparison = Some(comparison);
         Ok(true)
     }
 
@@ -43,7 +43,7 @@ impl Relay {
             return Ok(None);
         }
         tracing::info!(site = self.site.other, streams = partitions.len(), "comparing links with the other site");
-        // The streams have what changes from here on.
+        // Changes that the scan misses come behind these ends of the streams.
         let answers = self.other.ends(&partitions, OTHER_TIME);
         let noted = |(of, end): (Partition, Result<StreamPosition, RedisError>)| {
             end.map(|end| (of, end)).map_err(Failure::Other)
@@ -56,7 +56,7 @@ impl Relay {
     /// Moves to the ends of the compared streams in which every state was offered.
     fn end_comparison(&mut self, comparison: Comparison) {
         let Comparison { ends, held, .. } = comparison;
-        let done = self.lost.end(ends, &held, Instant::now());
+        let done = self.lost.finish(ends, &held, Instant::now());
         self.move_to(done);
         if self.lost.is_empty() {
             tracing::info!(site = self.site.other, "all links have been compared with the other site");

@@ -13,13 +13,13 @@ pub(super) struct SiteContact {
     /// The time of the last look at the notes of the relay.
     pub(super) looked: Option<Instant>,
     /// The time since which this site has had no contact to the other one; `None` while it has.
-    pub(super) silent: Option<Instant>,
+    pub(super) silent_since: Option<Instant>,
     /// True if this site may lack states that the other Redis no longer has.
     pub(super) may_lack: bool,
     /// The name of a site that an operator has given up; `None` if no site was given up.
     pub(super) given_up: Option<String>,
     /// The notes of the relay that were damaged at the last look.
     pub(super) damaged: Vec<String>,
-    /// The last reason for which a turn was not finished.
-    pub(super) trouble: Option<String>,
+    /// The last reason why a turn was not finished.
+    pub(super) failure: Option<String>,
 }

@@ -15,8 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SILENT_TIME: Duration = Duration::from_secs(15);
 
 impl Relay {
-    /// Looks at the notes of the relay.
-    pub(super) fn listen(&mut self) -> Result<(), Failure> {
+    /// Reads the notes of the relay from time to time, and tells this node up to when its site has heard of the other one.
+    pub(super) fn read_notes(&mut self) -> Result<(), Failure> {
         if self.contact.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return self.heed_given_up();
         }
@@ -30,7 +30,7 @@ impl Relay {
         self.notice_damage(&notes.damaged);
         self.contact.may_lack = notes.may_lack;
         if !notes.is_damaged("read") {
-            // In case that Redis loses it, and this node takes over.
+            // Redis may lose it before this node takes over.
             self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
         }
         let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
@@ -54,7 +54,7 @@ impl Relay {
             let text = format!(
                 "the site {given_up} was given up; remove fleet.site, fleet.other_site and fleet.other_redis from the settings of this node, and restart it"
             );
-            return Err(Failure::Unfit(text));
+            return Err(Failure::Blocked(text));
         }
         if self.own.begin_site(&given_up, ANSWER_TIME).map_err(Failure::Own)? {
             tracing::info!(site = self.site.other, given_up, "another site takes the place of one that was given up");
@@ -63,8 +63,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Tells the operator whether this site hears of the other one.
-    pub(super) fn judge(&mut self) {
+    /// Tells the operator by counters and alarms whether this site hears of the other one.
+    pub(super) fn report_contact(&mut self) {
         let stats = &self.fleet.stats;
         let is_current = self.fleet.view.hears_other_site();
         stats.fleet.site.is_current.store(is_current, Ordering::Release);
@@ -79,14 +79,14 @@ impl Relay {
             stats.alarms.clear(Alarm::SiteLacks);
         }
         if is_current || self.contact.may_lack {
-            (self.contact.silent, self.contact.trouble) = (None, None);
+            (self.contact.silent_since, self.contact.failure) = (None, None);
             stats.alarms.clear(Alarm::SiteAway);
             return;
         }
-        let silent = self.contact.silent.get_or_insert_with(Instant::now);
+        let silent = self.contact.silent_since.get_or_insert_with(Instant::now);
         if silent.elapsed() >= SILENT_TIME {
             let reason =
-                self.contact.trouble.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
+                self.contact.failure.as_deref().unwrap_or("the relay, another node of this site, reports no progress");
             let text = format!(
                 "this site has no contact to the site {other}: {reason}; unknown codes return 503 until it has"
             );

@@ -34,7 +34,7 @@ impl LostPositions {
         self.lost.insert(partition);
     }
 
-    /// Forgets the partitions, as a relay that takes over. They rest on if they did.
+    /// Forgets the lost positions when this node becomes the relay. A partition that rests continues to.
     pub(super) fn clear(&mut self) {
         self.lost.clear();
     }
@@ -47,7 +47,7 @@ impl LostPositions {
 
     /// Ends the comparison of partitions. Those that a state of a later version holds are compared again. Returns the
     /// positions of the others.
-    pub(super) fn end(
+    pub(super) fn finish(
         &mut self,
         ends: BTreeMap<Partition, StreamPosition>,
         held: &BTreeSet<Partition>,
@@ -89,15 +89,15 @@ mod tests {
         let (now, none) = (Instant::now(), BTreeSet::new());
         let first = lost.due(now);
         assert_eq!(first.len(), TOGETHER);
-        assert_eq!(lost.end(ends(&first), &none, now).len(), TOGETHER);
-        // An error in the next group, of which this never hears, repeats that group alone.
+        assert_eq!(lost.finish(ends(&first), &none, now).len(), TOGETHER);
+        // After an error, which is not reported here, the next group alone is repeated.
         let second = lost.due(now);
         assert!(second.iter().all(|of| !first.contains(of)), "{second:?}");
         assert_eq!(lost.due(now), second);
         let mut groups = 1;
         while !lost.is_empty() {
             let due = lost.due(now);
-            lost.end(ends(&due), &none, now);
+            lost.finish(ends(&due), &none, now);
             groups += 1;
         }
         assert_eq!(groups, Partition::all().count() / TOGETHER);
@@ -115,13 +115,13 @@ mod tests {
             if due.is_empty() {
                 break;
             }
-            let done = lost.end(ends(&due), &held, now);
+            let done = lost.finish(ends(&due), &held, now);
             assert!(done.iter().all(|(of, _)| *of != bad));
         }
         assert!(lost.contains(bad) && !lost.contains(Partition(4)));
         let later = now + REST_TIME;
         assert_eq!(lost.due(later), [bad]);
-        assert_eq!(lost.end(ends(&[bad]), &BTreeSet::new(), later).len(), 1);
+        assert_eq!(lost.finish(ends(&[bad]), &BTreeSet::new(), later).len(), 1);
         assert!(lost.is_empty());
     }
 }

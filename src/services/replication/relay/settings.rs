@@ -10,8 +10,8 @@ use crate::services::replication::agreement::difference_of_sites;
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 impl Relay {
-    /// Compares the settings from time to time, and tells the heartbeat thread, which raises the alarm. Nothing else waits
-    /// for the result, so an error only keeps the last one.
+    /// Compares the settings from time to time, and tells the heartbeat thread, which raises the alarm. After an error, the
+    /// last result stays.
     pub(super) fn compare_settings(&mut self) {
         if self.compared.is_some_and(|at| at.elapsed() < COMPARE_EVERY) {
             return;
