@@ -209,13 +209,13 @@ pub(super) fn compare(fleet: &FleetContext, heard: &HeartbeatReply) {
     }
 }
 
-/// Returns the nodes that were heard of lately, this one among them, with what they say of themselves. Both times are by
-/// the clock of Redis.
+/// Returns the nodes that were heard of lately before the last heartbeat of this one, which is among them, with what they say
+/// of themselves.
 fn live<'h>(heard: &'h HeartbeatReply, me: &str) -> Vec<(&'h str, Value)> {
     live_at(heard, heard.beats.iter().find(|(node, _)| node == me).map_or(0, |(_, beat)| *beat))
 }
 
-/// Returns the nodes that were heard of lately at that time, with what they say of themselves.
+/// Returns the nodes that were heard of lately before `now`, by the clock of Redis, with what they say of themselves.
 fn live_at(heard: &HeartbeatReply, now: u64) -> Vec<(&str, Value)> {
     let counts_for = formats::COUNTS_FOR.as_millis() as u64;
     let live = heard.beats.iter().filter(|(_, beat)| now.saturating_sub(*beat) < counts_for);

@@ -53,7 +53,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const NOTICE_EVERY: Duration = Duration::from_millis(10);
 
 /// Longest delay until this thread notices that its connection was disturbed, while it has nothing to ask.
-const HEED_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Reason that clients of the API get for a link that another node may have.
 const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell right now";
@@ -185,7 +185,7 @@ impl CodeLookup {
     fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
             let first = if self.asked.is_empty() {
-                let Ok(first) = self.first(receiver) else { return };
+                let Ok(first) = self.wait_for_first(receiver) else { return };
                 first
             } else {
                 None
@@ -204,11 +204,11 @@ impl CodeLookup {
     ///
     /// # Errors
     /// If all senders are gone.
-    fn first(&self, receiver: &Receiver<LookupRequest>) -> Result<Option<LookupRequest>, RecvError> {
+    fn wait_for_first(&self, receiver: &Receiver<LookupRequest>) -> Result<Option<LookupRequest>, RecvError> {
         let wait = if !self.doubts.is_empty() {
             NOTICE_EVERY
         } else if self.fills_memory() {
-            HEED_EVERY
+            CHECK_EVERY
         } else {
             return receiver.recv().map(Some);
         };
@@ -226,7 +226,7 @@ impl CodeLookup {
 
     /// Notes whether the connection to Redis was disturbed: a new master may have lost links, and the old one may have
     /// answered late. Makes the cores drop their links once that is due.
-    fn heed_disturbances(&mut self) {
+    fn check_disturbance(&mut self) {
         let Some(at) = self.redis.disturbed() else { return };
         let since = since_boot().saturating_sub(at.elapsed());
         self.fleet.view.disturb(since);
@@ -327,7 +327,7 @@ impl CodeLookup {
         Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))
     }
 
-    /// True if this node knows that the code had its only link, or that all nodes have read of no other one.
+    /// True if no link can come under a code: this node has the tombstone of the only one that the code gets.
     fn is_used_up(&self, code: &Code) -> bool {
         let view = &self.fleet.view;
         let is_known_to_be_spent = || self.fleet.stored_state(code).is_some_and(|state| is_spent(&state));
@@ -371,7 +371,7 @@ impl CodeLookup {
     fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
         let (mut states, mut again) = (Vec::new(), Vec::new());
         // Before any answer is judged.
-        self.heed_disturbances();
+        self.check_disturbance();
         for (request_id, answer) in answers {
             let Some(Asked { mut look_ups, joined, asked, as_of, is_vouched }) = self.asked.remove(&request_id) else {
                 continue;

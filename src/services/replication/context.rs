@@ -202,7 +202,7 @@ impl FleetContext {
         self.knows_lost_marked(code, theirs).unwrap_or(true)
     }
 
-    /// Like [`FleetContext::has_lost_marked`], for callers to whom an answer that is not known matters.
+    /// Like [`FleetContext::has_lost_marked`], but returns an error if the store cannot tell.
     ///
     /// # Errors
     /// If the store cannot tell. The error was counted and logged.

@@ -309,7 +309,7 @@ impl Follower {
         match follow::judge(Some(position), entries) {
             Read::Quiet => Ok(()),
             Read::Next(entries, to) => {
-                self.expect(partition, &entries, to)?;
+                self.check_off(partition, &entries, to)?;
                 let fleet = &self.fleet.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));

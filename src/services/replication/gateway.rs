@@ -119,7 +119,7 @@ impl Gateway {
         assert!(self.asked.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
         for (id, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
             if let Some(asked) = self.asked.remove(&id) {
-                self.go_on(asked, answer)?;
+                self.take_answer(asked, answer)?;
             }
         }
         while let Some(order) = self.held.pop_due() {
@@ -200,12 +200,12 @@ impl Gateway {
                     return self.send_to_writer(request, UNKNOWN);
                 };
                 let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link)), mine));
-                self.put(request, deadline, change);
+                self.ask_for_change(request, deadline, change);
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let id = self.redis.put_state(code, deadline);
-                self.wait(id, Asked { request, deadline, change: None });
+                self.note_asked(id, Asked { request, deadline, change: None });
             }
         }
         Ok(())
@@ -229,19 +229,20 @@ impl Gateway {
         (!may).then_some(State::Link(mine))
     }
 
-    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
+    /// Asks Redis for a change, on behalf of a request.
+    fn ask_for_change(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let id = self.redis.put_change(&change.0, &change.1, deadline);
-        self.wait(id, Asked { request, deadline, change: Some(change) });
+        self.note_asked(id, Asked { request, deadline, change: Some(change) });
     }
 
     /// Notes a request that waits for an answer of Redis.
-    fn wait(&mut self, id: RequestId, asked: Asked) {
+    fn note_asked(&mut self, id: RequestId, asked: Asked) {
         let other = self.asked.insert(id, asked);
         assert!(other.is_none(), "two requests wait for one answer, so one of them would wait forever");
     }
 
-    /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
-    fn go_on(&mut self, asked: Asked, answer: RedisReply) -> Result<(), Ended> {
+    /// Takes an answer of Redis: passes the request to the writer, or asks the next question.
+    fn take_answer(&mut self, asked: Asked, answer: RedisReply) -> Result<(), Ended> {
         let Asked { request, deadline, change } = asked;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
@@ -267,7 +268,7 @@ impl Gateway {
                 Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => {
                     self.send_to_writer(request, UNKNOWN)
                 }
-                Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
+                Ok(Some(ReceivedState::Known(State::Link(link)))) if !may_delete(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(None) if self.fleet.stored_state(code).is_none() && !self.fleet.view.is_denied(code, false) => {
@@ -280,7 +281,7 @@ impl Gateway {
                     let claim = gone.as_ref().map_or(0, |state| state.version().claim);
                     let now_ms = self.deletion_ms(gone.as_ref());
                     let change = (*code, CodeChange::Remove { claim, now_ms, mine });
-                    self.put(request, deadline, change);
+                    self.ask_for_change(request, deadline, change);
                     Ok(())
                 }
                 Err(_) => self.give_up_on_redis(request, "the link to delete could not be looked up in Redis"),
@@ -314,7 +315,7 @@ impl Gateway {
                 let version = link.version.edited();
                 assert_eq!(link.code, *code, "a change of one link would be offered as the state of another");
                 let change = (*code, CodeChange::Offer(State::Link(Arc::new(Link { version, ..link }))));
-                self.put(request, deadline, change);
+                self.ask_for_change(request, deadline, change);
                 Ok(())
             }
             // The link is gone or the change does not apply: the writer tells the client why.
@@ -354,8 +355,8 @@ fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) 
     theirs.or_else(mine)
 }
 
-/// True unless this is a delete by an app that may not delete the link.
-fn is_within(request: &StoreRequest, link: &Link) -> bool {
+/// False for a delete by an app that may not delete the link.
+fn may_delete(request: &StoreRequest, link: &Link) -> bool {
     if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
 }
 

@@ -116,11 +116,11 @@ impl HeartbeatThread {
                 EVERY
             });
         }
-        self.say_goodbye();
+        self.send_last_heartbeat();
     }
 
     /// Sends the last heartbeat, by which the other nodes know that this node counts no more visits.
-    fn say_goodbye(&mut self) {
+    fn send_last_heartbeat(&mut self) {
         let Ok(seen) = self.seen() else { return };
         let number = self.begin(since_boot());
         let passed = self.passed_beats();
@@ -130,7 +130,7 @@ impl HeartbeatThread {
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
     }
 
-    /// Returns the number of a heartbeat that is about to be sent.
+    /// Begins a heartbeat, about which other nodes will make statements. Returns its number.
     fn begin(&mut self, now: Duration) -> u64 {
         let (number, passing) = (self.vouching.begin(now), self.passing.begin(now));
         assert_eq!(number, passing, "the statements about one heartbeat would be taken for those about another");
@@ -177,7 +177,7 @@ impl HeartbeatThread {
         let answer = self.send(about, &seen);
         match answer {
             Ok(heard) if heard.fingerprint != self.fleet.settings.fingerprint => {
-                self.keep_apart(&heard.fingerprint);
+                self.stop_sharing(&heard.fingerprint);
                 false
             }
             Ok(heard) => {
@@ -200,8 +200,8 @@ impl HeartbeatThread {
         }
     }
 
-    /// Stops all sharing because the fleet in Redis has another key, until that changes. Redirects continue.
-    fn keep_apart(&self, theirs: &str) {
+    /// Stops all sharing until the fleet in Redis has the code secret of this node. Redirects continue.
+    fn stop_sharing(&self, theirs: &str) {
         let stats = &self.fleet.stats;
         stats.fleet.same_code_secret.store(false, Ordering::Release);
         stats.fleet.connected.store(false, Ordering::Release);
@@ -212,15 +212,17 @@ impl HeartbeatThread {
         stats.alarms.raise(Alarm::OtherKey, text);
     }
 
+    /// Returns the highest counter value of each length that this node knows.
     fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
         let links = &self.fleet.links;
         let mark = |length: &CodeLength| Ok((*length, links.high_water(length.get())?.max(links.floor(length.get())?)));
         self.lengths.iter().map(mark).collect()
     }
 
+    /// Takes the answer to the heartbeat with that number, which was sent at the instant `sent`, since boot.
     fn hear(&mut self, heard: &HeartbeatReply, (number, sent): (u64, Duration), seen: &[(CodeLength, u64)]) {
         self.join();
-        // Before any thread asks Redis for a change.
+        // First: from `connected` on, other threads ask Redis for changes.
         self.measure(heard);
         let stats = &self.fleet.stats;
         stats.fleet.connected.store(true, Ordering::Release);
@@ -234,14 +236,14 @@ impl HeartbeatThread {
         agreement::compare(&self.fleet, heard);
         let live = agreement::retentions_of_live(heard, &self.fleet.settings.node);
         self.fleet.retention.agree(stats.fleet.format.get(), live);
-        self.keep(heard, sent, seen);
+        self.store_heard(heard, sent, seen);
         let others = agreement::others(heard, &self.fleet.settings.node);
-        // Until they are done, Redis may lack links that were acknowledged.
+        // While a node restores its links, Redis may lack acknowledged ones.
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
         self.hear_passed(&others, number, now);
         self.hear_statements(others, number, now);
-        self.show(heard, now);
+        self.show_fleet(heard, now);
         self.take_over(heard, now);
     }
 
@@ -288,7 +290,7 @@ impl HeartbeatThread {
     }
 
     /// Stores what others have seen of the counters, and from time to time the time of the last heartbeat.
-    fn keep(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
+    fn store_heard(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         let links = &self.fleet.links;
         let mut batch = links.batch();
         for (length, floor) in &heard.floors {
@@ -297,8 +299,8 @@ impl HeartbeatThread {
                 batch.set_floor(length.get(), *floor);
             }
         }
-        // The next process decides by this time which codes are still its own. None are while codes of an earlier
-        // process are still to be discarded, or if this process came back too late.
+        // The next process decides by this time which codes are still its own. No time is stored while codes of an earlier
+        // process are still to be discarded, or if this process came back too late: then none of them are.
         let is_own = self.fleet.is_resumed.load(Ordering::Acquire) && !self.fleet.lease().is_lost();
         if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
             batch.set_heard(&boot_id(), sent);
@@ -348,7 +350,8 @@ impl HeartbeatThread {
         *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;
     }
 
-    fn show(&self, heard: &HeartbeatReply, now: Duration) {
+    /// Shows the members of the fleet and the servers of Redis to the operator.
+    fn show_fleet(&self, heard: &HeartbeatReply, now: Duration) {
         let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
         let seen = Instant::now();
         let beat = |node: &str| heard.beats.iter().find(|(of, _)| of == node).map_or(0, |(_, beat)| *beat);

@@ -43,8 +43,8 @@ impl StateHome {
         matches!(self, StateHome::Node)
     }
 
-    /// True if the writer drops states that Redis has had for a while, for which it must hear of the time even if its outbox
-    /// is empty.
+    /// True if the writer drops states that Redis has had for a while. It must then hear of the time even while its outbox is
+    /// empty.
     pub(super) fn drops_settled_states(&self) -> bool {
         !self.stores_all_links()
     }

@@ -112,7 +112,7 @@ impl Measured {
     /// `followed`, unless that is `None`.
     fn hear_clock(&mut self, clock_ms: u64, now: Duration, followed: Option<Duration>) {
         let before = self.clock.replace((clock_ms, now));
-        // An earlier instant must not move with the clock: what came after it may have expired by that.
+        // A new time of the clock must not move a recorded instant: what came after it may have expired by the new time.
         let Some(followed) = followed.filter(|at| self.followed.is_none_or(|last| *at > last)) else { return };
         self.followed = Some(followed);
         let until_ms = time_of(followed, (clock_ms, now));
@@ -200,8 +200,8 @@ impl Retention {
     }
 
     /// Records the answer to a heartbeat: the retentions of all nodes, the time since which states expire, and the time by
-    /// the clock of Redis. All streams were followed up to the instant `followed`, unless that is `None`. The retention of a
-    /// node counts until this node has all states that it has written.
+    /// the clock of Redis. All streams were followed up to the instant `followed`, unless that is `None`. The retention of
+    /// another node counts until this node has all states that the other one has written.
     pub(super) fn hear(
         &self,
         nodes: &[NodeRetention],
@@ -215,7 +215,7 @@ impl Retention {
         self.shortest_ms.store(shortest.map_or(0, millis), Ordering::Release);
         let retention = shortest.unwrap_or(Duration::MAX);
         if let Some(beat_ms) = beat_ms {
-            // Before the earliest time of all nodes, which another one may have corrected already.
+            // Before `hear_expiring`, whose time another node may have corrected already.
             measured.span.hear_clock(beat_ms, retention);
             measured.hear_clock(beat_ms, now, followed);
         }
@@ -259,7 +259,7 @@ impl Retention {
 
     /// Adds to a batch how far the node has followed, and the position of the change log, if that is due.
     pub(super) fn keep(&self, links: &Links, batch: &mut Batch) {
-        // Also while states are kept forever: a retention may follow.
+        // Also while states are kept forever, since an operator may set a retention later.
         let every = self.shortest().map_or(WRITE_DOWN_EVERY, |shortest| WRITE_DOWN_EVERY.min(shortest / 16));
         let now = since_boot();
         let mut measured = self.measured();
@@ -271,7 +271,7 @@ impl Retention {
         }
         let Some(kept) = self.kept() else { return };
         let now_ms = measured.now_ms();
-        // After the clock was set back, a position would be noted with each heartbeat until it is there again.
+        // If the clock was set back, positions with later times would keep new ones from being noted.
         retain(&mut measured.log_times, batch, |at_ms| at_ms <= now_ms);
         let noted_ms = measured.log_times.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
         if now_ms.saturating_sub(noted_ms) < millis(kept) / LOG_TIMES {

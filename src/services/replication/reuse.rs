@@ -67,7 +67,7 @@ enum Step {
     Look(Code),
     /// This code is the answer, with its state if the store does not have it.
     Found(Code, Option<State>),
-    /// No link will do.
+    /// No existing link can be the answer.
     Nothing,
 }
 
@@ -157,7 +157,7 @@ struct LinkReuse {
 }
 
 impl LinkReuse {
-    /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
+    /// Returns for each request the existing link that answers it, or else the answer of Redis to the claim of its own code.
     fn decisions(&mut self, fleet: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
         let mut turn = Turn { fleet, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
@@ -207,7 +207,7 @@ impl LinkReuse {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
             let key = link.url_key();
             if *reuse == Reuse::OfSlug {
-                // Only the link with this very slug will do.
+                // Only the link with this very slug can be the answer.
                 let search = Search::new(link, *reuse, key, at);
                 let is_here =
                     turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
@@ -464,7 +464,7 @@ impl Turn<'_> {
 /// The result of looking up a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Judgement {
-    /// A link that will do, with its state if this node does not have it.
+    /// A link that can be the answer, with its state if this node does not have it.
     Is(Option<State>),
     /// No state, neither now nor before.
     Nothing,

@@ -98,7 +98,7 @@ impl SiteSync {
 
     /// Does all work that is due. A part that fails does not stop the others.
     fn turn(&mut self) -> Result<(), RedisError> {
-        let done = [self.copy_visits(), self.bring_chunks(), self.copy_visit_log(), self.share()];
+        let done = [self.copy_visits(), self.bring_chunks(), self.copy_visit_log(), self.merge_shared()];
         done.into_iter().collect()
     }
 }

@@ -98,14 +98,14 @@ impl Follower {
             codes.into_iter().partition(|code| self.fleet.links.get(code).is_ok_and(|value| value.is_some()));
         // For a code that is here already the head of its state decides, which is much shorter than the state.
         for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
-            let Some(head) = self.leave_out(head)? else { continue };
+            let Some(head) = self.skip_refused(head)? else { continue };
             if self.fleet.stored_state(code).is_none_or(|state| differs(code, &state, &head)) {
                 wanted.push(*code);
             }
         }
         let mut found = Vec::new();
         for (code, state) in wanted.iter().zip(self.redis.states(&wanted, ANSWER_TIME)) {
-            found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
+            found.extend(self.skip_refused(state)?.flatten().map(|state| (*code, state)));
         }
         self.send_found(found)?;
         Ok(Some(Phase::Down(scan)))
@@ -160,7 +160,7 @@ impl Follower {
         let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
         let mut offers = Vec::new();
         for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
-            let Some(head) = self.leave_out(head)? else { continue };
+            let Some(head) = self.skip_refused(head)? else { continue };
             if head.is_empty() || differs(&code, &state, &head) {
                 offers.push((code, CodeChange::Offer(state)));
             }
@@ -169,7 +169,7 @@ impl Follower {
     }
 
     /// Skips a code that Redis refuses: it must not keep the others from being compared. The alarm names it.
-    pub(super) fn leave_out<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
+    pub(super) fn skip_refused<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(error @ RedisError::Refused(_)) => {
@@ -183,7 +183,7 @@ impl Follower {
     fn offer(&mut self, offers: &[(Code, CodeChange)]) -> Result<(), Stopped> {
         let mut held = Vec::new();
         for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
-            let Some(changed) = self.leave_out(answer)? else { continue };
+            let Some(changed) = self.skip_refused(answer)? else { continue };
             match (changed.verdict, changed.echo) {
                 (Verdict::Accepted(_), Some(echo)) => {
                     self.expected.entry(echo.partition).or_default().insert(echo.id);
@@ -224,13 +224,13 @@ impl Follower {
                 // The comparison is complete once all entries it has made were read back.
                 self.ending.insert(*partition, Instant::now());
             } else {
-                self.compared(*partition)?;
+                self.end_partition(*partition)?;
             }
         }
         Ok(())
     }
 
-    fn compared(&mut self, partition: Partition) -> Result<(), Stopped> {
+    fn end_partition(&mut self, partition: Partition) -> Result<(), Stopped> {
         self.must_compare.retain(|of| *of != partition);
         self.expected.remove(&partition);
         self.ending.remove(&partition);
@@ -238,7 +238,7 @@ impl Follower {
     }
 
     /// Checks off the entries that a comparison has made, as they are read back.
-    pub(super) fn expect(
+    pub(super) fn check_off(
         &mut self,
         partition: Partition,
         entries: &[StreamEntry],
@@ -252,7 +252,7 @@ impl Follower {
         }
         self.expected.remove(&partition);
         match (self.ending.remove(&partition).is_some(), is_lost) {
-            (true, false) => self.compared(partition),
+            (true, false) => self.end_partition(partition),
             // Redis has lost an entry: the partition is compared from the start.
             (_, true) => {
                 self.compare.iter_mut().for_each(|compare| compare.drop_partition(partition));

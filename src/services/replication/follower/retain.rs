@@ -32,7 +32,7 @@ impl Follower {
             self.retaining.trimmed = Some(Instant::now());
             let partitions: Vec<Partition> = Partition::all().collect();
             let answer = self.redis.trim(&partitions, kept, ANSWER_TIME);
-            self.leave_out(answer)?;
+            self.skip_refused(answer)?;
         }
         if self.retaining.worked.is_none_or(|at| at.elapsed() >= POLL) {
             self.retaining.worked = Some(Instant::now());
@@ -52,7 +52,7 @@ impl Follower {
                 return Ok(());
             }
         };
-        self.retaining.pass = match self.leave_out(scan)? {
+        self.retaining.pass = match self.skip_refused(scan)? {
             Some(scan) => self.expire_some(scan)?,
             None => ExpiryPass::Ended,
         };
@@ -62,14 +62,14 @@ impl Follower {
     /// Lets some states expire. Returns the rest of the pass.
     fn expire_some(&mut self, mut scan: Scan) -> Result<ExpiryPass, Stopped> {
         let codes = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME);
-        let Some(codes) = self.leave_out(codes)?.flatten() else {
+        let Some(codes) = self.skip_refused(codes)?.flatten() else {
             if self.retaining.expired > 0 {
                 tracing::info!(states = self.retaining.expired, "earlier states expire in Redis from now on");
             }
             return Ok(ExpiryPass::Ended);
         };
         let answer = self.redis.expire_states(&codes, ANSWER_TIME);
-        self.retaining.expired += self.leave_out(answer)?.unwrap_or(0);
+        self.retaining.expired += self.skip_refused(answer)?.unwrap_or(0);
         Ok(ExpiryPass::Goes(scan))
     }
 }

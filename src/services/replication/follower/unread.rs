@@ -75,7 +75,7 @@ impl Follower {
         let codes: Vec<Code> = page.iter().map(|(code, _)| *code).collect();
         let (mut found, mut differing) = (Vec::new(), Vec::new());
         for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
-            let Some(theirs) = self.leave_out(answer)? else { continue };
+            let Some(theirs) = self.skip_refused(answer)? else { continue };
             let is_unread = matches!(theirs, Some(ReceivedState::Unread(_)));
             self.rereading.newer += u64::from(is_unread || self.fleet.has_lost_marked(&code, theirs.as_ref()));
             let is_same = matches!(&theirs, Some(ReceivedState::Unread(theirs)) if **theirs == *text);
@@ -105,13 +105,13 @@ impl Follower {
         let codes: Vec<Code> = differing.iter().map(|(code, _)| *code).collect();
         let mut lost = Vec::new();
         for ((code, text), head) in differing.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
-            let Some(over) = self.leave_out(head)? else { continue };
+            let Some(over) = self.skip_refused(head)? else { continue };
             if is_lost(code, &text, &over) {
                 lost.push(KeptText { code, text, over });
             }
         }
         for (kept, answer) in lost.iter().zip(self.redis.restore(&lost, ANSWER_TIME)) {
-            if self.leave_out(answer)? == Some(true) {
+            if self.skip_refused(answer)? == Some(true) {
                 let code = kept.code;
                 tracing::info!(%code, "restored a state that Redis had lost and only a newer version can decode");
             }

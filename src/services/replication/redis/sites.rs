@@ -196,8 +196,8 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(put), within).map(drop)
     }
 
-    /// Stores where the counters of this site begin, unless that is known: above all that the other site had leased by now.
-    /// `damaged` are the damaged notes, which count as unknown.
+    /// Stores where the counters of this site begin, unless that is stored: above every value that the other site has leased.
+    /// `damaged` are the damaged notes, which count as not stored.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.

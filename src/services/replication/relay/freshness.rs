@@ -18,14 +18,14 @@ impl Relay {
     /// Reads the notes of the relay from time to time, and tells this node up to when its site has heard of the other one.
     pub(super) fn read_notes(&mut self) -> Result<(), Failure> {
         if self.contact.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
-            return self.heed_given_up();
+            return self.stop_if_given_up();
         }
         self.contact.looked = Some(Instant::now());
         let begun = since_boot();
         let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
         self.contact.given_up.clone_from(&notes.given_up);
         if notes.given_up.is_some() {
-            return self.heed_given_up();
+            return self.stop_if_given_up();
         }
         self.notice_damage(&notes.damaged);
         self.contact.may_lack = notes.may_lack;
@@ -47,7 +47,7 @@ impl Relay {
 
     /// Ends the work of this node as a relay if the other site was given up. If another site has taken its place, the first
     /// relay of this site forgets what it knew of the old one.
-    fn heed_given_up(&mut self) -> Result<(), Failure> {
+    fn stop_if_given_up(&mut self) -> Result<(), Failure> {
         let Some(given_up) = self.contact.given_up.clone() else { return Ok(()) };
         (self.is_relay, self.renewed) = (false, None);
         if given_up == self.site.other {

@@ -1,5 +1,5 @@
-//! Merges API keys and redirects of domains of the other site into the Redis of this one, from which its nodes merge them.
-//! Copies of both merge in any order.
+//! Merges API keys and redirects of domains of the other site into the Redis of this one. The nodes merge them from there, in
+//! any order.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const SHARE_EVERY: Duration = Duration::from_secs(2);
 
 impl SiteSync {
     /// Merges what the other site has, if it is time.
-    pub(super) fn share(&mut self) -> Result<(), RedisError> {
+    pub(super) fn merge_shared(&mut self) -> Result<(), RedisError> {
         if self.shared.is_some_and(|at| at.elapsed() < SHARE_EVERY) {
             return Ok(());
         }
