@@ -414,6 +414,11 @@ impl Problem {
         let detail = format!(
             "The request cannot be confirmed: {reason}. The change may have been made already, or may still be made. Read the link before you try again, or retry a create with its Idempotency-Key."
         );
+        Problem::in_doubt(detail)
+    }
+
+    /// 503 like [`Problem::unconfirmed`], with an explanation of its own.
+    pub(super) fn in_doubt(detail: impl Into<String>) -> Problem {
         Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }
 
@@ -556,6 +561,14 @@ mod tests {
         assert_eq!((&missing["shortCode"], &missing["domain"]), (&json!("abc"), &json!("go.test")));
         assert_eq!(Problem::no_link("abc").on_domain(None).members().get("domain"), None);
         assert_eq!(Problem::unavailable("later").on_domain(Some("go.test")).members().get("domain"), None);
+    }
+
+    #[test]
+    fn an_unconfirmed_change_is_not_repeated_automatically() {
+        for problem in [Problem::unconfirmed("late"), Problem::in_doubt("late")] {
+            assert_eq!(problem.retry_after, None);
+            assert_eq!(problem.members()["type"], "urn:carom:problem:unconfirmed");
+        }
     }
 
     #[test]

@@ -42,7 +42,8 @@ use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
     DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest,
-    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriterQueue,
+    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, WriteFailure,
+    WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -453,12 +454,12 @@ impl ServiceHandle {
     /// Changes apps or keys.
     ///
     /// # Errors
-    /// The reason why that cannot be done now, in words for the client.
-    pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, &'static str> {
+    /// The reason why that was not done, or not for certain.
+    pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, WriteFailure> {
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         let order = AppsOrder { request, ticket: waiter.ticket() };
-        self.context.apps.try_send(order).map_err(|error| refusal(&error))?;
-        waiter.answer().await.ok_or("the keys were not stored in time")
+        self.context.apps.try_send(order).map_err(|error| WriteFailure::Refused(refusal(&error)))?;
+        waiter.answer().await.ok_or(WriteFailure::Unconfirmed("the keys were not stored in time"))
     }
 
     /// Returns the API keys.

@@ -53,7 +53,7 @@ impl Problem {
         let detail = format!(
             "The mark of the site may or may not have been removed: {why}. Read fleet.site.mayLack in the status before you try again."
         );
-        Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
+        Problem::in_doubt(detail)
     }
 
     /// 409: the fleet has no other site that could be given up.

@@ -11,13 +11,13 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::create::instant;
-use super::short_urls::read_object;
+use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::percent_decoded;
 use crate::api::request::is_read;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::bridge::{AppsAnswer, AppsRequest};
+use crate::bridge::{AppsAnswer, AppsRequest, WriteFailure};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};
 use carom_model::access::usage::App;
@@ -68,18 +68,22 @@ async fn try_serve(
     };
     debug_assert!(method == Method::POST || method == Method::DELETE);
     let asked = wanted.clone();
-    let unavailable = |why: &str| {
-        Problem::unavailable(format!(
+    let unconfirmed = |why: &str| {
+        Problem::in_doubt(format!(
             "The API keys may or may not have been changed: {why}. List them before you try again."
         ))
     };
-    match context.services.change_apps(wanted).await.map_err(unavailable)? {
+    let changed = context.services.change_apps(wanted).await.map_err(|failure| match failure {
+        WriteFailure::Unconfirmed(reason) => unconfirmed(reason),
+        failure => write_failed(&failure),
+    });
+    match changed? {
         AppsAnswer::Key { key, id, follows } => {
             Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))
         }
         AppsAnswer::Revoked(ids) => Ok((StatusCode::OK, json!({"revoked": ids}))),
         AppsAnswer::Refused(refusal) => Err(refused(&refusal)),
-        AppsAnswer::Failed(why) => Err(unavailable(&why)),
+        AppsAnswer::Failed(why) => Err(unconfirmed(&why)),
     }
 }
 

@@ -16,7 +16,7 @@ use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
 use super::bulk_edit::{no_answer, push_import, push_refusal};
 use super::import_line;
 use super::lines::Line;
-use super::short_urls::{UNSERVED, refused, write_failed};
+use super::short_urls::{refused, unserved, write_failed};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
@@ -105,7 +105,7 @@ impl Context {
                 CreateAnswer::Existing { link: existing, .. } | CreateAnswer::Repeated { link: existing } => {
                     Some(compared(&links[at], &existing))
                 }
-                CreateAnswer::Unserved => Some(Err(Problem::unavailable(UNSERVED))),
+                CreateAnswer::Unserved => Some(Err(unserved())),
                 CreateAnswer::Failed(failure) => Some(Err(write_failed(&failure))),
                 // An import has no idempotency keys.
                 CreateAnswer::OtherRequest | CreateAnswer::RepeatedGone | CreateAnswer::RepeatedDamaged => None,

@@ -6,12 +6,12 @@ use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::create::{Bounds, long_url};
-use super::short_urls::read_object;
+use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::request::is_read;
 use crate::api::response::{ApiResponse, json as json_answer, uncached_redirect};
-use crate::bridge::DomainRedirectsAnswer;
+use crate::bridge::{DomainRedirectsAnswer, WriteFailure};
 use carom_model::access::Role;
 use carom_model::destination::hosts::authority_of;
 use carom_model::destination::long_url::LongUrl;
@@ -90,10 +90,18 @@ impl Context {
         let served = served.filter(|served| self.may_use(served)).ok_or_else(|| Problem::no_domain(&domain))?;
         match self.services.change_domain_redirects(served.name.clone(), changes).await {
             Ok(DomainRedirectsAnswer::Changed(targets)) => Ok(targets),
-            Ok(DomainRedirectsAnswer::Failed(what)) => Err(Problem::unavailable(format!("{what}."))),
-            Err(reason) => Err(Problem::unavailable(format!("The redirects cannot be changed now: {reason}."))),
+            Ok(DomainRedirectsAnswer::Failed(what)) => Err(unconfirmed(&what)),
+            Err(WriteFailure::Unconfirmed(reason)) => Err(unconfirmed(reason)),
+            Err(failure) => Err(write_failed(&failure)),
         }
     }
+}
+
+/// Returns the error for a change of redirects that may have been made, or may still be made.
+fn unconfirmed(why: &str) -> Problem {
+    Problem::in_doubt(format!(
+        "The change of the redirects cannot be confirmed: {why}. List the domains before you try again."
+    ))
 }
 
 /// A checked request to change redirects of a domain.

@@ -224,7 +224,7 @@ impl Context {
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links, ticket }).await?;
         let (code, by, author) = (link.code, self.caller.scope(), self.author());
         let answer = self.services.store(|ticket| StoreRequest::Delete { code, by, author, ticket }).await;
-        let run = self.order_purge(|ticket| PurgeOrder::Run { id: begun.id, ticket }).await;
+        let run = self.run_purge(begun.id).await;
         match answer {
             DeleteAnswer::Deleted => run,
             DeleteAnswer::NotFound => {
@@ -263,7 +263,7 @@ impl Context {
         let listed: Vec<PurgedLink> = links.iter().map(|link| purged(link)).collect();
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links: listed, ticket }).await?;
         let deleted = self.delete_all(&links).await;
-        let run = self.order_purge(|ticket| PurgeOrder::Run { id: begun.id, ticket }).await?;
+        let run = self.run_purge(begun.id).await?;
         let purge = Some(ShownPurge::of(run));
         let (failed, left) = (links.len() as u64 - deleted, count.saturating_sub(links.len() as u64));
         Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, purge }))
@@ -325,7 +325,7 @@ impl Context {
         deleted
     }
 
-    /// Begins or runs a purge. Returns its progress.
+    /// Begins a purge. Returns its progress.
     async fn order_purge(
         &self,
         order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
@@ -333,6 +333,17 @@ impl Context {
         let failed = |why: &str| Problem::unavailable(format!("Links cannot be purged now: {why}."));
         let progress = self.services.purge(order).await.map_err(|why| failed(&why))?;
         progress.ok_or_else(|| failed("the node no longer knows the purge"))
+    }
+
+    /// Runs a purge whose links have been deleted. A purge that gets no such order runs later by itself.
+    async fn run_purge(&self, id: PurgeId) -> Result<PurgeProgress, Problem> {
+        let unconfirmed = |why: &str| {
+            Problem::in_doubt(format!(
+                "Links were deleted, and the purge {id} cannot be confirmed: {why}. The node repeats it; read the purge for its progress."
+            ))
+        };
+        let progress = self.services.purge(|ticket| PurgeOrder::Run { id, ticket }).await;
+        progress.map_err(|why| unconfirmed(&why))?.ok_or_else(|| unconfirmed("the node no longer knows it"))
     }
 
     /// Handles `GET /rest/v3/purges/{purgeId}`: shows how far a purge has come.

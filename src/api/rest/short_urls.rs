@@ -48,10 +48,6 @@ const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed"
 /// Reason that clients get while Redis is unavailable.
 const NEEDS_REDIS: &str = "this request needs Redis, which does not answer";
 
-/// Reason that clients get if their link does not fit into memory.
-pub(super) const UNSERVED: &str =
-    "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
-
 /// A link to show, with its visits where they are known.
 pub(in crate::api) type Shown = (Arc<Link>, Option<VisitCounts>);
 
@@ -202,7 +198,7 @@ impl Context {
                 CreateAnswer::OtherRequest => return Err(Problem::key_of_other_request()),
                 CreateAnswer::RepeatedGone => return Err(Problem::created_link_gone()),
                 CreateAnswer::RepeatedDamaged => return Err(Problem::damaged(&new.link.code.as_slug().to_string())),
-                CreateAnswer::Unserved => return Err(Problem::unavailable(UNSERVED)),
+                CreateAnswer::Unserved => return Err(unserved()),
                 CreateAnswer::Failed(failure) => return Err(write_failed(&failure)),
                 CreateAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 CreateAnswer::Taken => {}
@@ -456,7 +452,7 @@ pub(super) fn taken(link: &Link) -> Problem {
 pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Link>, Problem> {
     Err(match answer {
         ChangeAnswer::Changed(link) => return Ok(link),
-        ChangeAnswer::Unserved => Problem::unavailable(UNSERVED),
+        ChangeAnswer::Unserved => unserved(),
         ChangeAnswer::StartsTooLate => starts_too_late(),
         ChangeAnswer::NotFound => Problem::no_link(code),
         ChangeAnswer::Damaged => Problem::damaged(code),
@@ -478,6 +474,14 @@ pub(super) fn write_failed(failure: &WriteFailure) -> Problem {
         WriteFailure::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
         WriteFailure::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
     }
+}
+
+/// Returns the error for a link that is stored, but does not fit into memory. Clients must not repeat the request: a
+/// second create would create a second link.
+pub(super) fn unserved() -> Problem {
+    Problem::in_doubt(
+        "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.",
+    )
 }
 
 fn no_random_bytes() -> Problem {

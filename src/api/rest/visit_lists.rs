@@ -7,15 +7,15 @@ use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::list::Pagination;
-use super::short_urls::refused;
+use super::short_urls::{refused, write_failed};
 use super::visit_filters;
 use super::visits::{Span, describe};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json};
-use crate::bridge::JobKind;
 use crate::bridge::visit_log::{VisitDeletion, VisitFilter, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
+use crate::bridge::{JobKind, WriteFailure};
 use carom_http::forward;
 use carom_limits::{VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
 use carom_model::access::{Role, Scope};
@@ -175,8 +175,12 @@ impl Context {
     }
 
     async fn delete_logged(&self, deletion: VisitDeletion) -> Result<ApiResponse, Problem> {
-        let deleted = self.services.ask_visit_log(|ticket| VisitLogRequest::Delete(deletion, ticket)).await;
-        let count = deleted.map_err(refused)?.total;
+        let count = self.services.delete_logged_visits(deletion).await.map_err(|failure| match failure {
+            WriteFailure::Unconfirmed(reason) => Problem::in_doubt(format!(
+                "The deletion of the visits cannot be confirmed: {reason}. They may be gone already, or may still be deleted. The request can be repeated."
+            )),
+            failure => write_failed(&failure),
+        })?;
         Ok(json_answer(StatusCode::OK, &json!({ "deletedVisits": count })))
     }
 
