@@ -148,7 +148,7 @@ impl Context {
             ["v3", "purges"] => self.create_purge(request).await,
             ["v3", "purges", id] => self.read_purge(&percent_decoded(id)).await,
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
-            ["v3", "domains"] => self.list_domains(),
+            ["v3", "domains"] => self.list_domains().await,
             ["v3", "domains", "redirects"] => self.edit_domain_redirects(request).await,
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "visits", "orphan"] => self.orphan_visits(&method, query).await,

@@ -1,21 +1,24 @@
 //! Virtual hosts of the API and the pages: the domain of a request, redirects for missing links and their
 //! changes, and the list of all domains.
 
+use std::sync::Arc;
+
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::create::{Bounds, long_url};
-use super::short_urls::{read_object, write_failed};
+use super::short_urls::{read_object, refused, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::request::is_read;
-use crate::api::response::{ApiResponse, json as json_answer, uncached_redirect};
-use crate::bridge::{DomainRedirectsAnswer, WriteFailure};
-use carom_model::access::Role;
+use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json, uncached_redirect};
+use crate::bridge::{DomainRedirectsAnswer, JobKind, WriteFailure};
+use carom_limits::DOMAINS_WRITTEN_AT_ONCE;
+use carom_model::access::{KeyDomains, Role};
 use carom_model::destination::hosts::authority_of;
 use carom_model::destination::long_url::LongUrl;
-use carom_model::domains::redirects::{TargetKind, placeholder_in};
+use carom_model::domains::redirects::{DomainRedirects, TargetKind, placeholder_in};
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
@@ -52,25 +55,16 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/domains`: lists the domains that the caller may use.
-    pub(in crate::api) fn list_domains(&self) -> ApiResponse {
-        let (domains, redirects) = (self.domains(), self.services.domain_redirects());
-        let targets = |domain: &Domain| domains.place_of(&domain.name).map(|place| redirects.own_at(place).to_json());
-        let shown = |domain: &Domain| {
-            let is_default = domain.name == domains.all()[0].name;
-            // The default domain may have a port, which tells several services of a machine apart.
-            let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
-            json!({"domain": name, "isDefault": is_default, "redirects": targets(domain)})
-        };
-        let data: Vec<Value> = domains.all().iter().filter(|domain| self.may_use(domain)).map(shown).collect();
-        let default = Some(&domains.all()[0]).filter(|domain| self.may_use(domain));
-        let defaults = default.and_then(targets).unwrap_or_else(|| Targets::default().to_json());
-        json_answer(StatusCode::OK, &json!({"domains": {"data": data, "defaultRedirects": defaults}}))
-    }
-
-    /// True if the caller may use a domain.
-    fn may_use(&self, domain: &Domain) -> bool {
-        let label = self.domains().label_of(&domain.name);
-        self.caller.domains().is_none_or(|limited| limited.has(label.as_ref()))
+    pub(in crate::api) async fn list_domains(&self) -> ApiResponse {
+        let (domains, redirects) = (Arc::clone(&self.services.context().domains), self.services.domain_redirects());
+        let limited = self.caller.domains().cloned();
+        let count = domains.all().len();
+        let write = move || written(&domains, &redirects, limited.as_ref());
+        if count <= DOMAINS_WRITTEN_AT_ONCE {
+            return json_text(StatusCode::OK, write());
+        }
+        let text = self.services.hand_off(JobKind::Document, write).await;
+        text.map_or_else(|reason| refused(reason).into_answer(), |text| json_text(StatusCode::OK, text))
     }
 
     /// Handles `PATCH /rest/v3/domains/redirects`: changes redirects of a domain.
@@ -87,7 +81,9 @@ impl Context {
         let edit = self.bounded(|bounds| RedirectsEdit::read(&fields, bounds));
         let RedirectsEdit { domain, changes } = edit.map_err(|invalid| Problem::invalid(&invalid))?;
         let served = self.domains().named(&domain).map(|place| self.domains().at(place));
-        let served = served.filter(|served| self.may_use(served)).ok_or_else(|| Problem::no_domain(&domain))?;
+        let served = served
+            .filter(|served| may_use(self.domains(), self.caller.domains(), served))
+            .ok_or_else(|| Problem::no_domain(&domain))?;
         match self.services.change_domain_redirects(served.name.clone(), changes).await {
             Ok(DomainRedirectsAnswer::Changed(targets)) => Ok(targets),
             Ok(DomainRedirectsAnswer::Failed(what)) => Err(unconfirmed(&what)),
@@ -95,6 +91,28 @@ impl Context {
             Err(failure) => Err(write_failed(&failure)),
         }
     }
+}
+
+/// True if a key that may be limited to some domains may use this one.
+fn may_use(domains: &Domains, limited: Option<&KeyDomains>, domain: &Domain) -> bool {
+    let label = domains.label_of(&domain.name);
+    limited.is_none_or(|limited| limited.has(label.as_ref()))
+}
+
+/// Serialises the domains that a key may use, with their redirects.
+fn written(domains: &Domains, redirects: &DomainRedirects, limited: Option<&KeyDomains>) -> Vec<u8> {
+    let targets = |domain: &Domain| domains.place_of(&domain.name).map(|place| redirects.own_at(place).to_json());
+    let shown = |domain: &Domain| {
+        let is_default = domain.name == domains.all()[0].name;
+        // The default domain may have a port, which tells several services of a machine apart.
+        let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
+        json!({"domain": name, "isDefault": is_default, "redirects": targets(domain)})
+    };
+    let usable = |domain: &&Domain| may_use(domains, limited, domain);
+    let data: Vec<Value> = domains.all().iter().filter(usable).map(shown).collect();
+    let default = Some(&domains.all()[0]).filter(usable);
+    let defaults = default.and_then(targets).unwrap_or_else(|| Targets::default().to_json());
+    to_json(&json!({"domains": {"data": data, "defaultRedirects": defaults}}))
 }
 
 /// Returns the error for a change of redirects that may have been made, or may still be made.

@@ -183,6 +183,18 @@ fn lists_and_exports_filter_by_domain() {
 }
 
 #[test]
+fn long_lists_of_domains_are_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve: Vec<String> = (0..300).map(|number| format!("d{number}.test")).collect();
+    let node = setup(dir.path(), 1).env("CAROM_DOMAINS_SERVE", &serve.join(", ")).start();
+    let shown = node.wire().get("/rest/v3/domains").json()["domains"].clone();
+    let names: Vec<&str> = shown["data"].as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();
+    assert_eq!((names.len(), names[0], names[300]), (301, "s.test", "d299.test"));
+    assert_eq!(shown["defaultRedirects"]["baseUrlRedirect"], Value::Null);
+    node.terminate();
+}
+
+#[test]
 fn creates_and_bulk_select_a_domain() {
     with_equal_slugs(|node| {
         let mut wire = node.wire();

@@ -141,6 +141,22 @@ fn statistics_count_what_visits_tell() {
 }
 
 #[test]
+fn statistics_of_many_values_are_whole() {
+    on_every_kind(|setup| {
+        let node = setup.clone().env("CAROM_VISITS_LOG", "on").start();
+        let mut wire = node.wire();
+        wire.shorten_as("many", "https://example.org/a");
+        // More values than a core sorts and describes itself.
+        for number in 0..300 {
+            assert_eq!(wire.get(&format!("/many?utm_source=s{number}")).status, 302);
+        }
+        let shown = stats(&mut wire, "?limit=500");
+        assert_eq!((&shown["total"], counts(&shown["utmSources"]).len()), (&json!(300), 300));
+        assert_eq!(counts(&stats(&mut wire, "?limit=7")["utmSources"]).len(), 7);
+    });
+}
+
+#[test]
 fn visits_are_selected_by_their_properties() {
     on_every_kind(|setup| {
         let node = setup.clone().env("CAROM_VISITS_LOG", "on").start();

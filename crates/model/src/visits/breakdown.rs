@@ -216,6 +216,16 @@ impl VisitBreakdown {
         self.is_exact
     }
 
+    /// Returns the number of values, of all properties together.
+    pub fn len(&self) -> usize {
+        self.counts.iter().map(|counts| counts.0.len()).sum()
+    }
+
+    /// True if no visit was counted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the values of a property with the most visits, most visited first and then by value.
     pub fn top(&self, property: VisitProperty, most: usize) -> Vec<ValueCount> {
         let mut found: Vec<(&str, &str, u64)> = self.counts[property as usize]
@@ -319,6 +329,10 @@ mod tests {
             assert_eq!(top(property, 10), expected, "{property:?}");
             assert_eq!(top(property, 1), expected[..1]);
         }
+        // Two of each of the properties above, three cities, and one of each other property.
+        assert_eq!(breakdown.len(), 8 * 2 + 3 + 4);
+        assert!(!breakdown.is_empty());
+        assert!(VisitBreakdown::default().is_empty());
         assert_eq!(top(VisitProperty::City, 9), [row("", "", 1), row("Berlin", "DE", 1), row("Köln", "DE", 1)]);
         assert_eq!(top(VisitProperty::Destination, 9), [row("https://example.org/", "", 3)]);
         assert_eq!(top(VisitProperty::UtmCampaign, 9), [row("", "", 3)]);
