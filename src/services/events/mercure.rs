@@ -51,7 +51,8 @@ impl Mercure {
     }
 }
 
-/// Returns an update: its first topic is the canonical one.
+/// Returns an update: its first topic is the canonical one. It has no type, as in Shlink: browsers pass an update with a
+/// type to listeners for that type alone, and Shlink's web client listens for plain messages.
 fn update(event: &RenderedEvent) -> String {
     let mut form = Serializer::new(String::new());
     for topic in &event.topics {
@@ -59,7 +60,6 @@ fn update(event: &RenderedEvent) -> String {
     }
     form.append_pair("data", &event.data.to_string());
     form.append_pair("id", &format!("urn:carom:event:{}", event.id));
-    form.append_pair("type", event.of.as_str());
     form.finish()
 }
 

@@ -283,6 +283,7 @@ fn mercure_hub_gets_updates_and_clients_a_token() {
         };
         assert_eq!(named("topic"), topics);
         assert_eq!(named("id"), [format!("urn:carom:event:{}", event["id"].as_str().unwrap())]);
+        assert!(named("type").is_empty(), "browsers would pass the update to no onmessage handler");
         let data: Value = serde_json::from_str(&named("data")[0]).unwrap();
         assert_eq!(data.get("visit"), event["data"].get("visit"));
         let token = request.field("authorization").strip_prefix("Bearer ").unwrap();
