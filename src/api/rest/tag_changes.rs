@@ -82,8 +82,11 @@ impl Context {
         self.retag(Retag { removed, added: None }).await.map(|_| ())
     }
 
-    /// True if a link has the tag.
-    async fn has_tag(&self, tag: &str) -> Result<bool, Problem> {
+    /// True if a link that the caller may see has the tag.
+    ///
+    /// # Errors
+    /// 503 if the links cannot be listed now.
+    pub(super) async fn has_tag(&self, tag: &str) -> Result<bool, Problem> {
         self.tagged(&[tag.to_owned()], 1, None).await.map(|page| !page.links.is_empty())
     }
 

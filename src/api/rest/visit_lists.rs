@@ -98,15 +98,19 @@ impl Context {
 
     /// Handles `GET /rest/v3/tags/{tag}/visits`: the visits of the links with a tag.
     pub(in crate::api) async fn visits_of_tag(&self, tag: &str, query: Option<&str>) -> ApiResponse {
-        let tags = Tags::of([tag]).map_err(|_| Problem::no_tag(tag));
-        let tag = tags.map(|tags| tags.joined().to_owned());
-        match tag {
-            Ok(tag) => {
-                let selection = VisitSelection::Links { scope: self.scope_in(query), tag: Some(tag) };
-                self.visits_in(selection, query).await
-            }
-            Err(problem) => problem.into_answer(),
+        self.try_visits_of_tag(tag, query).await.unwrap_or_else(Problem::into_answer)
+    }
+
+    async fn try_visits_of_tag(&self, tag: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
+        let span = VisitSpan::read(query)?;
+        let tags = Tags::of([tag]).map_err(|_| Problem::no_tag(tag))?;
+        let tag = tags.joined().to_owned();
+        // A list of links that is unavailable now does not hide the visits.
+        if self.services.stores_all_links() && matches!(self.has_tag(&tag).await, Ok(false)) {
+            return Err(Problem::no_tag(&tag));
         }
+        let selection = VisitSelection::Links { scope: self.scope_in(query), tag: Some(tag) };
+        self.list_visits(span, selection, Map::new()).await
     }
 
     /// Handles `GET /rest/v3/domains/{domain}/visits`: the visits of the links of a domain.
@@ -125,7 +129,12 @@ impl Context {
 
     /// Handles `GET /rest/v3/visits/non-orphan`: the visits of all links that the caller may see.
     pub(in crate::api) async fn visits_of_links(&self, query: Option<&str>) -> ApiResponse {
-        self.visits_in(VisitSelection::Links { scope: self.scope_in(query), tag: None }, query).await
+        let selection = VisitSelection::Links { scope: self.scope_in(query), tag: None };
+        let answer = match VisitSpan::read(query) {
+            Ok(span) => self.list_visits(span, selection, Map::new()).await,
+            Err(problem) => Err(problem),
+        };
+        answer.unwrap_or_else(Problem::into_answer)
     }
 
     /// Returns the links that the caller may see, on the domain and of the app that the query names, if it names them. A
@@ -147,14 +156,6 @@ impl Context {
             Some(place) => Some(self.domains().at(place).name.as_str().into()),
             None => Some(DomainName::parse(name).map_or_else(|_| name.into(), |name| name.as_str().into())),
         }
-    }
-
-    async fn visits_in(&self, selection: VisitSelection, query: Option<&str>) -> ApiResponse {
-        let answer = match VisitSpan::read(query) {
-            Ok(span) => self.list_visits(span, selection, Map::new()).await,
-            Err(problem) => Err(problem),
-        };
-        answer.unwrap_or_else(Problem::into_answer)
     }
 
     /// Handles `GET` and `DELETE` of `/rest/v3/visits/orphan`: visits that found no link.

@@ -128,6 +128,7 @@ fn no_route_shows_links_of_another_app() {
                     _ = reply.problem(403, ":forbidden");
                 }
                 ("get", "/rest/v3/purges/{purgeId}") => _ = reply.problem(404, ":purge-not-found"),
+                ("get", "/rest/v3/tags/{tag}/visits") => _ = reply.problem(404, "/tag-not-found"),
                 ("get", "/rest/v3/mercure-info") => assert_eq!(reply.status, 501, "{what}: {reply:?}"),
                 ("get", _) => assert_eq!(reply.status, 200, "{what}: {reply:?}"),
                 _ => _ = reply.problem(403, ":forbidden"),

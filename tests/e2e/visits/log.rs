@@ -108,7 +108,8 @@ fn each_visit_is_listed_once() {
         for path in ["/rest/v3/tags/news/visits", "/rest/v3/domains/DEFAULT/visits", "/rest/v3/visits/non-orphan"] {
             assert_eq!(listed(wire, path), all, "{path}");
         }
-        assert_eq!(listed(wire, "/rest/v3/tags/none/visits"), [] as [Value; 0]);
+        wait_until("the index of tags", || wire.get("/rest/v3/tags/none/visits").status == 404);
+        assert_eq!(wire.get("/rest/v3/tags/none/visits").problem(404, "/tag-not-found")["tag"], "none");
         wire.get("/rest/v3/domains/none.example/visits").problem(404, "/domain-not-found");
         for (domain, expected) in [("DEFAULT", &all[..]), ("S.example", &all[..]), ("none.example", &[][..])] {
             for path in ["/rest/v3/tags/news/visits", "/rest/v3/visits/non-orphan"] {
@@ -298,6 +299,11 @@ fn keys_list_the_visits_of_their_links_only() {
         client.get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone()
     };
     assert_eq!((total(&mut one), total(&mut two), total(&mut admin)), (json!(1), json!(1), json!(2)));
+    // Shlink also tells only keys that see a link with a tag that it exists.
+    one.create(&json!({"longUrl": "https://example.org/", "tags": ["mine"]}));
+    wait_until("the tag is unknown", || two.get("/rest/v3/tags/mine/visits").status == 404);
+    two.get("/rest/v3/tags/mine/visits").problem(404, "/tag-not-found");
+    assert_eq!(one.get("/rest/v3/tags/Mine/visits").status, 200);
     assert_eq!(one.get("/rest/v3/visits/orphan").status, 403);
     assert_eq!(one.ask("DELETE", "/rest/v3/visits/orphan", "", "").status, 403);
 }

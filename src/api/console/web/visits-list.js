@@ -21,7 +21,8 @@ export function visitsList({ source, hasLinks = false, signal }) {
     lines: 5,
     fetch(ends) {
       const { path, query } = source();
-      return get(path, { query: { ...query, page, itemsPerPage: PER_PAGE }, signal: ends });
+      const asked = get(path, { query: { ...query, page, itemsPerPage: PER_PAGE }, signal: ends });
+      return hasLinks ? asked.catch(noneOfTag) : asked;
     },
     render: ({ visits }) => content(visits, hasLinks, (to) => {
       page = to;
@@ -35,6 +36,14 @@ export function visitsList({ source, hasLinks = false, signal }) {
       return load();
     },
   };
+}
+
+/** The visits of a tag that no link has: none. Any other error is thrown again. */
+function noneOfTag(error) {
+  if (error.status !== 404) {
+    throw error;
+  }
+  return { visits: { data: [], pagination: {} } };
 }
 
 function content({ data, pagination }, hasLinks, turn) {
