@@ -221,7 +221,8 @@ pub(super) fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut shown = json!({
         "referer": text(visit.request.referrer),
-        "date": dates::format(visit.at_ms),
+        // Shlink's importer reads no milliseconds.
+        "date": dates::format(dates::whole_second(visit.at_ms)),
         "userAgent": text(visit.request.agent),
         "visitLocation": visit.location.as_ref().map(described_location),
         "potentialBot": visit.is_bot,

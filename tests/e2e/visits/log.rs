@@ -99,6 +99,7 @@ fn each_visit_is_listed_once() {
         assert_eq!(listed(wire, &format!("{}?excludeBots=false&itemsPerPage=-1", of_link(&code))), all);
         for visit in &people {
             assert_eq!(visit["userAgent"], BROWSER);
+            assert_eq!(visit["date"].as_str().unwrap().len(), "2026-01-02T03:04:05+00:00".len(), "{visit}");
             assert_eq!(visit["referer"], "https://news.example/a");
             assert_eq!(visit["redirectUrl"], "https://example.org/a?b=1&utm_source=x");
             assert!(visit["visitedUrl"].as_str().unwrap().ends_with(&format!("/{code}?utm_source=x")), "{visit}");
