@@ -165,7 +165,11 @@ fn link_of_another_domain_has_a_page() {
     assert_eq!(browser.value("document.querySelector('.no-visits')"), json!(null), "{}", browser.text("main"));
     // A tag with a comma is one tag.
     browser.value("[...document.querySelectorAll('a.badge')].find((tag) => tag.textContent === 'a,b').click()");
-    says(browser, "tbody", "https://example.org/there");
+    // The list has room for the path of a destination, because it leaves out the scheme.
+    says(browser, "tbody", "example.org/there");
+    let target = "(({ innerText, title, href }) => [innerText, title, href])(document.querySelector('tbody .target'))";
+    let urls = ["example.org/there", "https://example.org/there", "https://example.org/there"];
+    assert_eq!(browser.value(target), json!(urls));
     wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
     browser.value("document.querySelector('tbody .short-url a').click()");
     press(browser, "main", "edit");

@@ -20,6 +20,9 @@ export function number(value, digits = 0) {
   return format.format(value);
 }
 
+/** A URL without its scheme, where there is little room for it. */
+export const bareUrl = (url) => (url ?? "").replace(/^https?:\/\//i, "");
+
 /** A number in few characters, as on an axis: 1.2K, 3M. */
 export function short(value) {
   return value === null || value === undefined ? NONE : compact.format(value);

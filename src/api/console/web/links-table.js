@@ -2,7 +2,7 @@
 
 import { button, clipped, fill, h, outside, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { keyOf } from "./api.js";
-import { date, number } from "./format.js";
+import { bareUrl, date, number } from "./format.js";
 import { detailPath, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
@@ -183,7 +183,7 @@ function linkRow(link, check, menuOf) {
   return row(
     { content: check, class: "col-check" },
     { content: shortUrlCell(link), class: "cell-short" },
-    { content: [titleLink(link), targetLink(link.longUrl, { class: "target", title: link.longUrl })], class: "cell-target" },
+    { content: [titleLink(link), targetLink(link.longUrl, { class: "target", title: link.longUrl }, bareUrl(link.longUrl))], class: "cell-target" },
     { content: tagList(link.tags, 3), class: "cell-tags" },
     { content: link.app === null ? "–" : clipped(link.app), class: "cell-app" },
     { content: stateBadge(link), class: "cell-state" },

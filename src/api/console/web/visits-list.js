@@ -66,14 +66,12 @@ const CLASSES = { date: "nowrap", link: "clip", from: "clip short", destination:
 
 const CELLS = {
   date: ({ date }) => format.time(date),
-  link: ({ visitedUrl }) => clipped(bare(visitedUrl), "mono"),
+  link: ({ visitedUrl }) => clipped(format.bareUrl(visitedUrl), "mono"),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
   place: (visit) => (placeOf(visit) === "" ? h("span", { class: "soft" }, text.unknownPlace) : outside(placeOf(visit))),
-  destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, bare(redirectUrl)) : null),
+  destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, format.bareUrl(redirectUrl)) : null),
 };
-
-const bare = (url) => (url ?? "").replace(/^https?:\/\//, "");
 
 function hostOf(url) {
   try {
