@@ -78,6 +78,24 @@ fn bar_opens_all_pages_on_a_phone() {
     console.close();
 }
 
+/// Script: how the label of a cell is aligned with its value, a link that is as high as a finger needs.
+const ALIGNMENT: &str = "(() => { const cell = document.querySelector('.as-cards td[data-label]:has(> a)'); return getComputedStyle(cell).alignItems; })()";
+
+#[test]
+fn labels_stand_on_the_line_of_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let fields = json!({"longUrl": TARGET, "customSlug": "tagged", "tags": ["sale"]});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    let browser = Browser::open();
+    browser.resize(PHONE);
+    browser.go(&at(&node, "tags"));
+    says(&browser, "tbody", "sale");
+    assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
+    browser.close();
+    node.terminate();
+}
+
 /// Script: the pixels between the title of a link and its destination.
 const GAP: &str = "(() => {
     const [title, target] = ['.title', '.target'].map((part) => document.querySelector(`tbody ${part}`).getBoundingClientRect());
