@@ -129,3 +129,27 @@ fn short_page_fits_its_window() {
     assert_eq!(browser.value(EXAMPLE_IS_CUT_BY), json!(0));
     console.close();
 }
+
+/// Script: the titles of the columns of the first table.
+const COLUMNS: &str = "[...document.querySelectorAll('main table th')].map((head) => head.textContent)";
+
+#[test]
+fn domains_show_redirects_if_one_is_set() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let start = |at: usize, served: &str| Setup::new(dirs[at].path()).env("CAROM_DOMAINS_SERVE", served).start();
+    let nodes = [start(0, "https://go.test"), start(1, "https://go.test home=https://www.example/")];
+    let plain = ["Domain", "Short URL prefix", "Links", "New in 30 days"];
+    let all = [&plain[..], &["Home page", "Unknown links", "Expired links"]].concat();
+    let browser = Browser::open();
+    browser.go(&at(&nodes[0], "domains"));
+    says(&browser, "main", "the built-in pages");
+    assert_eq!(browser.value(COLUMNS), json!(plain));
+    browser.go(&at(&nodes[1], "domains"));
+    says(&browser, "main table", "https://www.example/");
+    says(&browser, "main table", "Built-in page");
+    assert_eq!(browser.value(COLUMNS), json!(all));
+    browser.close();
+    nodes.into_iter().for_each(|node| {
+        node.terminate();
+    });
+}

@@ -102,6 +102,7 @@ export const domains = {
   othersText: ["These domains have links but are not in ", ", so their links are offline. Add the domain again to restore them."],
   columns: { domain: "Domain", base: "Short URL prefix", links: "Links", created: "New in 30 days", home: "Home page", missing: "Unknown links", ended: "Expired links" },
   builtIn: "Built-in page",
+  allBuiltIn: "Home page, unknown links and expired links: the built-in pages.",
   default: "Default",
   notCounted: "Unknown: the server is still counting, or cannot read the counts.",
   matching: "Host matching",

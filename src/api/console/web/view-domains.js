@@ -18,8 +18,13 @@ serve = [
 
 const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined }));
 
-/** Numbers of links need all links. They are the numbers among the columns. */
-const isShown = ({ class: className }) => hasAllLinks() || className !== "num";
+/** The redirects of a domain, in the order of their columns, which are the last ones. */
+const redirectsOf = ({ redirects }) => [redirects.baseUrlRedirect, redirects.invalidShortUrlRedirect, redirects.expiredShortUrlRedirect];
+
+/** What a row of all columns shows: numbers of links, which need all links, and redirects, which a domain must have. */
+function shownOf(cells, hasRedirects) {
+  return cells.slice(0, hasRedirects ? undefined : -3).filter(({ class: className }) => hasAllLinks() || className !== "num");
+}
 
 export async function show(main, { signal }) {
   const host = h("div", { class: "stack" });
@@ -41,11 +46,14 @@ async function fetchDomains(signal) {
 }
 
 function content({ domains, counts, settings, bases }) {
-  const rows = domains.map((domain) => domainRow(domain, countsOf(counts, domain), bases.get(domain.isDefault ? null : domain.domain)));
+  // Without the numbers, two columns would be left, which are no cards on a phone.
+  const hasRedirects = !hasAllLinks() || domains.some((domain) => redirectsOf(domain).some(Boolean));
+  const cells = domains.map((domain) => cellsOf(domain, countsOf(counts, domain), bases.get(domain.isDefault ? null : domain.domain)));
+  const rows = cells.map((all) => row(...shownOf(all, hasRedirects)));
   const served = new Set(domains.map((one) => one.domain));
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
   return [
-    card(text.served, {}, regionTable(text.servedLabel, COLUMNS.filter(isShown), rows).element),
+    card(text.served, {}, regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows).element, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
     !hasAllLinks() && missingNote(sharedHome.ofDomains),
     others.length > 0 && card(text.others, {}, othersTable(others)),
     domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
@@ -56,18 +64,16 @@ function countsOf(counts, { domain, isDefault }) {
   return counts?.find((one) => one.domain === (isDefault ? null : domain)) ?? (counts === null ? { links: null, created: null } : { links: 0, created: 0 });
 }
 
-function domainRow({ domain, isDefault, redirects }, { links, created }, base) {
+function cellsOf(served, { links, created }, base) {
+  const { domain, isDefault } = served;
   const name = hasAllLinks() ? pageLink(linksPath(isDefault ? null : domain), outside(domain)) : outside(domain);
-  const cells = [
+  return [
     { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap" },
     { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
     { content: numberOr(links, text.notCounted), class: "num" },
     { content: numberOr(created, text.notCounted), class: "num" },
-    targetCell(redirects.baseUrlRedirect),
-    targetCell(redirects.invalidShortUrlRedirect),
-    targetCell(redirects.expiredShortUrlRedirect),
+    ...redirectsOf(served).map(targetCell),
   ];
-  return row(...cells.filter(isShown));
 }
 
 function linksPath(domain) {
