@@ -330,6 +330,10 @@ fn contact_of_sites_is_said_in_words() {
     browser.go(&at(node, "fleet"));
     // A node that is alone has no picture of a fleet.
     says(browser, "main", "Single node");
+    // The settings of a fleet, step by step.
+    let steps = "[...document.querySelectorAll('main ol > li')].map((step) => [...step.querySelectorAll('code')].map((name) => name.textContent))";
+    let settings = [json!(["redis", "fleet.prefix"]), json!(["space_key_file"]), json!(["fleet.node"])];
+    assert_eq!(browser.value(steps), json!(settings));
     let shown = [
         json!(["Current", "good", "400 ms"]),
         json!(["No contact", "warn", "Unknown"]),

@@ -157,7 +157,12 @@ export const fleet = {
   map: "Nodes and Redis",
   perSecond: (redirects) => `${redirects} redirects/s`,
   behind: (time) => `lag ${time}`,
-  singleText: ["To run several nodes, give each the same ", ", the same ", " and the same code secret (", "), a ", " of its own, and restart them. New links then redirect on every node within moments. Redirects keep working while Redis is down."],
+  singleText: "Several nodes share their links through Redis. A new link redirects on every node within moments, and redirects keep working while Redis is down.",
+  steps: {
+    redis: ["Give all nodes the same ", " and the same ", "."],
+    secret: ["Give all nodes the same code secret, as ", "."],
+    node: ["Give each node its own ", ", and restart it."],
+  },
   example: "Example of a fleet in carom.toml",
   redis: "Redis",
   connected: "Connected",

@@ -12,7 +12,11 @@ const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behi
 
 const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 
+# The same file on every node.
+space_key_file = "/etc/carom/space.key"
+
 [fleet]
+# Another name on every node.
 node = "node-a"`;
 
 const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
@@ -31,9 +35,13 @@ function shapeOf(status) {
 }
 
 function alone() {
-  const [give, prefix, secret, name, rest] = text.singleText;
+  const step = ([first, ...others], ...settings) => h("li", null, first, others.map((words, at) => [settingLink(settings[at]), words]));
   return card(text.single, {},
-    h("p", { class: "soft" }, give, settingLink("redis"), prefix, settingLink("fleet.prefix"), secret, settingLink("space_key_file"), name, settingLink("fleet.node"), rest),
+    h("p", { class: "soft" }, text.singleText),
+    h("ol", { class: "notes" },
+      step(text.steps.redis, "redis", "fleet.prefix"),
+      step(text.steps.secret, "space_key_file"),
+      step(text.steps.node, "fleet.node")),
     snippet(text.example, EXAMPLE));
 }
 
