@@ -1,55 +1,15 @@
 //! `carom demo`: a node with links and visits that ends without a trace.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
 use crate::support::cli_user::CliUser;
+use crate::support::demo::{Demonstration, demo};
 use crate::support::http::Wire;
-use crate::support::node::{CAROM, free_address, wait_for, wait_until};
-
-/// Returns the command for a demonstration whose directory is in `folder`.
-fn demo(folder: &Path, public: SocketAddr, admin: SocketAddr) -> Command {
-    let mut command = Command::new(CAROM);
-    command.args(["demo", "--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
-    // A demonstration does not follow the environment, apart from the place of its directory.
-    command.env("TMPDIR", folder).env("CAROM_DATA_DIR", "/proc/none").stdin(Stdio::null()).stdout(Stdio::null());
-    command
-}
-
-/// A running demonstration.
-struct Demonstration {
-    folder: TempDir,
-    child: Child,
-    public: SocketAddr,
-}
-
-impl Demonstration {
-    /// Starts a demonstration that writes to `errors`, and waits until it is ready.
-    fn start(errors: Stdio) -> Demonstration {
-        let folder = tempfile::tempdir().unwrap();
-        let (public, admin) = (free_address(), free_address());
-        let mut child = demo(folder.path(), public, admin).stderr(errors).spawn().unwrap();
-        wait_until("a demonstration that is ready", || {
-            assert!(child.try_wait().unwrap().is_none(), "it has ended");
-            TcpStream::connect(admin).is_ok() && Wire::open(admin).get("/readyz").status == 200
-        });
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        Demonstration { folder, child, public }
-    }
-
-    /// Ends the demonstration, which must leave nothing.
-    fn end(mut self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        assert_eq!(std::fs::read_dir(self.folder.path()).unwrap().count(), 0, "the directory is left");
-    }
-}
+use crate::support::node::{free_address, wait_for};
 
 #[test]
 fn demonstration_has_visits_and_leaves_nothing() {

@@ -1,16 +1,19 @@
-//! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use. Each page must load, fit
-//! and report no error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and
+//! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use and of `carom demo`. Each
+//! page must load, fit and report no error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and
 //! plots have time to fill.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::api_client;
 use crate::support::browser::Browser;
 use crate::support::console::enter_key;
+use crate::support::demo::Demonstration;
 use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
 use crate::support::stop::StopOnDrop;
@@ -26,13 +29,12 @@ const NOW_HEIGHT: u32 = 1_290;
 /// Time for which plots fill where pictures are kept.
 const FILLING: Duration = Duration::from_secs(45);
 
-/// Pages of the console, by the names of their pictures.
-const CONSOLE: [(&str, &str); 10] = [
-    ("links", "links"),
-    ("link", "links/summer"),
-    ("tags", "tags"),
+/// Pages of the console of a demonstration, which show visits of 90 days, by the names of their pictures.
+const DEMO: [(&str, &str); 4] = [("links", "links"), ("link", "links/summer"), ("tags", "tags"), ("usage", "usage")];
+
+/// The other pages of the console.
+const CONSOLE: [(&str, &str); 6] = [
     ("import", "import"),
-    ("usage", "usage"),
     ("apps", "apps"),
     ("domains", "domains"),
     ("lists", "lists"),
@@ -189,6 +191,21 @@ fn look_at_dialogs(browser: &Browser, console: impl Fn(&str) -> String) {
     });
 }
 
+/// Looks at the pages whose point is visits, on a node that has visits of many days.
+fn look_at_demo(browser: &Browser) {
+    let demonstration = Demonstration::start(Stdio::null());
+    let key = demonstration.admin_key("ops");
+    let console = |page: &str| format!("http://{}/admin/{page}", demonstration.admin);
+    browser.go(&console("links"));
+    enter_key(browser, &key);
+    for (name, page) in DEMO {
+        look(browser, name, || browser.go(&console(page)));
+    }
+    // No page follows its status while it ends.
+    browser.go("about:blank");
+    demonstration.end(Signal::INT);
+}
+
 #[test]
 fn every_page_is_pictured() {
     let dir = tempfile::tempdir().unwrap();
@@ -242,6 +259,7 @@ fn every_page_is_pictured() {
         look(&browser, name, || browser.go(&console(page)));
     }
     look_at_dialogs(&browser, console);
+    look_at_demo(&browser);
     look(&browser, "status", || browser.go(&format!("http://{}/status", node.admin)));
     for (name, path) in PUBLIC {
         look(&browser, name, || browser.go(&format!("http://{host}{path}")));

@@ -11,6 +11,7 @@ pub(crate) mod bypass;
 pub(crate) mod cli_user;
 pub(crate) mod cluster;
 pub(crate) mod console;
+pub(crate) mod demo;
 pub(crate) mod domains;
 pub(crate) mod fleet;
 pub(crate) mod fleet_clients;
