@@ -64,6 +64,13 @@ screens: packages page-tools rust ## Retake the pictures of all pages in docs/sc
 	@if command -v pngquant >/dev/null; then pngquant --force --skip-if-larger --ext .png --speed 1 --quality 70-95 docs/screens/*.png; \
 	else echo 'pngquant is missing: the pictures are four times as large'; fi
 
+.PHONY: lighthouse
+lighthouse: packages page-tools rust ## Rate the pages of a demonstration with Lighthouse: 95 of 100 or more
+	cargo build --release --locked -p carom
+	@[ -d tests/npm/lighthouse/node_modules/lighthouse ] || \
+		npm install --prefix tests/npm/lighthouse --no-package-lock --no-fund --no-audit --silent
+	node tests/npm/lighthouse/rate.mjs "$${CARGO_TARGET_DIR:-target}/release/carom"
+
 .PHONY: docs
 docs: rust ## Generate reference pages, terminal sessions and benchmark tables of docs/
 	CAROM_WRITE_DOCS=1 cargo test --package carom --locked --test docs -- --exact reference_pages_are_current benchmark_tables_are_current
