@@ -153,3 +153,20 @@ fn domains_show_redirects_if_one_is_set() {
         node.terminate();
     });
 }
+
+#[test]
+fn settings_are_read_without_their_quotes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path())
+        .env("CAROM_DOMAINS_SERVE", "https://go.test")
+        .env("CAROM_DOMAINS_UNKNOWN_HOST", "misdirected")
+        .env("CAROM_BLOCK_HOSTS", "*.phishing.example,evil.example")
+        .start();
+    let browser = Browser::open();
+    browser.go(&at(&node, "domains"));
+    says(&browser, "main", "Requests for an unknown host get 421");
+    browser.go(&at(&node, "settings?filter=block.hosts"));
+    says(&browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
+    browser.close();
+    node.terminate();
+}

@@ -23,6 +23,17 @@ export function number(value, digits = 0) {
 /** A URL without its scheme, where there is little room for it. */
 export const bareUrl = (url) => (url ?? "").replace(/^https?:\/\//i, "");
 
+/** A value of the settings: a text, or a list of texts, without the quotes that it has in a file. */
+export function settingValue(value) {
+  try {
+    const read = JSON.parse(value);
+    return typeof read === "string" || Array.isArray(read) ? read : value;
+  } catch {
+    // A text with other quotes stays as it is.
+    return value;
+  }
+}
+
 /** A number in few characters, as on an axis: 1.2K, 3M. */
 export function short(value) {
   return value === null || value === undefined ? NONE : compact.format(value);

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { baseUrls } from "./bases.js";
 import { badge, card, emptyState, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
+import { settingValue } from "./format.js";
 import { numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
 import { hasAllLinks } from "./rights.js";
@@ -99,7 +100,7 @@ function othersTable(others) {
 function rules(settings) {
   const valueOf = (name) => settings.find((one) => one.name === name)?.value ?? null;
   const fallback = valueOf("domains.fallback") === "true";
-  const isTold = valueOf("domains.unknown_host") === "misdirected";
+  const isTold = settingValue(valueOf("domains.unknown_host")) === "misdirected";
   const [before, after] = text.add;
   return h("ul", { class: "notes" },
     h("li", null, fallback ? text.fallbackOn : text.fallbackOff, " (", settingLink("domains.fallback"), ")."),

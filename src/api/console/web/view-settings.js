@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { badge, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import { certificates } from "./certificates.js";
+import { settingValue } from "./format.js";
 import { filterField, reloader } from "./parts.js";
 import { settings as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
@@ -100,10 +101,16 @@ function sourceText(source) {
   return kind in text.sources ? `${text.sources[kind]} ${name}` : source;
 }
 
+/** A value for people, without quotes where something is left. */
+function textOf(value) {
+  const read = settingValue(value);
+  return (Array.isArray(read) ? read.join(", ") : read) || value;
+}
+
 function valueOf({ value, hidden, note }) {
   if (hidden) {
     return [badge(text.hidden), note && h("small", { class: "meaning" }, outside(note))];
   }
-  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : text.notSet) : h("div", { class: "long mono" }, outside(value));
+  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : text.notSet) : h("div", { class: "long mono" }, outside(textOf(value)));
   return [shown, value !== null && note && h("small", { class: "meaning" }, outside(note))];
 }
