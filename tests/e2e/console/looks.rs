@@ -165,6 +165,9 @@ fn settings_are_read_without_their_quotes() {
     let browser = Browser::open();
     browser.go(&at(&node, "domains"));
     says(&browser, "main", "Requests for an unknown host get 421");
+    browser.go(&at(&node, "lists"));
+    says(&browser, ".hosts", "*.phishing.example");
+    says(&browser, ".hosts", "evil.example");
     browser.go(&at(&node, "settings?filter=block.hosts"));
     says(&browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
     browser.close();

@@ -135,6 +135,7 @@ export const rules = {
   fixed: "From settings",
   dynamic: "From source",
   hosts: (hosts) => `${count(hosts, "host")} in `,
+  more: (hosts) => `and ${count(hosts, "other")}`,
   read: "Source last read",
   neverRead: "Never: no source is set, or it has not been readable yet",
 };

@@ -1,7 +1,8 @@
 // Destination rules: the allow list, the block list, and a check of single URLs.
 
+import { get } from "./api.js";
 import { alarmNotes, followStatus, settingLink, snippet } from "./parts.js";
-import { card, emptyState, facts, h, pageHead, setText } from "./dom.js";
+import { card, emptyState, facts, h, loadingState, outside, pageHead, setText } from "./dom.js";
 import * as format from "./format.js";
 import { rules as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
@@ -18,10 +19,16 @@ const LISTS = [
   },
 ];
 
+/** The hosts of the settings that are named; the rest is counted. */
+const NAMED_HOSTS_MAX = 20;
+
 export async function show(main, { signal }) {
-  const host = h("div", { class: "cards" });
+  const host = h("div", { class: "cards" }, loadingState(6));
   main.append(pageHead(pages.rules), urlCheck(signal), host);
-  return followStatus(host, shapeOf, build);
+  // The lists are shown without the names of their hosts if these cannot be had.
+  const { settings } = await get("/admin/api/settings", { signal }).catch(() => ({ settings: [] }));
+  signal.throwIfAborted();
+  return followStatus(host, shapeOf, (status) => build(status, settings));
 }
 
 /** What cards there are, with which alarms: all else is only numbers. */
@@ -30,8 +37,8 @@ function shapeOf(status) {
   return [LISTS.map((list) => status[list.member] !== null), alarms];
 }
 
-function build(status) {
-  const cards = LISTS.map((list) => (status[list.member] === null ? { content: noList(list) } : listCard(list, status)));
+function build(status, settings) {
+  const cards = LISTS.map((list) => (status[list.member] === null ? { content: noList(list) } : listCard(list, status, settings)));
   return {
     content: cards.map((one) => one.content),
     update: (now) => cards.forEach((one) => one.update?.(now)),
@@ -44,13 +51,25 @@ function noList({ title, table, none, noneText, example }) {
     snippet(text.example(title), example));
 }
 
-function listCard({ title, member, table, alarms, meaning }, status) {
+/** The hosts of a list in the settings, which are few: long lists have a source. */
+function namesOf(table, settings) {
+  const hosts = format.settingValue(settings.find((one) => one.name === `${table}.hosts`)?.value);
+  if (!Array.isArray(hosts)) {
+    return null;
+  }
+  const more = hosts.length - NAMED_HOSTS_MAX;
+  return h("ul", { class: "plain hosts" },
+    hosts.slice(0, NAMED_HOSTS_MAX).map((one) => h("li", null, outside(one, { class: "mono" }))),
+    more > 0 && h("li", { class: "soft" }, text.more(more)));
+}
+
+function listCard({ title, member, table, alarms, meaning }, status, settings) {
   const [fixed, dynamic, read] = [h("span"), h("span"), h("span")];
   const content = card(title, {}, h("div", { class: "stack" },
     alarmNotes(status, [alarms]),
     h("p", { class: "soft" }, meaning),
     facts([
-      [text.fixed, [fixed, settingLink(`${table}.hosts`)]],
+      [text.fixed, [fixed, settingLink(`${table}.hosts`), namesOf(table, settings)]],
       [text.dynamic, [dynamic, settingLink(`${table}.source`)]],
       [text.read, read],
     ])));
