@@ -78,8 +78,9 @@ fn bar_opens_all_pages_on_a_phone() {
     console.close();
 }
 
-/// Script: how the label of a cell is aligned with its value, a link that is as high as a finger needs.
-const ALIGNMENT: &str = "(() => { const cell = document.querySelector('.as-cards td[data-label]:has(> a)'); return getComputedStyle(cell).alignItems; })()";
+/// Script: how labels are aligned with their values, which are as high as a finger needs where they are links.
+const ALIGNMENT: &str =
+    "getComputedStyle(document.querySelector('.as-cards td[data-label]:has(> a), .facts > div:has(a)')).alignItems";
 
 #[test]
 fn labels_stand_on_the_line_of_their_values() {
@@ -91,6 +92,9 @@ fn labels_stand_on_the_line_of_their_values() {
     browser.resize(PHONE);
     browser.go(&at(&node, "tags"));
     says(&browser, "tbody", "sale");
+    assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
+    browser.go(&at(&node, "links/tagged"));
+    says(&browser, ".facts", "sale");
     assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
     browser.close();
     node.terminate();
