@@ -1,4 +1,4 @@
-//! Regressions of the console's appearance: tiles, underlines, plots, codes, margins, and date filters.
+//! Appearance of the console: tiles, underlines, plots, codes, margins, date filters, and what pages of settings show.
 
 use serde_json::json;
 
@@ -170,6 +170,28 @@ fn settings_are_read_without_their_quotes() {
     says(&browser, ".hosts", "evil.example");
     browser.go(&at(&node, "settings?filter=block.hosts"));
     says(&browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn sections_of_settings_are_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, "settings"));
+    shows(&browser, "#settings-links");
+    let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";
+    browser.value(&format!("{choose}(document.querySelector('[data-action=section]'))"));
+    // Below the bar that sticks to the top of the window.
+    wait_until("the section", || {
+        let top = browser.value("document.getElementById('settings-links').getBoundingClientRect().top");
+        (40.0..120.0).contains(&top.as_f64().unwrap())
+    });
+    // A single section needs no choice.
+    browser.go(&at(&node, "settings?filter=block.hosts"));
+    says(&browser, "tbody", "block.hosts");
+    assert_eq!(browser.value("document.querySelector('[data-action=section]')"), json!(null));
     browser.close();
     node.terminate();
 }

@@ -246,6 +246,7 @@ export const settings = {
   nothing: "No settings match",
   nothingText: "Change the filter, or show all settings.",
   found: (found, all) => `${number(found)} of ${count(all, "setting")}. Changes take effect after a restart.`,
+  section: "Go to a section",
   general: "General",
   label: (table) => (table === "" ? "General settings, as a table" : `Settings of ${table}, as a table`),
   columns: ["Setting", "Value", "Source", "Description"],

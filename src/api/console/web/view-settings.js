@@ -75,14 +75,26 @@ function tables(settings, { text: typed, onlySet }) {
   }
   const groups = Map.groupBy(found, tableOf);
   return [
-    h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
+    h("div", { class: "toolbar" },
+      h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
+      groups.size > 1 && sectionChoice([...groups.keys()])),
     [...groups].map(([table, rows]) => tableCard(table, rows)),
   ];
 }
 
+const idOf = (table) => `settings-${table || "general"}`;
+
+/** Scrolls to the section that is chosen. The focus stays, so that the arrow keys lead on to the next one. */
+function sectionChoice(tables) {
+  const choice = h("select", { "aria-label": text.section, "data-action": "section", onchange: () => document.getElementById(choice.value)?.scrollIntoView() },
+    h("option", { value: "" }, text.section),
+    tables.map((table) => h("option", { value: idOf(table) }, table === "" ? text.general : table)));
+  return choice;
+}
+
 function tableCard(table, settings) {
   const title = table === "" ? text.general : h("code", null, `[${table}]`);
-  return card(title, { className: "settings" },
+  return card(title, { id: idOf(table), className: "settings" },
     regionTable(text.label(table), COLUMNS, settings.map(settingRow)).element);
 }
 
