@@ -168,6 +168,7 @@ fn settings_are_read_without_their_quotes() {
     browser.go(&at(&node, "lists"));
     says(&browser, ".hosts", "*.phishing.example");
     says(&browser, ".hosts", "evil.example");
+    says(&browser, ".cards > .card .card-head", "Not in use");
     browser.go(&at(&node, "settings?filter=block.hosts"));
     says(&browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
     browser.close();

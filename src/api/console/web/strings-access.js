@@ -121,15 +121,14 @@ export const rules = {
   allow: {
     title: "Allow list",
     meaning: "New links may only point to these hosts. Existing links keep working.",
-    none: "No allow list",
     noneText: "New links may point to any host. To restrict them, list hosts in ",
   },
   block: {
     title: "Block list",
     meaning: "Links to these hosts can’t be created; existing ones return 410.",
-    none: "No block list",
     noneText: "No host is blocked. To block hosts, list them in ",
   },
+  unused: "Not in use",
   source: [", or set ", " to a list that carom reads every two seconds. Then restart."],
   example: (title) => `Example of the ${title.toLowerCase()} in carom.toml`,
   fixed: "From settings",

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { alarmNotes, followStatus, settingLink, snippet } from "./parts.js";
-import { card, emptyState, facts, h, loadingState, outside, pageHead, setText } from "./dom.js";
+import { badge, card, facts, h, loadingState, outside, pageHead, setText } from "./dom.js";
 import * as format from "./format.js";
 import { rules as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
@@ -45,9 +45,10 @@ function build(status, settings) {
   };
 }
 
-function noList({ title, table, none, noneText, example }) {
+function noList({ title, table, noneText, example }) {
   const [or, rest] = text.source;
-  return card(title, {}, emptyState(none, h("span", null, noneText, settingLink(`${table}.hosts`), or, settingLink(`${table}.source`), rest)),
+  return card(title, { beside: badge(text.unused) },
+    h("p", { class: "soft" }, noneText, settingLink(`${table}.hosts`), or, settingLink(`${table}.source`), rest),
     snippet(text.example(title), example));
 }
 
