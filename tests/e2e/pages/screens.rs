@@ -32,8 +32,9 @@ const FILLING: Duration = Duration::from_secs(45);
 /// Pages of the console of a demonstration, which show visits of 90 days, by the names of their pictures.
 const DEMO: [(&str, &str); 4] = [("links", "links"), ("link", "links/summer"), ("tags", "tags"), ("usage", "usage")];
 
-/// The other pages of the console.
-const CONSOLE: [(&str, &str); 6] = [
+/// The other pages of the console, and a list without a match.
+const CONSOLE: [(&str, &str); 7] = [
+    ("links-none", "links?q=nothing-of-this-name&state=archived"),
     ("import", "import"),
     ("apps", "apps"),
     ("domains", "domains"),
