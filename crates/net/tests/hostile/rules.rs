@@ -315,4 +315,8 @@ fn tagged_clients_get_tagged_answers() {
     assert_eq!((header[5], &header[12..16]), (9, &[0x81, 0, 0, 7][..]), "the route of another VLAN");
     let header = header_of_answer(None, Some(gateway(1_500)));
     assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "the route");
+    let header = header_of_answer(Some([0x60, 0]), Some(gateway(1_500)));
+    assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "a priority is no VLAN: the route");
+    let header = header_of_answer(Some([0x60, 0]), None);
+    assert_eq!((header[5], &header[12..14]), (2, &[8, 0][..]), "the way back, without a tag");
 }
