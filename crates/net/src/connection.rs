@@ -279,10 +279,13 @@ impl Connection {
         }
     }
 
-    /// Sends to another next hop from now on. New segments become shorter if its packets do; they never become longer.
+    /// Sends to another next hop from now on, unless answers go where frames come from. New segments become shorter if
+    /// its packets do; they never become longer.
     pub(crate) fn set_hop(&mut self, hop: NextHop) {
         self.mss = self.mss.min(self.payload_max(hop.mtu));
-        self.hop = hop;
+        if !self.has(fact::REFLECTS) {
+            self.hop = hop;
+        }
     }
 
     /// Returns the most bytes of payload in a packet of `mtu` bytes.
