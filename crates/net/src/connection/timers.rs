@@ -116,9 +116,9 @@ impl Connection {
             _ => return,
         };
         let payload_max = self.payload_max(packet_max);
-        let first_len = context.shared.held.first(&self.held).map_or(0, |first| first.payload_len);
-        // A peer without a window may have dropped the segment itself.
-        if first_len > payload_max && self.snd_wnd > 0 {
+        let Some(first) = context.shared.held.first(&self.held) else { return };
+        // A peer without a window may have dropped the segment itself, and a NIC that is down has not sent it.
+        if first.payload_len > payload_max && self.snd_wnd > 0 && !context.pool.is_queued(first.frame) {
             self.mss = self.mss.min(payload_max);
         }
     }

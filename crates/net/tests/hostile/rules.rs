@@ -1,6 +1,6 @@
 //! Rules of the RFCs, one segment at a time.
 
-use carom_net::{CloseReason, NextHop, StackConfig};
+use carom_net::{CloseReason, FramePool, MemoryPool, NextHop, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpTimestampRepr};
 
 use crate::peer::{Answer, Bench, CLIENT, IRS, Route, frame, syn};
@@ -87,6 +87,45 @@ fn timeout_stays_long_until_there_is_a_round_trip() {
     bench.give(&bench.client_segment(0, 13, b""));
     bench.send(b"b");
     assert_eq!(bench.wait_ms(100).len(), 1, "a probe: the path is fast again");
+}
+
+/// A pool whose transmit ring is full.
+struct FullRing<'a>(&'a mut MemoryPool);
+
+impl FramePool for FullRing<'_> {
+    fn take(&mut self) -> Option<u32> {
+        self.0.take()
+    }
+
+    fn bytes(&mut self, frame: u32) -> &mut [u8] {
+        self.0.bytes(frame)
+    }
+
+    fn send(&mut self, _: u32, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn is_queued(&self, frame: u32) -> bool {
+        self.0.is_queued(frame)
+    }
+
+    fn release(&mut self, frame: u32) {
+        self.0.release(frame);
+    }
+}
+
+#[test]
+fn full_ring_delays_an_answer() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    assert_eq!(bench.stack.send(bench.now_us, id, b"answer", &mut FullRing(&mut bench.pool)), 6);
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.stack.counters().ring_full, 1);
+    let again = bench.wait_ms(100);
+    assert_eq!(again.len(), 1, "a timer sends it");
+    assert_eq!(again[0].payload, b"answer");
+    bench.give(&bench.client_segment(0, 6, b""));
+    assert_eq!((bench.stack.in_flight(id), bench.pool.in_use()), (Some(0), 0));
 }
 
 #[test]
