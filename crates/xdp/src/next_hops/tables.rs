@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn mac_addresses_of_all_links_are_known() {
+    fn mac_addresses_of_all_links_count() {
         let mut tables = Tables::default();
         assert!(tables.has_mac(1, [9; 6]), "nothing is known of the interface");
         for index in 1..=2 {
