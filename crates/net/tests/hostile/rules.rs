@@ -1,6 +1,6 @@
 //! Rules of the RFCs, one segment at a time.
 
-use carom_net::{CloseReason, FramePool, MemoryPool, NextHop, StackConfig};
+use carom_net::{CloseReason, DropReason, FramePool, MemoryPool, NextHop, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpTimestampRepr};
 
 use crate::peer::{Answer, Bench, CLIENT, IRS, Route, frame, syn};
@@ -238,6 +238,45 @@ fn own_close_ends_in_time_wait() {
     assert_eq!(bench.give(&fin).len(), 1, "the FIN again gets its acknowledgement again");
     bench.wait_ms(61_000);
     bench.assert_empty();
+}
+
+#[test]
+fn both_sides_may_close_at_once() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    bench.stack.close(bench.now_us, id, &mut bench.pool);
+    assert_eq!(bench.sent()[0].control, TcpControl::Fin);
+    let end = TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 0, b"") };
+    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it was sent before ours arrived");
+    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it comes again: the acknowledgement was lost");
+    bench.give(&bench.client_segment(1, 1, b""));
+    assert_eq!(bench.stack.counters().time_wait, 1);
+    bench.wait_ms(61_000);
+    bench.assert_empty();
+}
+
+#[test]
+fn keep_alive_probes_are_answered() {
+    let mut bench = Bench::connected();
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.wait_ms(1_000);
+    for garbage in [&b""[..], b"x"] {
+        let answers = bench.give(&bench.client_segment(2, 0, garbage));
+        assert_eq!((answers.len(), answers[0].ack), (1, Some(IRS + 4)), "{garbage:?}");
+        bench.wait_ms(1_000);
+    }
+    assert_eq!(bench.notes.received, b"GET");
+}
+
+#[test]
+fn timestamps_wrap() {
+    let stamp = |value| Some(TcpTimestampRepr::new(value, 0));
+    let hello = TcpRepr { timestamp: stamp(u32::MAX - 1), ..syn() };
+    let mut bench = Bench::connected_with(StackConfig::default(), hello);
+    bench.give(&TcpRepr { timestamp: stamp(5), ..bench.client_segment(0, 0, b"a") });
+    bench.give(&TcpRepr { timestamp: stamp(u32::MAX), ..bench.client_segment(1, 0, b"b") });
+    assert_eq!(bench.notes.received, b"a", "the second is older");
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Paws), 1);
 }
 
 #[test]
