@@ -22,7 +22,7 @@ const WRITES_MS: u64 = 15_000;
 /// The last heartbeat of a node of the other site.
 struct LastBeat<'h> {
     node: &'h str,
-    /// Its time by the clock of the other Redis, in milliseconds since 1970 UTC.
+    /// Time of the heartbeat by the clock of the other Redis, in milliseconds since 1970 UTC.
     beat_ms: u64,
     /// True if the node was stopped in order.
     is_stopped: bool,
