@@ -56,7 +56,7 @@ impl SiteMark for RedisSiteMark {
         let notes = own.site_notes(ANSWER_TIME).map_err(|error| error.to_string())?;
         let is_done = notes.given_up.as_ref() == Some(&self.other);
         let mut floors = notes.floors.clone();
-        let heard = hear(other, &self.other).map(|(heard, now_ms, leased)| {
+        let heard = hear(other, &self.other).map(|OtherSite { heard, now_ms, leased }| {
             floors.extend(leased);
             (heard, now_ms)
         });
@@ -82,14 +82,23 @@ impl SiteMark for RedisSiteMark {
     }
 }
 
-/// Returns the last heartbeats of the other site, the present time by the clock of its Redis in milliseconds since 1970 UTC,
-/// and the highest counter values that its nodes have leased.
-fn hear(redis: &mut Redis, site: &str) -> Result<(HeartbeatReply, u64, Vec<(CodeLength, u64)>), RedisError> {
+/// What the Redis of the other site says of it.
+struct OtherSite {
+    /// The last heartbeats of its nodes.
+    heard: HeartbeatReply,
+    /// The present time by the clock of that Redis, in milliseconds since 1970 UTC.
+    now_ms: u64,
+    /// The highest counter values that its nodes have leased.
+    leased: Vec<(CodeLength, u64)>,
+}
+
+/// Asks the Redis of the other site about it.
+fn hear(redis: &mut Redis, site: &str) -> Result<OtherSite, RedisError> {
     let space = redis.other_space(ANSWER_TIME)?;
     if space.site.as_deref() != Some(site) {
         // It may have lost everything, or fleet.other_redis is wrong.
         return Err(RedisError::Refused(format!("it does not know the site {site}")));
     }
     let (heard, now_ms) = redis.heartbeats(ANSWER_TIME)?;
-    Ok((heard, now_ms, space.floors))
+    Ok(OtherSite { heard, now_ms, leased: space.floors })
 }
