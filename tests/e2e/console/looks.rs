@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::browser::{PHONE, SCREEN};
+use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, says, shows};
 use crate::support::node::{Setup, wait_until};
 
@@ -156,32 +156,31 @@ fn domains_show_redirects_if_one_is_set() {
 
 #[test]
 fn settings_are_read_without_their_quotes() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = Setup::new(dir.path())
-        .env("CAROM_DOMAINS_SERVE", "https://go.test")
-        .env("CAROM_DOMAINS_UNKNOWN_HOST", "misdirected")
-        .env("CAROM_BLOCK_HOSTS", "*.phishing.example,evil.example")
-        .start();
-    let browser = Browser::open();
-    browser.go(&at(&node, "domains"));
-    says(&browser, "main", "Requests for an unknown host get 421");
-    browser.go(&at(&node, "lists"));
-    says(&browser, ".hosts", "*.phishing.example");
-    says(&browser, ".hosts", "evil.example");
-    says(&browser, ".cards > .card .card-head", "Not in use");
-    browser.go(&at(&node, "settings?filter=block.hosts"));
-    says(&browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
-    browser.close();
-    node.terminate();
+    let console = OpenConsole::with(|dir| {
+        Setup::new(dir)
+            .env("CAROM_DOMAINS_SERVE", "https://go.test")
+            .env("CAROM_DOMAINS_UNKNOWN_HOST", "misdirected")
+            .env("CAROM_BLOCK_HOSTS", "*.phishing.example,evil.example")
+            .start()
+    });
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "domains"));
+    says(browser, "main", "Requests for an unknown host get 421");
+    browser.go(&at(node, "lists"));
+    says(browser, ".hosts", "*.phishing.example");
+    says(browser, ".hosts", "evil.example");
+    says(browser, ".cards > .card .card-head", "Not in use");
+    browser.go(&at(node, "settings?filter=block.hosts"));
+    says(browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
+    console.close();
 }
 
 #[test]
 fn sections_of_settings_are_chosen() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    let browser = Browser::open();
-    browser.go(&at(&node, "settings"));
-    shows(&browser, "#settings-links");
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "settings"));
+    shows(browser, "#settings-links");
     let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";
     browser.value(&format!("{choose}(document.querySelector('[data-action=section]'))"));
     // Below the bar that sticks to the top of the window.
@@ -190,9 +189,8 @@ fn sections_of_settings_are_chosen() {
         (40.0..120.0).contains(&top.as_f64().unwrap())
     });
     // A single section needs no choice.
-    browser.go(&at(&node, "settings?filter=block.hosts"));
-    says(&browser, "tbody", "block.hosts");
+    browser.go(&at(node, "settings?filter=block.hosts"));
+    says(browser, "tbody", "block.hosts");
     assert_eq!(browser.value("document.querySelector('[data-action=section]')"), json!(null));
-    browser.close();
-    node.terminate();
+    console.close();
 }

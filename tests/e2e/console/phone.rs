@@ -84,20 +84,18 @@ const ALIGNMENT: &str =
 
 #[test]
 fn labels_stand_on_the_line_of_their_values() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
     let fields = json!({"longUrl": TARGET, "customSlug": "tagged", "tags": ["sale"]});
     assert_eq!(node.wire().create(&fields).status, 200);
-    let browser = Browser::open();
     browser.resize(PHONE);
-    browser.go(&at(&node, "tags"));
-    says(&browser, "tbody", "sale");
+    browser.go(&at(node, "tags"));
+    says(browser, "tbody", "sale");
     assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
-    browser.go(&at(&node, "links/tagged"));
-    says(&browser, ".facts", "sale");
+    browser.go(&at(node, "links/tagged"));
+    says(browser, ".facts", "sale");
     assert_eq!(browser.value(ALIGNMENT), json!("baseline"));
-    browser.close();
-    node.terminate();
+    console.close();
 }
 
 /// Script: the pixels between the title of a link and its destination.
