@@ -168,7 +168,8 @@ fn start_purges(
 ) -> Result<(), Exit> {
     let fleet = match (view, fleet::visits(settings)?, fleet::redis(settings)?) {
         (Some(view), Some(sharing), Some((erasing, _))) => {
-            Some(PurgeFleet { node: sharing.node, sharing: sharing.redis, erasing, view })
+            let (node, sharing, reclaim_after) = (sharing.node, sharing.redis, settings.fleet.reclaim_after);
+            Some(PurgeFleet { node, reclaim_after, sharing, erasing, view })
         }
         _ => None,
     };

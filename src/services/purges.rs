@@ -65,6 +65,8 @@ pub struct PurgeSources {
 pub struct PurgeFleet {
     /// The name of this node.
     pub node: String,
+    /// The time after which Redis forgets a node that is silent.
+    pub reclaim_after: Duration,
     /// The connection of the thread `purges`.
     pub sharing: Redis,
     /// The connection of the thread `purge`.
@@ -120,8 +122,9 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
     let PurgeSources { orders, visits, visit_log } = sources;
     let (sharing, redis, view) = match fleet {
-        Some(PurgeFleet { node, sharing, erasing, view }) => {
-            let sharing = PurgeSharing::new(node, sharing, links.clone(), Arc::clone(&stats), visits.clone());
+        Some(PurgeFleet { node, reclaim_after, sharing, erasing, view }) => {
+            let (stats, visits) = (Arc::clone(&stats), visits.clone());
+            let sharing = PurgeSharing::new((node, sharing), reclaim_after, links.clone(), stats, visits);
             (Some(sharing), Some(erasing), Some(view))
         }
         None => (None, None, None),

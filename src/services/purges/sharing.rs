@@ -7,7 +7,7 @@
 //! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
 //! nodes from before, and removes the entries that the streams of visits in Redis had by then.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -71,6 +71,8 @@ pub(super) struct PurgeSharing {
     visits: VisitReader,
     /// The purges in Redis.
     reader: PurgeReader,
+    /// The nodes that a purge waits for.
+    nodes: KnownNodes,
     /// The purges that all nodes have carried out, until the streams of visits are trimmed.
     trimming: HashMap<PurgeId, Trimming>,
 }
@@ -85,16 +87,33 @@ struct Trimming {
     log: Option<u32>,
 }
 
+/// The nodes of the fleet, as a purge counts them: also those whose heartbeats Redis has lost while they were away.
+struct KnownNodes {
+    /// The instant of the last heartbeat of each node.
+    heard: BTreeMap<String, Instant>,
+    /// The time after which Redis forgets a silent node. A node that it no longer has is gone only after this time.
+    reclaim_after: Duration,
+}
+
+impl KnownNodes {
+    /// Takes the nodes that Redis has now, each with the instant of its last heartbeat. Returns the names of all nodes.
+    fn take(&mut self, listed: &BTreeMap<String, Instant>, now: Instant) -> Vec<String> {
+        self.heard.retain(|_, heard| now.saturating_duration_since(*heard) < self.reclaim_after);
+        self.heard.extend(listed.iter().map(|(node, heard)| (node.clone(), *heard)));
+        self.heard.keys().cloned().collect()
+    }
+}
+
 impl PurgeSharing {
     pub(super) fn new(
-        node: String,
-        redis: Redis,
+        (node, redis): (String, Redis),
+        reclaim_after: Duration,
         links: Links,
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
-        let reader = PurgeReader::default();
-        PurgeSharing { node, redis, links, stats, visits, reader, trimming: HashMap::new() }
+        let (reader, nodes) = (PurgeReader::default(), KnownNodes { heard: BTreeMap::new(), reclaim_after });
+        PurgeSharing { node, redis, links, stats, visits, reader, nodes, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -162,9 +181,11 @@ impl PurgeSharing {
     }
 
     /// Returns the names of the nodes of the fleet.
-    fn members(&self) -> Vec<String> {
+    fn members(&mut self) -> Vec<String> {
         let members = self.stats.fleet.members.lock().unwrap_or_else(PoisonError::into_inner);
-        members.iter().map(|member| member.node.clone()).collect()
+        let listed = members.iter().map(|member| (member.node.clone(), member.heard)).collect();
+        drop(members);
+        self.nodes.take(&listed, Instant::now())
     }
 
     /// Takes the purges of other nodes.
@@ -244,5 +265,24 @@ impl PurgeSharing {
             self.trimming.remove(&id);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_redis_has_lost_still_count() {
+        let (reclaim_after, begun) = (Duration::from_secs(100), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut known = KnownNodes { heard: BTreeMap::new(), reclaim_after };
+        let listed = |heard: &[(&str, u64)]| heard.iter().map(|(node, last)| ((*node).to_owned(), at(*last))).collect();
+        assert_eq!(known.take(&listed(&[("a", 10), ("b", 4)]), at(10)), ["a", "b"]);
+        // Redis came back empty while one of them was away.
+        assert_eq!(known.take(&listed(&[("a", 50)]), at(50)), ["a", "b"]);
+        assert_eq!(known.take(&listed(&[("a", 103)]), at(103)), ["a", "b"]);
+        assert_eq!(known.take(&listed(&[("a", 104)]), at(104)), ["a"], "it was silent for the time to forget a node");
+        assert_eq!(known.take(&listed(&[("a", 105), ("c", 0)]), at(105)), ["a", "c"], "Redis has not forgotten it yet");
     }
 }
