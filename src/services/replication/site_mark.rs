@@ -82,7 +82,7 @@ impl SiteMark for RedisSiteMark {
     }
 }
 
-/// What the Redis of the other site says of it.
+/// Statements of the Redis of the other site about its nodes.
 struct OtherSite {
     /// The last heartbeats of its nodes.
     heard: HeartbeatReply,

@@ -42,7 +42,7 @@ impl Demonstration {
         demonstration
     }
 
-    /// What is in the folder of the demonstration: its data directory, until it ends.
+    /// Content of the folder of the demonstration: its data directory, until it ends.
     fn files(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.folder.path()).unwrap().map(|file| file.unwrap().path()).collect()
     }
