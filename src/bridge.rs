@@ -46,7 +46,8 @@ pub use self::lists::{
     ReferrersAnswer, TagsAnswer,
 };
 pub use self::load::{
-    ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, RULED_WORDS, RuledBits, StoredCodes, ruled_place,
+    ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, MEMORY_LIMIT_LOW, RULED_WORDS, RuledBits,
+    StoredCodes, ruled_place,
 };
 pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeStep};
 pub use self::reply::{Answer, LentCodes, Reply};

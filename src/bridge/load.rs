@@ -125,6 +125,10 @@ impl Hasher for Itself {
     }
 }
 
+/// Text of the alarm of cores that cannot hold the filter of all codes.
+pub const MEMORY_LIMIT_LOW: &str =
+    "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
+
 /// Words of [`RuledBits`]. With a thousand links with redirect rules, one code in 65 seems to have some. The bits take
 /// 8 KiB.
 pub const RULED_WORDS: usize = 1_024;

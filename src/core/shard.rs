@@ -7,7 +7,7 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owne
 use super::all_links::Placed;
 use super::link_memory::{LinkMemory, MemoryBudget};
 use super::ruled_links::{MARKER, RuledCodes, RuledLinks};
-use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
+use crate::bridge::{LinkChange, LoadBatch, LoadedPage, MEMORY_LIMIT_LOW, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
 use carom_model::redirect::{BorrowedLookup, Lookup};
@@ -315,12 +315,12 @@ impl Shard {
     fn count(&mut self) {
         let wants_codes = self.links.wants_codes();
         let in_doubt = !self.links.knows_codes() && !wants_codes && !self.links.awaits_codes();
-        if in_doubt && !std::mem::replace(&mut self.in_doubt, true) {
-            let text = "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
-            self.node.alarms.raise(Alarm::MemoryLimitLow, text.to_owned());
+        // Before the alarm, which the thread that sees no core in doubt clears.
+        self.stats.in_doubt.set(u64::from(in_doubt));
+        if in_doubt && !self.in_doubt {
+            self.node.alarms.raise(Alarm::MemoryLimitLow, MEMORY_LIMIT_LOW.to_owned());
         }
-        self.in_doubt &= in_doubt;
-        self.stats.in_doubt.set(u64::from(self.in_doubt));
+        self.in_doubt = in_doubt;
         self.stats.wants_codes.set(u64::from(wants_codes));
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());

@@ -29,7 +29,7 @@ pub use self::delivery::FilterNode;
 use self::file::{FILE_NAME, FilterSize};
 pub use self::loading::{FilterOrigin, hasher_of, is_worthwhile, load, remove_unused};
 use self::update::{NotUpdated, later_codes, update};
-use crate::bridge::{RuledBits, StoredCodes, ToCore};
+use crate::bridge::{MEMORY_LIMIT_LOW, RuledBits, StoredCodes, ToCore};
 use crate::services::derived::{self, sealed_file::NotWritten};
 use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
@@ -148,9 +148,14 @@ impl Keeper {
         if is_wanted && self.send_codes() {
             self.is_worn = true;
         }
-        let is_in_doubt = self.core_stats.iter().any(|core| core.in_doubt.get() > 0);
-        if !is_in_doubt && self.node.stats.alarms.is_on(Alarm::MemoryLimitLow) {
-            self.node.stats.alarms.clear(Alarm::MemoryLimitLow);
+        let (alarms, is_in_doubt) =
+            (&self.node.stats.alarms, || self.core_stats.iter().any(|core| core.in_doubt.get() > 0));
+        if alarms.is_on(Alarm::MemoryLimitLow) && !is_in_doubt() {
+            alarms.clear(Alarm::MemoryLimitLow);
+            // A core that raised it meanwhile does so once only.
+            if is_in_doubt() {
+                alarms.raise(Alarm::MemoryLimitLow, MEMORY_LIMIT_LOW.to_owned());
+            }
         }
     }
 

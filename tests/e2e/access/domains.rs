@@ -185,7 +185,7 @@ fn lists_and_exports_filter_by_domain() {
 #[test]
 fn long_lists_of_domains_are_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let serve: Vec<String> = (0..300).map(|number| format!("d{number}.test")).collect();
+    let serve: Vec<String> = (0..300).map(|number| format!("https://d{number}.test")).collect();
     let node = setup(dir.path(), 1).env("CAROM_DOMAINS_SERVE", &serve.join(", ")).start();
     let shown = node.wire().get("/rest/v3/domains").json()["domains"].clone();
     let names: Vec<&str> = shown["data"].as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();

@@ -144,7 +144,7 @@ fn visits_of_a_link_are_saved_as_files() {
 
 #[test]
 fn single_visits_need_a_log() {
-    let console = OpenConsole::open();
+    let console = OpenConsole::open().expecting(&["/tags/news/visits"]);
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("seen", TARGET);
     browser.go(&at(node, "links/seen"));
@@ -163,7 +163,7 @@ fn single_visits_need_a_log() {
 
 #[test]
 fn rows_of_analytics_are_filters() {
-    let console = OpenConsole::with(visited_node);
+    let console = OpenConsole::with(visited_node).expecting(&["/tags/other/visits"]);
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage?period=7d"));
     says(browser, "#card-campaigns", "spring");
@@ -224,7 +224,7 @@ fn with_log(days: u32) -> String {
 
 #[test]
 fn filtered_visits_need_a_whole_period() {
-    let console = OpenConsole::open();
+    let console = OpenConsole::open().expecting(&["/tags/news/visits"]);
     let OpenConsole { node, browser, .. } = &console;
     for (days, is_compared) in [(30, true), (10, false)] {
         browser.go(&at(node, "links"));

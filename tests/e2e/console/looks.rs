@@ -136,7 +136,8 @@ const COLUMNS: &str = "[...document.querySelectorAll('main table th')].map((head
 #[test]
 fn domains_show_redirects_if_one_is_set() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let start = |at: usize, served: &str| Setup::new(dirs[at].path()).env("CAROM_DOMAINS_SERVE", served).start();
+    let setup = |at: usize| Setup::new(dirs[at].path()).env("CAROM_BASE_URL", "https://s.test");
+    let start = |at: usize, served: &str| setup(at).env("CAROM_DOMAINS_SERVE", served).start();
     let nodes = [start(0, "https://go.test"), start(1, "https://go.test home=https://www.example/")];
     let plain = ["Domain", "Short URL prefix", "Links", "New in 30 days"];
     let all = [&plain[..], &["Home page", "Unknown links", "Expired links"]].concat();
@@ -158,6 +159,7 @@ fn domains_show_redirects_if_one_is_set() {
 fn settings_are_read_without_their_quotes() {
     let console = OpenConsole::with(|dir| {
         Setup::new(dir)
+            .env("CAROM_BASE_URL", "https://s.test")
             .env("CAROM_DOMAINS_SERVE", "https://go.test")
             .env("CAROM_DOMAINS_UNKNOWN_HOST", "misdirected")
             .env("CAROM_BLOCK_HOSTS", "*.phishing.example,evil.example")

@@ -82,8 +82,7 @@ fn stale_master_loses_no_link() {
     let before = gaps(&nodes);
     let master = cluster.master_of("{carom:00}");
     let replica = cluster.replica_of(master);
-    // The replica hears of nothing from here on.
-    cluster.server(replica).pause();
+    cluster.cut_off(master, replica);
     let paused = Instant::now();
     let (changed, deleted) = (links[1].0.clone(), links.remove(3).0);
     links[1].1 = format!("{TARGET}/changed");

@@ -189,6 +189,13 @@ impl Cluster {
         self.wait_until_whole();
     }
 
+    /// Lets a replica stand still, and closes its connection to its master: otherwise it would read what its kernel has received
+    /// meanwhile, once it goes on.
+    pub(crate) fn cut_off(&self, master: usize, replica: usize) {
+        self.server(replica).pause();
+        self.command(master, &["CLIENT", "KILL", "TYPE", "replica"]);
+    }
+
     /// Ends a server with SIGKILL. If it was a master, its replica takes over by itself after a second or two.
     pub(crate) fn kill(&self, index: usize) {
         self.servers[index].kill();
