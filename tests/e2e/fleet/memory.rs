@@ -17,7 +17,9 @@ fn links_outside_memory_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let setup = |number: usize| setup(&folder.path().join(format!("{number}")), number, &server.url());
     let setups: Vec<Setup> = (0..2).map(|number| keeping(setup(number), LIMIT).expect("redis_away")).collect();
-    let nodes: Vec<Node> = setups.iter().map(Setup::start).collect();
+    // Slugs need Redis, which may be slow to answer on a busy machine.
+    let setups = setups.into_iter().map(|setup| setup.env("CAROM_FLEET_ANSWER_MS", "1000"));
+    let nodes: Vec<Node> = setups.map(|setup| setup.start()).collect();
     nodes.iter().for_each(settle);
     let mut wire = nodes[0].wire();
     let path = "x".repeat(500);

@@ -53,7 +53,10 @@ impl Demonstration {
         command.args(["app", "add", app, "--role", "admin", "--data-dir"]).arg(&self.files()[0]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        wait_until("a demonstration that asks", || Wire::open(self.admin).get("/admin/api/session").status == 401);
+        // Pages answer at the address of their listener only.
+        let host = self.admin.to_string();
+        let session = || Wire::open(self.admin).get_at(&host, "/admin/api/session");
+        wait_until("a demonstration that asks", || session().status == 401);
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
