@@ -96,7 +96,6 @@ pub enum Key {
     BypassQueues,
     BypassMode,
     BypassZeroCopy,
-    BypassBusyPoll,
     BypassDecapsulate,
     BypassRequired,
     VisitsLog,
