@@ -27,6 +27,7 @@ use self::notifications::PollState;
 use self::schedule::Schedule;
 use self::source::{HostListSource, SourceName};
 use crate::bridge::{Mailboxes, ToCore};
+use crate::services::threads::priority::let_cores_go_first;
 use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -165,6 +166,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let (until, state) = (Arc::clone(&stop), Arc::new(PollState::default()));
     let polled = Arc::clone(&state);
     let run = move || {
+        let_cores_go_first();
         while !until.load(Ordering::Acquire) {
             // A block list is read as often as without notifications: a lost one must not keep a host unblocked.
             let is_notified = reader.kind == ListKind::Allow && polled.is_reliable();
