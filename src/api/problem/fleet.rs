@@ -89,6 +89,6 @@ impl Problem {
     /// 503: the other site may have been given up. A repeated order does no harm.
     pub(in crate::api) fn give_up_unconfirmed(why: &str) -> Problem {
         let detail = format!("The other site may or may not have been given up: {why}. Repeat the order.");
-        Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
+        Problem::in_doubt(detail)
     }
 }
