@@ -51,7 +51,7 @@ pub use self::load::{
 };
 pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeStep};
 pub use self::reply::{Answer, LentCodes, Reply};
-pub use self::sites::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteMark};
+pub use self::sites::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};
 pub use self::ticket::Ticket;
 pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use super::purges::PurgeQueue;
-use super::sites::SiteMark;
+use super::sites::SiteOrders;
 use super::snapshots::SnapshotProvider;
 use super::ticket::Ticket;
 
@@ -42,7 +42,7 @@ pub struct JobQueues {
     /// Queue for snapshots of the store; `None` if the node is not in a fleet.
     pub snapshots: Option<SnapshotQueue>,
     /// The mark of this site, which an operator can remove; `None` if the fleet has one site.
-    pub site: Option<Arc<dyn SiteMark>>,
+    pub site: Option<Arc<dyn SiteOrders>>,
 }
 
 /// The bounded queue to the thread that reads snapshots for joining nodes, and the snapshots.

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-/// The mark of this site in its Redis, and its tie to the other site. Only threads for jobs call the methods that wait for
-/// Redis.
-pub trait SiteMark: fmt::Debug + Send + Sync {
+/// The orders that this site carries out in its Redis. Only threads for jobs call the methods that wait for Redis.
+pub trait SiteOrders: fmt::Debug + Send + Sync {
     /// Returns the name of this site.
     fn site(&self) -> &str;
 
-    /// Removes the mark, once an operator has filled the nodes of this site from the other one. Returns false if this site
+    /// Removes the mark that this site may lack links, once an operator has filled the nodes of this site from the other one. Returns false if this site
     /// is not marked.
     ///
     /// # Errors

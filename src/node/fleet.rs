@@ -22,7 +22,8 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{
-    self, FleetContext, FleetSetup, FleetThreads, RedisSiteMark, Retention, SharedHome, SiteSetup, StateHome, agreement,
+    self, FleetContext, FleetSetup, FleetThreads, RedisSiteOrders, Retention, SharedHome, SiteSetup, StateHome,
+    agreement,
 };
 use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
@@ -271,7 +272,7 @@ pub(super) fn with_site(jobs: JobQueues, settings: &Settings) -> Result<JobQueue
     let Some(site) = site(settings) else { return Ok(jobs) };
     let Some((redis, _)) = redis(settings)? else { return Ok(jobs) };
     let other = Redis::new(site.redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
-    Ok(JobQueues { site: Some(Arc::new(RedisSiteMark::new(redis, other, (site.name, site.other)))), ..jobs })
+    Ok(JobQueues { site: Some(Arc::new(RedisSiteOrders::new(redis, other, (site.name, site.other)))), ..jobs })
 }
 
 /// Returns the name of this node: as configured, or as generated at the first start.

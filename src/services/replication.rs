@@ -13,7 +13,7 @@
 //! * `retention` measures whether this node has all that Redis no longer has;
 //! * `relay` brings the states of the other site to the Redis of this one, in a fleet of two sites, and
 //!   `site_sync` brings visits, API keys and redirects of domains;
-//! * `site_mark` removes the mark of a site that may have lacked links, or gives up the other site by the rules of
+//! * `site_orders` removes the mark of a site that may have lacked links, or gives up the other site by the rules of
 //!   `giving_up`.
 //!
 //! All of them share a [`FleetContext`].
@@ -39,7 +39,7 @@ pub mod redis;
 mod relay;
 mod retention;
 mod reuse;
-mod site_mark;
+mod site_orders;
 mod site_sync;
 
 use std::io;
@@ -56,7 +56,7 @@ use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::home::{SharedHome, StateHome};
 pub use self::retention::Retention;
-pub use self::site_mark::RedisSiteMark;
+pub use self::site_orders::RedisSiteOrders;
 use crate::bridge::{WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
 

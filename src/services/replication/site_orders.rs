@@ -9,33 +9,33 @@ use carom_shards::CodeLength;
 
 use super::giving_up;
 use super::redis::{HeartbeatReply, Redis, RedisError};
-use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteMark};
+use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 
 /// Timeout of Redis. An operator waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// The mark of this site in its Redis, and its tie to the other site. The relay sets the mark, and all nodes of the site read
-/// it. It opens connections on first use.
-pub struct RedisSiteMark {
+/// The orders, with a client of the Redis of each site. A client opens its connection when it is first used.
+pub struct RedisSiteOrders {
     redis: Mutex<[Redis; 2]>,
     site: String,
     other: String,
 }
 
-impl RedisSiteMark {
-    /// Returns the mark of a site, by the clients of its own Redis and of that of the other site, and the names of both.
-    pub fn new(own: Redis, other: Redis, (site, other_site): (String, String)) -> RedisSiteMark {
-        RedisSiteMark { redis: Mutex::new([own, other]), site, other: other_site }
+impl RedisSiteOrders {
+    /// Returns the orders of a site. The arguments are a client of its own Redis, one of the other Redis, and the names of both
+    /// sites.
+    pub fn new(own: Redis, other: Redis, (site, other_site): (String, String)) -> RedisSiteOrders {
+        RedisSiteOrders { redis: Mutex::new([own, other]), site, other: other_site }
     }
 }
 
-impl fmt::Debug for RedisSiteMark {
+impl fmt::Debug for RedisSiteOrders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisSiteMark(of {})", self.site)
+        write!(f, "RedisSiteOrders(of {})", self.site)
     }
 }
 
-impl SiteMark for RedisSiteMark {
+impl SiteOrders for RedisSiteOrders {
     fn site(&self) -> &str {
         &self.site
     }
