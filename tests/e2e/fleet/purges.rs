@@ -7,7 +7,7 @@ use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::purges::{MARKER, marked_files, marked_keys, purge, wait_for_purge};
-use crate::support::redis::Server;
+use crate::support::redis::{Reply, Server};
 
 const KEPT: &str = "https://example.org/kept";
 
@@ -126,6 +126,39 @@ fn node_that_was_away_carries_the_purge_out() {
     assert_eq!(waits["complete"], Value::Bool(false));
     assert_eq!(part(&waits["nodes"], "n0")["silentSince"], Value::Null, "{waits}");
     assert_ne!(marked_files(fleet.setup(1).data_dir()), Vec::<String>::new());
+    let back = away.start();
+    settle(&back);
+    wait_for_purge(&back, &id);
+    wait_for_purge(&nodes[0], &id);
+    assert_clean(&fleet, 2, &server);
+}
+
+#[test]
+fn empty_redis_ends_no_purge_early() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("counter_regressed").start()).collect();
+    nodes.iter().for_each(settle);
+    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
+    let away = nodes.pop().unwrap().terminate();
+    let id = begin(&nodes[0]);
+    let parts = |purge: &Value| -> Vec<(String, bool)> {
+        let nodes = purge["nodes"].as_array().unwrap().iter();
+        nodes.map(|part| (part["node"].as_str().unwrap().to_owned(), part["complete"] == true)).collect()
+    };
+    let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
+    wait_until("the purge here", || purge(&nodes[0], &id).is_some_and(|purge| parts(&purge) == expected));
+    server.command(&["FLUSHALL"]);
+    // Redis has only the heartbeats since then.
+    let known = |node: &Node| node.status()["fleet"]["nodes"].as_array().unwrap().len();
+    wait_until("a fleet of one node", || known(&nodes[0]) == 1);
+    wait_until(
+        "the purge in Redis again",
+        || matches!(server.command(&["KEYS", "*purge*"]), Reply::List(found) if !found.is_empty()),
+    );
+    let waits = purge(&nodes[0], &id).unwrap();
+    assert_eq!((parts(&waits).as_slice(), &waits["complete"]), (expected.as_slice(), &json!(false)), "{waits}");
     let back = away.start();
     settle(&back);
     wait_for_purge(&back, &id);
