@@ -202,8 +202,7 @@ fn unreplicated_increments_repeat_no_code() {
     create(&nodes, &mut seen);
     let master = cluster.master_of("{carom}:counter:7");
     let replica = cluster.replica_of(master);
-    // The replica hears of nothing from here on.
-    cluster.server(replica).pause();
+    cluster.cut_off(master, replica);
     create(&nodes, &mut seen);
     cluster.server(master).kill();
     cluster.server(replica).resume();

@@ -129,8 +129,9 @@ fn unreplicated_writes_repeat_no_code() {
     };
     create(&nodes);
     let (master, replicas) = (sentinels.master(), sentinels.replicas());
-    // The replicas hear of nothing from here on, neither of links nor of leases.
+    // The replicas miss what follows, links as well as leases.
     replicas.iter().for_each(|replica| sentinels.server(*replica).pause());
+    sentinels.server(master).close_replicas();
     create(&nodes);
     sentinels.server(master).kill();
     replicas.iter().for_each(|replica| sentinels.server(*replica).resume());

@@ -131,13 +131,7 @@ fn keep_moving(cluster: &Cluster, stop: &AtomicBool) -> usize {
         let to = (0..6).map(|index| cluster.master_of(&format!("{{carom:{index:02x}}}:s"))).find(|at| *at != from);
         let to = to.expect("there are three masters");
         cluster.begin_to_move(&slot, from, to);
-        wait_until("a slot that is empty", || {
-            let keys = cluster.keys_in(&slot, from, 10);
-            if !keys.is_empty() {
-                cluster.move_keys(&keys, from, to);
-            }
-            keys.is_empty()
-        });
+        cluster.empty_slot(&slot, from, to);
         cluster.end_move(&slot, from, to);
         moves += 1;
         // Some scans are under way when the next move begins, and some end before.

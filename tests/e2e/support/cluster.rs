@@ -180,6 +180,17 @@ impl Cluster {
         self.order(from, &command);
     }
 
+    /// Moves the keys of a slot that is being moved, until it has none.
+    pub(crate) fn empty_slot(&self, slot: &str, from: usize, to: usize) {
+        wait_until("a slot that is empty", || {
+            let keys = self.keys_in(slot, from, 10);
+            if !keys.is_empty() {
+                self.move_keys(&keys, from, to);
+            }
+            keys.is_empty()
+        });
+    }
+
     /// Ends the move: the slot belongs to its new master.
     pub(crate) fn end_move(&self, slot: &str, from: usize, to: usize) {
         let id = self.command(to, &["CLUSTER", "MYID"]).text();
@@ -189,11 +200,10 @@ impl Cluster {
         self.wait_until_whole();
     }
 
-    /// Lets a replica stand still, and closes its connection to its master: otherwise it would read what its kernel has received
-    /// meanwhile, once it goes on.
+    /// Stops a replica, which then misses all later writes of its master.
     pub(crate) fn cut_off(&self, master: usize, replica: usize) {
         self.server(replica).pause();
-        self.command(master, &["CLIENT", "KILL", "TYPE", "replica"]);
+        self.server(master).close_replicas();
     }
 
     /// Ends a server with SIGKILL. If it was a master, its replica takes over by itself after a second or two.

@@ -223,6 +223,12 @@ impl Server {
         self.start_again();
     }
 
+    /// Closes the connections to its replicas. A replica that stands still cannot open another one, so it misses what follows;
+    /// otherwise it would read what its kernel has received meanwhile.
+    pub(crate) fn close_replicas(&self) {
+        self.command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    }
+
     /// Stops it with SIGSTOP: the kernel still accepts connections for it, and nothing is answered.
     pub(crate) fn pause(&self) {
         let mut process = self.process.lock().unwrap();
