@@ -2,7 +2,7 @@
 
 use crate::support::fleet::{settle, setup};
 use crate::support::memory::{keeping, map_bytes};
-use crate::support::node::{Node, Setup, wait_until};
+use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
 
 const LIMIT: u64 = 1 << 20;
@@ -16,10 +16,9 @@ fn links_outside_memory_are_found() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = |number: usize| setup(&folder.path().join(format!("{number}")), number, &server.url());
-    let setups: Vec<Setup> = (0..2).map(|number| keeping(setup(number), LIMIT).expect("redis_away")).collect();
     // Slugs need Redis, which may be slow to answer on a busy machine.
-    let setups = setups.into_iter().map(|setup| setup.env("CAROM_FLEET_ANSWER_MS", "1000"));
-    let nodes: Vec<Node> = setups.map(|setup| setup.start()).collect();
+    let patient = |number| keeping(setup(number), LIMIT).expect("redis_away").env("CAROM_FLEET_ANSWER_MS", "1000");
+    let nodes: Vec<Node> = (0..2).map(|number| patient(number).start()).collect();
     nodes.iter().for_each(settle);
     let mut wire = nodes[0].wire();
     let path = "x".repeat(500);

@@ -193,8 +193,8 @@ impl Browser {
         format!("/element/{}", found[0][ELEMENT].as_str().expect("an element"))
     }
 
-    /// Sends a request about the one element that a CSS selector means, once it is there. If the page draws it anew between
-    /// the two requests, the driver has done nothing, and the request is for the new one.
+    /// Waits for the one element that matches a CSS selector, and sends the driver a request for it. If the page has replaced
+    /// the element meanwhile, the driver refuses the request without acting; then it is sent for the new element.
     fn request_of(&self, selector: &str, path: &str, body: Option<&Value>) -> Value {
         wait_for(&format!("{selector} to stay"), || {
             let url = format!("{}{}{path}", self.session, self.element(selector));
