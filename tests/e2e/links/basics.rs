@@ -15,7 +15,8 @@ const TARGET: &str = "https://example.org/a/b?c=d#e";
 const HEALTH: &str = "/rest/health";
 
 fn node(data: &tempfile::TempDir) -> Node {
-    Setup::new(data.path()).cores(2).start()
+    // Links that expired long ago would be removed within seconds, and get 404.
+    Setup::new(data.path()).cores(2).env("CAROM_LINKS_KEEP_EXPIRED", "forever").start()
 }
 
 /// A connection that hyper drives.
