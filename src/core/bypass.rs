@@ -126,6 +126,10 @@ impl NextHops for Routes {
             _ => None,
         }
     }
+
+    fn is_own(&self, mac: [u8; 6]) -> bool {
+        self.tables.has_mac(self.interface, mac)
+    }
 }
 
 /// Something that the stack has reported.

@@ -11,6 +11,7 @@ use carom_settings::exit::{Exit, Reason};
 use carom_settings::{BypassSettings, BypassTunnel, Settings};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::BypassState;
+use carom_xdp::config::BusyPoll;
 use carom_xdp::interface::{self, InterfaceFacts};
 use carom_xdp::next_hops::RouteTables;
 use carom_xdp::preflight::{BypassPlan, Finding, FindingSeverity};
@@ -26,6 +27,9 @@ use crate::startup::bypass;
 
 /// Most connections of a stack, those in TIME-WAIT included. It reserves 256 bytes for each.
 const CONNECTIONS_MAX: usize = 262_144;
+
+/// Frames that the driver handles in one busy poll: as many as in one interrupt (`NAPI_POLL_WEIGHT`).
+const BUSY_POLL_BUDGET: u32 = 64;
 
 /// Most looks at an interface that has a program already: for a second.
 const RELEASE_LOOKS_MAX: u32 = 50;
@@ -97,6 +101,7 @@ fn attach(
     for ((queue, secret), listeners) in queues.into_iter().zip(secrets).zip(&bound.public) {
         let mut config = socket_config(facts.index, queue);
         config.zero_copy = plan.zero_copy;
+        config.busy_poll = settings.bypass.busy_poll.map(|micros| BusyPoll { micros, budget: BUSY_POLL_BUDGET });
         let socket = XdpSocket::open(&config).map_err(|error| error.to_string())?;
         parts.push(BypassParts {
             socket,

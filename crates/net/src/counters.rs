@@ -30,7 +30,8 @@ pub enum DropReason {
     TcpChecksum,
     /// A checksum that covers the pseudo-header only: the sender left it to a NIC that does not exist (veth).
     TcpChecksumPartial,
-    /// Addresses or ports that no peer can have, or the same ones at both ends (land attack).
+    /// Addresses or ports that no peer can have, the same ones at both ends (land attack), or the MAC address of another
+    /// host.
     Martian,
     /// A port or address without a listener.
     NotListening,

@@ -8,6 +8,8 @@ const HEADER_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 /// EtherType of a tagged frame.
 const TAGGED: u16 = 0x8100;
+/// Bits of a tag that name the VLAN.
+const VLAN_MASK: u16 = 0xfff;
 /// EtherType of IPv4.
 pub(crate) const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -18,7 +20,7 @@ pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) struct EthernetHeader {
     pub(crate) destination: [u8; 6],
     pub(crate) source: [u8; 6],
-    /// Tag control information: priority and VLAN.
+    /// Tag control information: priority and VLAN. None without a tag, and for a tag with a priority only.
     pub(crate) vlan: Option<u16>,
     pub(crate) ether_type: u16,
 }
@@ -34,7 +36,8 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), DropReason>
     let mut vlan = None;
     if ether_type == TAGGED {
         let (tag, inner) = rest.split_first_chunk::<TAG_LEN>().ok_or(DropReason::Truncated)?;
-        vlan = Some(u16::from_be_bytes([tag[0], tag[1]]));
+        // VLAN 0 is none: the tag carries a priority alone (IEEE 802.1Q, 9.6).
+        vlan = Some(u16::from_be_bytes([tag[0], tag[1]])).filter(|tag| tag & VLAN_MASK != 0);
         ether_type = u16::from_be_bytes([tag[2], tag[3]]);
         rest = inner;
     }
@@ -75,13 +78,21 @@ mod tests {
 
     #[test]
     fn header_survives_the_round() {
-        for vlan in [None, Some(0), Some(0x6005)] {
+        for vlan in [None, Some(1), Some(0x6005)] {
             let mut frame = written(vlan, IPV6);
             frame.push(9);
             let (header, rest) = parse(&frame).unwrap();
             assert_eq!(header, EthernetHeader { destination: [1; 6], source: [2; 6], vlan, ether_type: IPV6 });
             assert_eq!(rest, [9]);
         }
+    }
+
+    #[test]
+    fn priority_without_a_vlan_is_no_tag() {
+        let frame = written(Some(0xe000), IPV4);
+        let (header, rest) = parse(&frame).unwrap();
+        assert_eq!((header.vlan, header.ether_type), (None, IPV4));
+        assert!(rest.is_empty());
     }
 
     #[test]

@@ -31,6 +31,14 @@ impl NextHop {
 pub trait NextHops {
     /// Returns the next hop for packets from `local` to `remote`.
     fn next_hop(&mut self, local: IpAddr, remote: IpAddr) -> Option<NextHop>;
+
+    /// Returns true if frames to a MAC address are for this machine. The stack asks for segments of unknown flows: a
+    /// switch may flood frames for another node with the same service address, and an interface in promiscuous mode
+    /// passes them on.
+    fn is_own(&self, mac: [u8; 6]) -> bool {
+        // The bit of group addresses: broadcast and multicast (RFC 1122, 3.3.6).
+        mac[0] & 1 == 0
+    }
 }
 
 /// No table: answers go to where the client's frames come from.

@@ -18,6 +18,8 @@ pub struct BypassSettings {
     pub mode: BypassMode,
     /// True for zero copy, false for copies; `None` for zero copy if the driver has it.
     pub zero_copy: Option<bool>,
+    /// Microseconds of preferred busy polling; `None` for interrupts only.
+    pub busy_poll: Option<u32>,
     /// The tunnel header in front of the packets of a balancer.
     pub tunnel: BypassTunnel,
     /// True if the node ends where bypass cannot be had, rather than serve over the kernel's TCP.

@@ -142,6 +142,12 @@ impl RouteTables {
         self.tables.link(interface)
     }
 
+    /// Returns true if frames to a MAC address that arrive at `interface` are for this machine: the interface or another
+    /// link, such as a macvlan above it, has the address. True as well if the interface is unknown.
+    pub fn has_mac(&self, interface: u32, mac: [u8; 6]) -> bool {
+        self.tables.has_mac(interface, mac)
+    }
+
     /// Asks the kernel to resolve a neighbour, unless it was asked a short time ago.
     fn resolve(&mut self, interface: u32, neighbour: IpAddr, interval: Duration, now: Instant) {
         let is_recent = |asked: &Instant| now.saturating_duration_since(*asked) < interval;

@@ -33,6 +33,22 @@ fn redirect_never_reaches_the_kernel() {
 }
 
 #[test]
+fn busy_polled_queues_are_served() {
+    let Some(pair) = Pair::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")).env("CAROM_BYPASS_BUSY_POLL", "20"));
+    let before = pair.kernel_segments();
+    pair.ask(|mut wire| {
+        wire.shorten_as("abc", "https://example.org/here");
+        for _ in 0..50 {
+            assert_eq!(wire.get("/abc").location(), "https://example.org/here");
+        }
+    });
+    assert_eq!(pair.kernel_segments(), before);
+    node.terminate();
+}
+
+#[test]
 fn pipelined_burst_is_answered_in_order() {
     let Some(pair) = Pair::new() else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -66,7 +66,9 @@ impl Stack {
         events: &mut E,
     ) -> Option<ConnectionId> {
         let flags = arrival.segment.flags;
-        let outcome = if flags.has(Flags::RST) {
+        let outcome = if !hops.is_own(arrival.reflected.source_mac) {
+            Err(DropReason::Martian)
+        } else if flags.has(Flags::RST) {
             Err(DropReason::UnknownFlow)
         } else if flags.has(Flags::SYN) {
             self.receive_syn(now_us, arrival, None, pool, hops).map(|()| None)

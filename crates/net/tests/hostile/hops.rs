@@ -1,7 +1,9 @@
 //! The next hop of answers: a known route, or else the neighbour that passed on the client's frames. Balancers get no
 //! answers.
 
-use carom_net::{Decapsulate, DropReason, NextHop, StackConfig};
+use std::net::IpAddr;
+
+use carom_net::{Decapsulate, DropReason, NextHop, NextHops, StackConfig};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr, TcpControl, TcpRepr};
 
@@ -243,4 +245,42 @@ fn strangers_do_not_move_the_way_back() {
     assert_eq!(challenge[0][..14], header(neighbour(known), SERVER_MAC)[..]);
     let answers = link.answer();
     assert_eq!(answers[0][..14], header(neighbour(known), SERVER_MAC)[..]);
+}
+
+/// A machine with one MAC address.
+struct OneAddress;
+
+impl NextHops for OneAddress {
+    fn next_hop(&mut self, _: IpAddr, _: IpAddr) -> Option<NextHop> {
+        None
+    }
+
+    fn is_own(&self, mac: [u8; 6]) -> bool {
+        mac == SERVER_MAC
+    }
+}
+
+#[test]
+fn frames_for_other_hosts_get_no_answer() {
+    let mut bench = Bench::connected();
+    let stray = TcpRepr { src_port: 9, ..bench.client_segment(0, 5, b"GET") };
+    let hello = TcpRepr { src_port: 10, ..syn() };
+    for (to, answers) in [([2, 0, 0, 0, 0, 7], 0), ([0xff; 6], 0), (SERVER_MAC, 2)] {
+        for segment in [&stray, &hello] {
+            let mut flooded = frame(CLIENT, segment);
+            flooded[..6].copy_from_slice(&to);
+            bench.stack.receive(bench.now_us, &flooded, &mut bench.pool, &mut OneAddress, &mut bench.notes);
+        }
+        assert_eq!(bench.sent().len(), answers, "frames to {to:?}");
+    }
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Martian), 4);
+}
+
+#[test]
+fn broadcasts_open_nothing() {
+    let mut bench = Bench::new(StackConfig::default());
+    let mut hello = frame(CLIENT, &syn());
+    hello[..6].copy_from_slice(&[0xff; 6]);
+    assert_eq!(bench.give_frame(&hello), []);
+    bench.assert_empty();
 }

@@ -14,6 +14,9 @@ const NAME_LEN_MAX: usize = 15;
 /// Highest number of a receive queue: the XDP program knows 1,024.
 const QUEUE_MAX: u32 = 1_023;
 
+/// Most microseconds of busy polling: a core has other work as well.
+const BUSY_POLL_MAX: u32 = 1_000;
+
 impl Checker<'_> {
     /// Returns the settings of kernel bypass; `None` if one is invalid.
     pub(super) fn bypass(&mut self) -> Option<BypassSettings> {
@@ -22,6 +25,7 @@ impl Checker<'_> {
         let queues = self.one(Key::BypassQueues, queues);
         let mode = self.one(Key::BypassMode, mode);
         let zero_copy = self.one(Key::BypassZeroCopy, zero_copy);
+        let busy_poll = self.one(Key::BypassBusyPoll, busy_poll);
         let tunnel = self.one(Key::BypassDecapsulate, tunnel);
         let is_required = self.one(Key::BypassRequired, value::boolean);
         Some(BypassSettings {
@@ -30,6 +34,7 @@ impl Checker<'_> {
             queues: queues?,
             mode: mode?,
             zero_copy: zero_copy?,
+            busy_poll: busy_poll?,
             tunnel: tunnel?,
             is_required: is_required?,
         })
@@ -110,6 +115,21 @@ fn zero_copy(written: &Written) -> Result<Option<bool>, InvalidValue> {
     }
 }
 
+fn busy_poll(written: &Written) -> Result<Option<u32>, InvalidValue> {
+    let text = match written {
+        Written::Integer(digits) => digits,
+        other => value::text(other)?.trim(),
+    };
+    if text == "off" {
+        return Ok(None);
+    }
+    let micros = text.parse::<u32>().ok().filter(|micros| (1..=BUSY_POLL_MAX).contains(micros));
+    micros.map(Some).ok_or_else(|| {
+        let wrong = format!("{} is neither off nor a time in microseconds", quoted(text));
+        InvalidValue::new(wrong, format!("write \"off\", or a whole number from 1 to {BUSY_POLL_MAX}"))
+    })
+}
+
 fn tunnel(written: &Written) -> Result<BypassTunnel, InvalidValue> {
     let name = value::text(written)?.trim();
     let port = name.strip_prefix("gue:").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
@@ -140,6 +160,16 @@ mod tests {
         assert_eq!(queues(&Written::Integer("3".into())), Ok(Some(vec![3])));
         for wrong in ["", "a", "1-", "2-1", "0,0", "0-2,1", "1024", "0-4294967295", "-1", "+1", "0-+3"] {
             assert!(queues(&word(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn busy_polling_is_off_or_a_time() {
+        assert_eq!(busy_poll(&word("off")), Ok(None));
+        assert_eq!(busy_poll(&word(" 20 ")), Ok(Some(20)));
+        assert_eq!(busy_poll(&Written::Integer("1000".into())), Ok(Some(1_000)));
+        for wrong in ["", "on", "0", "1001", "-1", "20us", "4294967296"] {
+            assert!(busy_poll(&word(wrong)).is_err(), "{wrong}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
 
-pub(super) const BYPASS: [Setting; 7] = [
+pub(super) const BYPASS: [Setting; 8] = [
     Setting {
         key: Key::BypassInterface,
         name: "bypass.interface",
@@ -67,6 +67,20 @@ pub(super) const BYPASS: [Setting; 7] = [
                 Some(true) => "on",
                 Some(false) => "off",
             })
+        },
+    },
+    Setting {
+        key: Key::BypassBusyPoll,
+        name: "bypass.busy_poll",
+        env: "CAROM_BYPASS_BUSY_POLL",
+        flag: None,
+        kind: "off, or microseconds from 1 to 1000",
+        default: Some("off"),
+        secret: false,
+        doc: "Preferred busy polling: a core runs the driver of its queue itself, with this limit for one poll, and interrupts stay off while it does. 20 is usual. The interface needs napi_defer_hard_irqs and gro_flush_timeout.",
+        show: |settings| match settings.bypass.busy_poll {
+            None => Shown::text("off"),
+            Some(micros) => Shown::plain(micros),
         },
     },
     Setting {

@@ -96,6 +96,7 @@ pub enum Key {
     BypassQueues,
     BypassMode,
     BypassZeroCopy,
+    BypassBusyPoll,
     BypassDecapsulate,
     BypassRequired,
     VisitsLog,

@@ -109,6 +109,12 @@ impl Tables {
         self.links.get(&interface).copied()
     }
 
+    /// Returns true if an interface or any other link has a MAC address, or if the interface is unknown.
+    pub(super) fn has_mac(&self, interface: u32, mac: [u8; 6]) -> bool {
+        let is_by = |link: &LinkState| link.mac == mac;
+        self.links.get(&interface).is_none_or(is_by) || self.links.values().any(is_by)
+    }
+
     pub(super) fn neighbour(&self, interface: u32, address: IpAddr) -> Option<Neighbour> {
         self.neighbours.get(&(interface, address)).copied()
     }
@@ -338,6 +344,21 @@ mod tests {
     fn found(tables: &Tables, remote: &str) -> Option<(u32, String)> {
         let route = tables.route("192.0.2.1".parse().unwrap(), remote.parse().unwrap());
         route.map(|(interface, neighbour, _)| (interface, neighbour.to_string()))
+    }
+
+    #[test]
+    fn mac_addresses_of_all_links_count() {
+        let mut tables = Tables::default();
+        assert!(tables.has_mac(1, [9; 6]), "nothing is known of the interface");
+        for index in 1..=2 {
+            let mut message = LinkMessage::default();
+            message.header.index = index;
+            message.attributes.push(LinkAttribute::Address(vec![index as u8; 6]));
+            tables.add_link(&message);
+        }
+        assert!(tables.has_mac(1, [1; 6]));
+        assert!(tables.has_mac(1, [2; 6]), "of a link above it");
+        assert!(!tables.has_mac(1, [9; 6]));
     }
 
     #[test]
