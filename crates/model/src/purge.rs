@@ -1,7 +1,7 @@
 //! Purges: which links have to leave every file of every node. Pure.
 //!
-//! A purge names links by code and time of creation, and keeps nothing else of them. So another link that gets the slug
-//! later is not touched.
+//! A purge names links by code, time of creation and claim, and keeps nothing else of them. So another link that gets the
+//! slug later is not touched, also if an import gives it the date of the purged one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,6 +10,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use serde_json::{Value, json};
 
+use crate::link::Link;
 use crate::query::LinkPosition;
 
 /// The number of a purge, in the API as 16 hexadecimal digits.
@@ -23,6 +24,9 @@ pub struct PurgedLink {
     pub code: Code,
     /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
+    /// The claim of the link, as in [`Version`](crate::link::Version): no later link of the code has it. Zero for a link that
+    /// was created outside of a fleet; `None` in a list of an earlier version of carom.
+    pub claim: Option<u64>,
 }
 
 /// The bounds of a purge: for each code, the creation of the link that has it now, in milliseconds since 1970 UTC, or
@@ -60,6 +64,16 @@ impl PurgeId {
 }
 
 impl PurgedLink {
+    /// Returns the entry of a link in a purge.
+    pub fn of(link: &Link) -> PurgedLink {
+        PurgedLink { code: link.code, created_ms: link.created_ms, claim: Some(link.version.claim) }
+    }
+
+    /// True if this is the link of the code with this time of creation, in milliseconds since 1970 UTC, and this claim.
+    pub fn is(&self, created_ms: u64, claim: u64) -> bool {
+        self.created_ms == created_ms && self.claim.is_none_or(|known| known == claim)
+    }
+
     /// Returns the key of the link in the index by date.
     pub fn position(&self) -> LinkPosition {
         LinkPosition::new(self.created_ms, self.code)
@@ -72,7 +86,8 @@ impl PurgedLink {
 
     fn parse(text: &str) -> Option<PurgedLink> {
         let (created_ms, key) = text.split_once(' ')?;
-        Some(PurgedLink { code: Code::from_key(key.as_bytes()).ok()?, created_ms: created_ms.parse().ok()? })
+        let code = Code::from_key(key.as_bytes()).ok()?;
+        Some(PurgedLink { code, created_ms: created_ms.parse().ok()?, claim: None })
     }
 }
 
@@ -80,13 +95,19 @@ impl PurgeList {
     /// Returns the list as JSON.
     pub fn to_json(&self) -> Value {
         let links: Vec<String> = self.links.iter().map(|link| link.to_text()).collect();
-        json!({ "at": self.at_ms, "links": links })
+        // In a member of its own, which earlier versions ignore.
+        let claims: Vec<Option<u64>> = self.links.iter().map(|link| link.claim).collect();
+        json!({ "at": self.at_ms, "links": links, "claims": claims })
     }
 
     /// Reads the list from JSON; `None` if it is malformed. Other members are ignored.
     pub fn from_json(json: &Value) -> Option<PurgeList> {
         let links = json.get("links")?.as_array()?.iter();
-        let links = links.map(|link| PurgedLink::parse(link.as_str()?)).collect::<Option<_>>()?;
+        let mut links: Vec<PurgedLink> = links.map(|link| PurgedLink::parse(link.as_str()?)).collect::<Option<_>>()?;
+        let claims = json.get("claims").and_then(Value::as_array).filter(|claims| claims.len() == links.len());
+        for (link, claim) in links.iter_mut().zip(claims.into_iter().flatten()) {
+            link.claim = claim.as_u64();
+        }
         Some(PurgeList { at_ms: json.get("at")?.as_u64()?, links })
     }
 }
@@ -100,8 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn lists_are_read_back(links in proptest::collection::vec(any_link(), 0..5), at_ms in any::<u64>()) {
-            let purged = |link: &crate::link::Link| PurgedLink { code: link.code, created_ms: link.created_ms };
-            let list = PurgeList { at_ms, links: links.iter().map(purged).collect() };
+            let list = PurgeList { at_ms, links: links.iter().map(PurgedLink::of).collect() };
             let text = list.to_json().to_string();
             prop_assert_eq!(PurgeList::from_json(&serde_json::from_str(&text).unwrap()), Some(list));
         }
@@ -125,6 +145,19 @@ mod tests {
         assert_eq!(visits_until(3, 12, now_ms), 12, "the next link was imported with its date");
         assert_eq!(visits_until(0, 0, now_ms), 0);
         assert_eq!(visits_until(3, 60, now_ms), now_ms, "the clock of another node is ahead");
+    }
+
+    #[test]
+    fn lists_of_earlier_versions_have_no_claims() {
+        let read = |text: &str| PurgeList::from_json(&serde_json::from_str(text).unwrap()).unwrap().links;
+        let code = Code::parse(b"a").unwrap();
+        let link = PurgedLink { code, created_ms: 5, claim: None };
+        assert_eq!(read(r#"{"at": 1, "links": ["5 a"]}"#), [link]);
+        assert_eq!(read(r#"{"at": 1, "links": ["5 a"], "claims": [7, 8]}"#), [link], "they are of another list");
+        let claimed = read(r#"{"at": 1, "links": ["5 a"], "claims": [7]}"#);
+        assert_eq!(claimed, [PurgedLink { claim: Some(7), ..link }]);
+        assert!(link.is(5, 8) && !link.is(4, 8));
+        assert!(claimed[0].is(5, 7) && !claimed[0].is(5, 8), "an import has created it again with its date");
     }
 
     #[test]

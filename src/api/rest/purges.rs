@@ -220,7 +220,7 @@ impl Context {
 
     async fn try_purge_link(&self, code: &str, query: Option<&str>) -> Result<PurgeProgress, Problem> {
         let (link, _) = self.find_in(code, query).await?;
-        let links = vec![purged(&link)];
+        let links = vec![PurgedLink::of(&link)];
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links, ticket }).await?;
         let (code, by, author) = (link.code, self.caller.scope(), self.author());
         let answer = self.services.store(|ticket| StoreRequest::Delete { code, by, author, ticket }).await;
@@ -260,7 +260,7 @@ impl Context {
         }
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let _long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let listed: Vec<PurgedLink> = links.iter().map(|link| purged(link)).collect();
+        let listed: Vec<PurgedLink> = links.iter().map(|link| PurgedLink::of(link)).collect();
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links: listed, ticket }).await?;
         let deleted = self.delete_all(&links).await;
         let run = self.run_purge(begun.id).await?;
@@ -355,10 +355,6 @@ impl Context {
             Err(why) => Problem::unavailable(format!("The purge cannot be read now: {why}.")).into_answer(),
         }
     }
-}
-
-fn purged(link: &Link) -> PurgedLink {
-    PurgedLink { code: link.code, created_ms: link.created_ms }
 }
 
 /// True if a destination may begin with this text: a scheme of the web, and at least one character of a host.

@@ -178,7 +178,7 @@ impl Eraser {
         let mut requested = HashMap::new();
         for (id, list) in settled {
             let has_room = links.len() + list.links.len() <= LINKS_AT_ONCE;
-            if has_room && self.remaining(&list.links)?.is_empty() {
+            if has_room && !self.awaits_deletion(&list)? {
                 ready.push(id);
                 list.links.iter().for_each(|link| note_request(&mut requested, link.code, list.at_ms));
                 links.extend(list.links);
@@ -195,29 +195,44 @@ impl Eraser {
         Ok(())
     }
 
-    /// Returns the links that still exist.
-    fn remaining(&self, links: &[PurgedLink]) -> Result<Vec<PurgedLink>, NotErased> {
+    /// Returns the links of a purge that still exist. A later link may have the date of a purged one, after an import. Its
+    /// claim tells them apart, or the deletion since the request where links have no claims.
+    fn remaining(&self, list: &PurgeList) -> Result<Vec<PurgedLink>, NotErased> {
         let mut remaining = Vec::new();
-        for link in links {
-            if !self.links.is_gone(link)? {
+        for link in &list.links {
+            let is_gone = self.links.is_gone(link)?
+                || (!self.is_told_by_claim(link) && self.links.last_end_ms(&link.code)? >= Some(list.at_ms));
+            if !is_gone {
                 remaining.push(*link);
             }
         }
         Ok(remaining)
     }
 
+    /// True if no later link with the code of a purged one has its claim.
+    fn is_told_by_claim(&self, link: &PurgedLink) -> bool {
+        link.claim.is_some_and(|claim| claim != 0 || self.redis.is_some())
+    }
+
+    /// True if a change of another node that deletes a link of a settled purge is on its way. A node that is alone has
+    /// settled the purge on the links that were deleted, so what exists there is another link.
+    fn awaits_deletion(&self, list: &PurgeList) -> Result<bool, NotErased> {
+        let remaining = self.remaining(list)?;
+        Ok(remaining.iter().any(|link| self.redis.is_some() || self.is_told_by_claim(link)))
+    }
+
     /// Leaves out the links of a purge that were not deleted after all.
     fn settle(&self, id: PurgeId, list: &PurgeList) -> Result<(), NotErased> {
         let begun = Instant::now();
         self.step("waiting for the deletion of the links");
-        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.remaining(&list.links)?.is_empty()))?;
-        if !self.remaining(&list.links)?.is_empty() {
+        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.remaining(list)?.is_empty()))?;
+        if !self.remaining(list)?.is_empty() {
             // Redis may yet carry out a delete that it has not answered. A reading of the streams may come just before that
             // delete. The next reading begins after the answer to the first one, and finds it.
             self.follow()?;
             self.follow()?;
         }
-        let remaining = self.remaining(&list.links)?;
+        let remaining = self.remaining(list)?;
         if !remaining.is_empty() {
             tracing::warn!(%id, links = remaining.len(), "a purge leaves out links that were not deleted");
         }

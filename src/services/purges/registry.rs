@@ -266,7 +266,8 @@ mod tests {
     use carom_shards::Code;
 
     fn links(codes: &[&str]) -> Vec<PurgedLink> {
-        let link = |code: &&str| PurgedLink { code: Code::parse(code.as_bytes()).unwrap(), created_ms: 5 };
+        let link =
+            |code: &&str| PurgedLink { code: Code::parse(code.as_bytes()).unwrap(), created_ms: 5, claim: Some(7) };
         codes.iter().map(link).collect()
     }
 

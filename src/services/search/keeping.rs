@@ -196,6 +196,7 @@ mod tests {
     use super::*;
     use crate::services::testing::KEY;
     use carom_model::link::{Link, Origin};
+    use carom_model::purge::PurgedLink;
     use carom_model::query::{Filter, OrderField, SortOrder};
     use carom_model::testing::link;
     use carom_store::links::Links;
@@ -342,10 +343,7 @@ mod tests {
         for (code, _) in &gone {
             assert!(has(&text(code)), "otherwise the test proves nothing");
         }
-        let purged = gone.each_ref().map(|(code, link)| carom_model::purge::PurgedLink {
-            code: *code,
-            created_ms: link.as_ref().unwrap().created_ms,
-        });
+        let purged = gone.each_ref().map(|(_, link)| PurgedLink::of(link.as_ref().unwrap()));
         model.commit(gone.each_ref().map(|(code, _)| (*code, None)));
         let number = model.catalog.forget_links(&purged);
         assert!(!model.catalog.has_forgotten(number));
@@ -357,6 +355,28 @@ mod tests {
         }
         let filter = Filter { term: Some("c00010".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
+    }
+
+    #[test]
+    fn links_that_are_imported_again_are_found_after_a_purge() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        // One of them is in a section that still takes new links.
+        let again = [100, 499].map(numbered);
+        let purged = again.each_ref().map(|(_, link)| PurgedLink::of(link.as_ref().unwrap()));
+        model.commit(again.each_ref().map(|(code, _)| (*code, None)));
+        model.commit(again);
+        model.catalog.forget_links(&purged);
+        let check = || {
+            for term in ["c000100", "c000499"] {
+                let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
+                model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+            }
+        };
+        check();
+        while work_once(&model.catalog, || ()).unwrap() {}
+        check();
     }
 
     #[test]

@@ -180,6 +180,24 @@ impl NgramFilters {
         }
     }
 
+    /// Lets searches read the links of the sections of these keys, until the sections are signed again.
+    pub(super) fn forget_sections(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            let Some(at) = self.section_of(key).filter(|_| self.is_on()) else { continue };
+            let is_last = at + 1 == self.sections.len();
+            let section = &mut self.sections[at];
+            self.held_bytes -= section.held_bytes();
+            section.forget();
+            if is_last {
+                // A section without texts counts no new links, so it would never be full.
+                self.last.push(0);
+                self.sections.push_back(Section::open(&self.last));
+            }
+            self.is_any_undone = true;
+        }
+        self.keep_within_bounds();
+    }
+
     /// True if there are signatures at all.
     pub(super) fn is_on(&self) -> bool {
         self.sections_max > 0

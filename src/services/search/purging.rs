@@ -22,8 +22,21 @@ impl Catalog {
         signatures.purge(&keys);
         let number = self.forgetting.ask();
         drop(signatures);
+        self.read_imported_again(links);
         self.unsigned.notify_one();
         number
+    }
+
+    /// Lets searches read the sections of links that exist again with the date of a purged one, after an import: those
+    /// sections may have lost the texts of the new links, too.
+    fn read_imported_again(&self, links: &[PurgedLink]) {
+        let is_again = |link: &&PurgedLink| {
+            // A record that cannot be read may be of such a link.
+            let present = self.links.date_and_claim(&link.code).ok();
+            present.is_none_or(|present| present.is_some_and(|(created_ms, _)| created_ms == link.created_ms))
+        };
+        let keys: Vec<Vec<u8>> = links.iter().filter(is_again).map(|link| link.position().to_bytes()).collect();
+        self.signatures().forget_sections(&keys);
     }
 
     /// True once the files of the search index have followed a request. Ranges that a search is reading are freed with the

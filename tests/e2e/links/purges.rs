@@ -5,11 +5,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, new_key};
+use crate::support::bulk::send_all;
 use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::links::change;
-use crate::support::node::{Setup, wait_for, wait_until};
+use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::openapi::is_described;
 use crate::support::purges::{MARKER, PURGES, marked_files, purge, wait_for_purge};
+
+/// The path of imports.
+const IMPORT: &str = "/rest/v3/short-urls/bulk/import";
 
 const KEPT: &str = "https://example.org/kept";
 
@@ -96,6 +100,31 @@ fn visit_log_that_is_off_holds_a_purge_back() {
     wait_for_purge(&node, &id);
     assert_eq!(purge(&node, &id).unwrap()["error"], Value::Null);
     assert_eq!(marked_files(data.path()), Vec::<String>::new());
+}
+
+#[test]
+fn link_that_is_imported_again_holds_no_purge_back() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "on").start();
+    let import = |node: &Node, target: &str| {
+        let line = json!({"shortCode": "gone", "longUrl": target, "dateCreated": "2025-06-01T12:00:00.123Z"});
+        send_all(node, IMPORT, format!("{line}\n").as_bytes());
+        assert_eq!(node.wire().get("/gone").location(), target);
+    };
+    import(&node, &target());
+    // The visit log has the visit, and holds the purge back once it is off.
+    let counted = format!("{SHORT_URLS}/gone/visits");
+    let count = |node: &Node| node.wire().get(&counted).json()["visits"]["pagination"]["totalItems"].clone();
+    wait_until("the visit", || count(&node) == 1);
+    let node = node.terminate().env("CAROM_VISITS_LOG", "off").expect("a purge could not be carried out").start();
+    let begun = node.wire().ask("DELETE", &format!("{SHORT_URLS}/gone?purge=true"), "", b"");
+    let id = id_of(&begun.json());
+    wait_for("the reason", || purge(&node, &id).filter(|purge| purge["error"].is_string()));
+    import(&node, KEPT);
+    std::fs::remove_dir_all(data.path().join("visit-log")).unwrap();
+    wait_for_purge(&node, &id);
+    assert_eq!(marked_files(data.path()), Vec::<String>::new());
+    assert_eq!(node.wire().get("/gone").location(), KEPT);
 }
 
 #[test]

@@ -56,20 +56,24 @@ const WATERMARK_ATTEMPTS: u32 = 50;
 const PAGE_LEN: usize = 1_000;
 
 impl Links {
-    /// True if a purged link no longer exists: its code has no link, or one that was created at another time. A record that
-    /// cannot be decoded counts as another link.
+    /// True if a purged link no longer exists: its code has no link, or one with another time of creation or another claim. A
+    /// record that cannot be decoded counts as another link.
     ///
     /// # Errors
     /// [`StoreError`] if the record cannot be read.
     pub fn is_gone(&self, link: &PurgedLink) -> Result<bool, StoreError> {
-        Ok(self.created_ms(&link.code)? != Some(link.created_ms))
+        let present = self.date_and_claim(&link.code)?;
+        Ok(!present.is_some_and(|(created_ms, claim)| link.is(created_ms, claim)))
     }
 
-    /// Returns the creation time of the link of a code, in milliseconds since 1970 UTC.
-    fn created_ms(&self, code: &Code) -> Result<Option<u64>, StoreError> {
+    /// Returns the creation time of the link of a code, in milliseconds since 1970 UTC, and its claim; `None` without a link.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be read.
+    pub fn date_and_claim(&self, code: &Code) -> Result<Option<(u64, u64)>, StoreError> {
         let Some(value) = self.get(code)? else { return Ok(None) };
         Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => Some(link.created_ms),
+            Ok(RecordRef::Link(link)) => Some((link.created_ms, link.version.claim)),
             _ => None,
         })
     }
@@ -79,7 +83,10 @@ impl Links {
     /// # Errors
     /// [`StoreError`] if a record cannot be read.
     pub fn purge_bounds(&self, links: &[PurgedLink]) -> Result<PurgeBounds, StoreError> {
-        let bound = |link: &PurgedLink| Ok((link.code, self.created_ms(&link.code)?.unwrap_or(u64::MAX)));
+        let bound = |link: &PurgedLink| {
+            let present = self.date_and_claim(&link.code)?;
+            Ok((link.code, present.map_or(u64::MAX, |(created_ms, _)| created_ms)))
+        };
         links.iter().map(bound).collect()
     }
 

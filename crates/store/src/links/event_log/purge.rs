@@ -1,6 +1,6 @@
 //! The removal of purged links from the event log.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -34,7 +34,8 @@ impl EventLog {
     /// # Errors
     /// [`StoreError`] if the store fails. Events that are damaged stay as they are.
     pub(in crate::links) fn purge(&self, bounds: &PurgeBounds, links: &[PurgedLink]) -> Result<(), StoreError> {
-        let links: HashSet<(Code, u64)> = links.iter().map(|link| (link.code, link.created_ms)).collect();
+        let mut of_codes: HashMap<Code, Vec<PurgedLink>> = HashMap::new();
+        links.iter().for_each(|link| of_codes.entry(link.code).or_default().push(*link));
         let mut purged = HashSet::new();
         let (mut after, end) = (0, self.last());
         while after < end {
@@ -44,7 +45,7 @@ impl EventLog {
                 let Some(event) = StoredEvent::decode(bytes) else { continue };
                 let until_ms = event.code().and_then(|code| bounds.get(&code));
                 let is_earlier = until_ms.is_some_and(|until_ms| event.at_ms() < *until_ms);
-                if is_earlier || has_record_of(&links, &event) {
+                if is_earlier || has_record_of(&of_codes, &event) {
                     purged.insert(*seq);
                     batch.insert(&self.events, seq.to_be_bytes(), event.purged());
                 }
@@ -76,10 +77,10 @@ impl EventLog {
     }
 }
 
-/// True if an event has the record of one of these links, each a code with its time of creation.
-fn has_record_of(links: &HashSet<(Code, u64)>, event: &StoredEvent<'_>) -> bool {
+/// True if an event has the record of one of these links, by their codes.
+fn has_record_of(links: &HashMap<Code, Vec<PurgedLink>>, event: &StoredEvent<'_>) -> bool {
     let StoredEvent::Link(LinkEvent { code, link: Some(link), .. }) = event else { return false };
-    links.contains(&(*code, link.created_ms))
+    links.get(code).into_iter().flatten().any(|purged| purged.is(link.created_ms, link.version.claim))
 }
 
 /// True if a dead letter is about a link with one of these slugs, on whatever domain.

@@ -9,7 +9,7 @@ use carom_model::events::{EventCause, EventType, LinkEvent};
 use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::record::encode_link;
-use carom_model::link::{Link, Origin};
+use carom_model::link::{Link, Origin, Version};
 use carom_model::testing::link;
 
 /// Bytes of a marker that are looked for at once. A compressed block has shorter pieces of it as they are, too, unless
@@ -61,7 +61,7 @@ fn remove(links: &Links, code: &Code) {
 }
 
 fn purged(link: &Link) -> PurgedLink {
-    PurgedLink { code: link.code, created_ms: link.created_ms }
+    PurgedLink::of(link)
 }
 
 #[test]
@@ -137,6 +137,38 @@ fn next_link_with_the_slug_keeps_its_entries() {
         events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
     assert_eq!(whole, [false, true]);
     assert!(!links.is_gone(&purged(&second)).unwrap());
+}
+
+#[test]
+fn link_that_is_imported_again_keeps_its_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    let claimed = |claim| Link { version: Version { rev: 1, claim, edit: 0 }, ..marked("slug", 5) };
+    let (first, second) = (claimed(7), claimed(8));
+    put(&links, &first);
+    let mut batch = links.batch();
+    batch.remove(&first.code);
+    let deletion = Edit::between(&first, None, 12, &Author::default()).unwrap();
+    links.add_edits(&mut batch, 12_000_000, &[(first.code, deletion)]).unwrap();
+    links.commit(batch).unwrap();
+    // Its date is that of the first link, so it is known by its claim alone.
+    put(&links, &second);
+    let before = Link { target: "https://b.example/".to_owned(), ..second.clone() };
+    let change = Edit::between(&before, Some(&second), 13, &Author::default()).unwrap();
+    let mut batch = links.batch();
+    links.add_edits(&mut batch, 13_000_000, &[(second.code, change.clone())]).unwrap();
+    links.commit(batch).unwrap();
+    links.sync().unwrap();
+    assert!(links.is_gone(&purged(&first)).unwrap(), "a purge would wait for ever");
+    assert!(!links.is_gone(&purged(&second)).unwrap());
+    assert!(!links.is_gone(&PurgedLink { claim: None, ..purged(&first) }).unwrap());
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(links.edits_of(&second.code).unwrap(), [change]);
+    let events = log.page(0, 10, usize::MAX).unwrap().events;
+    let whole: Vec<bool> =
+        events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
+    assert_eq!(whole, [false, true]);
 }
 
 #[test]
@@ -259,7 +291,7 @@ fn idempotency_keys_of_purged_links_are_forgotten() {
     let mut batch = links.batch();
     keys.iter().zip(&codes).for_each(|(key, code)| batch.note_idempotency(key, 5, code));
     links.commit(batch).unwrap();
-    links.purge_entries(&[PurgedLink { code: codes[0], created_ms: 5 }]).unwrap();
+    links.purge_entries(&[PurgedLink { code: codes[0], created_ms: 5, claim: None }]).unwrap();
     assert_eq!(links.created_with(&keys[0], 6).unwrap(), None);
     assert_eq!(links.created_with(&keys[1], 6).unwrap(), Some(codes[1]));
 }
