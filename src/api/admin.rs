@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
@@ -21,10 +21,11 @@ use super::browser::{is_foreign, is_of_foreign_page};
 use super::compression::Compression;
 use super::console::Console;
 use super::context::{Context, Site};
-use super::problem::Problem;
+use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::request::{accepts_html, is_read};
 use super::response::{ApiResponse, answer, json, with};
+use super::rest::parameters::{self, Group};
 use super::rest::{apps, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::Role;
@@ -157,7 +158,7 @@ async fn route_apps(context: &Context, segments: &[&str], request: Request<Incom
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(&request) {
+    match context.may_manage(&request).and_then(|()| has_only(&[], &request)) {
         Ok(()) => apps::serve(context, segments, request).await,
         Err(problem) => problem.into_answer(),
     }
@@ -169,7 +170,7 @@ async fn route_snapshots(context: &Context, segments: &[&str], request: &Request
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(request) {
+    match context.may_manage(request).and_then(|()| has_only(&[], request)).and_then(|()| has_no_body(request)) {
         Ok(()) => snapshots::serve(context, segments, request.method()).await,
         Err(problem) => problem.into_answer(),
     }
@@ -181,10 +182,25 @@ async fn route_fleet(context: &Context, segments: &[&str], request: &Request<Inc
     if request.method().as_str() != methods {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(request) {
+    let known = fleet::parameters_at(segments);
+    match context.may_manage(request).and_then(|()| has_only(known, request)).and_then(|()| has_no_body(request)) {
         Ok(()) => fleet::serve(context, segments, request.uri().query()).await,
         Err(problem) => problem.into_answer(),
     }
+}
+
+/// Refuses a request with other query parameters than these: without them, an order means something else.
+fn has_only<B>(known: &[Group], request: &Request<B>) -> Result<(), Problem> {
+    parameters::check_names(request.uri().query(), known).map_err(|invalid| Problem::invalid(&invalid))
+}
+
+/// Refuses a request with a body where none is read, so that no field of it is ignored.
+fn has_no_body<B: Body>(request: &Request<B>) -> Result<(), Problem> {
+    if request.body().is_end_stream() {
+        return Ok(());
+    }
+    let reason = "is not part of this request; send its parameters in the query";
+    Err(Problem::invalid(&[Invalid::new("body", reason)]))
 }
 
 async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse {

@@ -6,9 +6,10 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use crate::api::context::Context;
-use crate::api::problem::Problem;
+use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
+use crate::api::rest::parameters::Group;
 use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, JobKind};
 
 /// Returns the methods that a path below `/fleet` allows; `None` if no such path exists.
@@ -16,7 +17,15 @@ pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
     matches!(segments, ["site", "complete" | "give-up"]).then_some("POST")
 }
 
-/// Carries out the order at a path that [`methods_at`] knows.
+/// Returns the query parameters of a path that [`methods_at`] knows.
+pub(super) fn parameters_at(segments: &[&str]) -> &'static [Group] {
+    match segments {
+        ["site", "give-up"] => &[&["confirm", "acceptLoss"]],
+        _ => &[],
+    }
+}
+
+/// Carries out the order at a path that [`methods_at`] knows, with a query of [`parameters_at`].
 pub(super) async fn serve(context: &Context, segments: &[&str], query: Option<&str>) -> ApiResponse {
     let done = match segments {
         ["site", "give-up"] => give_up(context, query).await,
@@ -40,14 +49,20 @@ async fn completed(context: &Context) -> Result<ApiResponse, Problem> {
 /// Answers `POST /fleet/site/give-up`: gives up the other site if `confirm` has its name, and says what that means
 /// otherwise.
 async fn give_up(context: &Context, query: Option<&str>) -> Result<ApiResponse, Problem> {
+    let order = read_order(query).map_err(|invalid| Problem::invalid(&invalid))?;
     let Some(site) = &context.services.context().jobs.site else { return Err(Problem::no_site_to_give_up()) };
-    let params = Params::of(query);
-    let confirmed = params.text("confirm").map(str::to_owned);
-    let order = GiveUpOrder { confirmed, accepts_loss: params.text("acceptLoss") == Some("true") };
     let mark = Arc::clone(site);
     let done = context.services.hand_off(JobKind::Document, move || mark.give_up(&order)).await;
     let report = done.map_err(Problem::give_up_unconfirmed)?.map_err(|why| Problem::give_up_unconfirmed(&why))?;
     outcome(site.site(), &report)
+}
+
+/// Reads an order to give up the other site.
+fn read_order(query: Option<&str>) -> Result<GiveUpOrder, Vec<Invalid>> {
+    let mut params = Params::of(query);
+    let confirmed = params.text("confirm").map(str::to_owned);
+    let accepts_loss = params.flag("acceptLoss");
+    params.finish().map(|()| GiveUpOrder { confirmed, accepts_loss })
 }
 
 /// Returns the answer to an order to give up the other site.
@@ -68,6 +83,7 @@ fn outcome(site: &str, report: &GiveUpReport) -> Result<ApiResponse, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::rest::parameters::check_names;
 
     #[test]
     fn paths_of_orders_are_known() {
@@ -76,6 +92,26 @@ mod tests {
         for wrong in [&["site"][..], &[], &["site", "complete", ""], &["site", "give-up", ""], &["site", "current"]] {
             assert_eq!(methods_at(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn orders_are_read_strictly() {
+        let read = |query| {
+            let order = read_order(Some(query));
+            order.map(|order| (order.confirmed, order.accepts_loss)).map_err(|invalid| invalid[0].field.clone())
+        };
+        let lisbon = || Some("lisbon".to_owned());
+        assert_eq!(read(""), Ok((None, false)));
+        assert_eq!(read("confirm=lisbon"), Ok((lisbon(), false)));
+        assert_eq!(read("confirm=lisbon&acceptLoss=true"), Ok((lisbon(), true)));
+        assert_eq!(read("confirm=lisbon&acceptLoss=yes"), Err("acceptLoss".to_owned()));
+        let unknown = |segments: &[&str], query| {
+            let refused = check_names(Some(query), parameters_at(segments)).err().unwrap_or_default();
+            refused.into_iter().map(|one| one.field).collect::<Vec<_>>()
+        };
+        assert_eq!(unknown(&["site", "give-up"], "confirm=lisbon&acceptLoss=true"), Vec::<String>::new());
+        assert_eq!(unknown(&["site", "give-up"], "confrim=lisbon&loss=1"), ["confrim", "loss"]);
+        assert_eq!(unknown(&["site", "complete"], "confirm=lisbon"), ["confirm"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 use carom_model::visits::breakdown::VisitProperty;
 
 /// Parameters that several requests have in common.
-type Group = &'static [&'static str];
+pub(in crate::api) type Group = &'static [&'static str];
 
 /// Parameters that select links.
 const OF_LINKS: Group = &[
@@ -90,8 +90,15 @@ const ALIASES: &[(&str, &str)] = &[("errorCorrection", "correction")];
 /// # Errors
 /// Every unknown parameter, with those that the path knows.
 pub(in crate::api) fn check(path: &str, method: &Method, query: Option<&str>) -> Result<(), Vec<Invalid>> {
+    check_names(query, known_at(path, if *method == Method::HEAD { "GET" } else { method.as_str() }))
+}
+
+/// Checks that a query has only parameters of these groups.
+///
+/// # Errors
+/// Every unknown parameter, with the known ones.
+pub(in crate::api) fn check_names(query: Option<&str>, known: &[Group]) -> Result<(), Vec<Invalid>> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
-    let known = known_at(path, if *method == Method::HEAD { "GET" } else { method.as_str() });
     let mut invalid: Vec<Invalid> = Vec::new();
     for (name, value) in pairs(query) {
         let is_empty = name.is_empty() && value.is_empty();

@@ -448,6 +448,17 @@ fn one_site_cannot_be_declared_complete() {
     assert!(ran.err.contains("fleet.site is not set"), "{ran:?}");
     assert_eq!(Wire::open(node.admin).get("/fleet/site/complete").status, 405);
     assert_eq!(Wire::open(node.admin).get("/fleet/site").status, 404);
+    for (path, body, wrong) in [
+        ("/fleet/site/give-up?confrim=lisbon", &b""[..], "confrim"),
+        ("/fleet/site/give-up?acceptLoss=yes", b"", "acceptLoss"),
+        ("/fleet/site/give-up", b"confirm=lisbon", "body"),
+        ("/fleet/site/complete?confirm=lisbon", b"", "confirm"),
+        ("/snapshots?rate=1", b"", "rate"),
+        ("/apps?name=x", b"{}", "name"),
+    ] {
+        let refused = Wire::open(node.admin).ask("POST", path, "", body);
+        assert_eq!(refused.problem(400, "invalid-data")["invalidElements"], json!([wrong]), "{path}");
+    }
 }
 
 /// Orders a node to give up the other site, with further arguments.
