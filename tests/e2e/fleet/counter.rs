@@ -9,7 +9,7 @@ use carom_shards::CodeLength;
 use crate::support::cluster::Cluster;
 use crate::support::fleet::{Fleet, settle};
 use crate::support::node::{Node, wait_for, wait_until};
-use crate::support::redis::{Server, Setup};
+use crate::support::redis::{Reply, Server, Setup};
 
 /// Times that each is done; `make soak` does it more often.
 fn rounds(usual: usize) -> usize {
@@ -131,6 +131,41 @@ fn reset_by_hand_repeats_no_code() {
         assert_eq!(collisions(&nodes), 0, "round {round}");
         assert!(noticed || nodes.iter().any(shows_a_regression), "nobody has noticed in round {round}");
     }
+}
+
+#[test]
+fn damaged_floor_is_named_and_not_lowered() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let start = |number: usize| {
+        let setup = fleet.setup(number).expect("redis_refuses").expect("redis_away").expect("codes_failed");
+        setup.start()
+    };
+    let nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    let mut seen = HashSet::new();
+    create(&nodes, &mut seen);
+    let (space, field) = ("{carom}:space", format!("floor:{}", CodeLength::DEFAULT));
+    let floor = || match server.command(&["HGET", space, &field]) {
+        Reply::Text(value) => String::from_utf8_lossy(&value).parse::<u64>().unwrap_or(0),
+        _ => 0,
+    };
+    let before = floor();
+    assert!(before > 0, "otherwise the test proves nothing");
+    for damaged in ["nonsense", "-5", "1e3", "0x7"] {
+        server.command(&["HSET", space, &field, damaged]);
+        let remedy = format!(
+            "{damaged}; expected a whole number. While all nodes of the fleet run, type: redis-cli HDEL '{space}' {field}"
+        );
+        wait_until("the alarm", || nodes.iter().all(|node| node.status()["alarms"].to_string().contains(&remedy)));
+        assert_eq!(server.command(&["HGET", space, &field]).text(), damaged, "nobody lowers it");
+        server.command(&["HDEL", space, &field]);
+        wait_until("the value", || floor() >= before);
+        nodes.iter().for_each(settle);
+    }
+    let nodes: Vec<Node> = nodes.into_iter().map(lease_anew).collect();
+    create(&nodes, &mut seen);
+    assert_eq!(collisions(&nodes), 0);
 }
 
 #[test]

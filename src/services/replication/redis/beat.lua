@@ -13,6 +13,13 @@ local known, expires, is_home = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[5] == '2
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
 if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0'} end
+-- A node that did not hear the value of a length would take codes that others have leased for unknown ones.
+local highest = {}
+for at = 6, #ARGV, 2 do
+    local floor, damage = read_floor(space, ARGV[at])
+    if not floor then return damage end
+    highest[ARGV[at]] = math.max(floor, tonumber(ARGV[at + 1]))
+end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -28,9 +35,8 @@ if since == 0 and expires and redis.call('HEXISTS', space, 'home') == 0 then sin
 if since ~= before then redis.call('HSET', space, 'expiring', string.format('%.0f', since)) end
 local floors = {}
 for at = 6, #ARGV, 2 do
-    local field = 'floor:' .. ARGV[at]
-    local floor = math.max(tonumber(redis.call('HGET', space, field) or '0'), tonumber(ARGV[at + 1]))
-    if floor > 0 then redis.call('HSET', space, field, string.format('%.0f', floor)) end
+    local floor = highest[ARGV[at]]
+    if floor > 0 then redis.call('HSET', space, 'floor:' .. ARGV[at], string.format('%.0f', floor)) end
     floors[#floors + 1] = ARGV[at]
     floors[#floors + 1] = string.format('%.0f', floor)
 end

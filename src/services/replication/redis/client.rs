@@ -49,8 +49,8 @@ pub(super) enum Script {
 /// The texts of the scripts, in the order of [`Script`].
 const SCRIPTS: &[&str] = &[
     include_str!("change.lua"),
-    include_str!("lease.lua"),
-    include_str!("beat.lua"),
+    concat!(include_str!("floor.lua"), include_str!("lease.lua")),
+    concat!(include_str!("floor.lua"), include_str!("beat.lua")),
     include_str!("reclaim.lua"),
     include_str!("recent.lua"),
     include_str!("allow.lua"),
@@ -59,7 +59,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("relay.lua"),
     include_str!("notes.lua"),
     include_str!("complete.lua"),
-    include_str!("give_up.lua"),
+    concat!(include_str!("floor.lua"), include_str!("give_up.lua")),
     include_str!("begin_site.lua"),
 ];
 

@@ -5,11 +5,16 @@
 -- each counter its length and a value above all that the other site may have leased.
 local other, space = KEYS[1], KEYS[2]
 if redis.call('HGET', other, 'given_up') == ARGV[1] then return 0 end
+local floors = {}
+for at = 3, #KEYS do
+    local floor, damage = read_floor(space, ARGV[2 * at - 4])
+    if not floor then return damage end
+    floors[at] = floor
+end
 for at = 3, #KEYS do
     local field, above = 'floor:' .. ARGV[2 * at - 4], tonumber(ARGV[2 * at - 3])
     local value = tonumber(redis.call('GET', KEYS[at]) or '0') or 0
-    local floor = tonumber(redis.call('HGET', space, field) or '0') or 0
-    local raised = string.format('%.0f', math.max(value, floor, above))
+    local raised = string.format('%.0f', math.max(value, floors[at], above))
     redis.call('SET', KEYS[at], raised)
     redis.call('HSET', space, field, raised)
 end

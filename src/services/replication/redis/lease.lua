@@ -11,7 +11,9 @@ local function whole(number) return string.format('%.0f', number) end
 
 local info = redis.pcall('INFO', 'server')
 local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or 'unknown'
-local known = math.max(seen, tonumber(redis.call('HGET', space, 'floor:' .. length) or '0'))
+local floor, damage = read_floor(space, length)
+if not floor then return damage end
+local known = math.max(seen, floor)
 local start = redis.call('HGET', other, 'start:' .. length)
 local before = redis.call('HGET', space, 'server:' .. length) or ''
 if start and not site and not redis.call('HGET', other, 'given_up') then
