@@ -190,7 +190,9 @@ impl PurgeService {
     fn begin(&self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
-        locked(&self.registry).begin(id, PurgeList { at_ms: unix_ms(), links })?;
+        // By the clock of Redis, since all nodes judge the age of the purge by it.
+        let at_ms = self.sharing.as_ref().map_or_else(unix_ms, PurgeSharing::now_ms);
+        locked(&self.registry).begin(id, PurgeList { at_ms, links })?;
         Ok(self.progress(id))
     }
 
@@ -216,9 +218,8 @@ impl PurgeService {
 
     /// Runs the purges whose request ended between the deletion of the links and the order to run them.
     fn run_abandoned(&self) {
-        let until_ms = unix_ms().saturating_sub(ABANDONED_AFTER.as_millis() as u64);
         let mut registry = locked(&self.registry);
-        for id in registry.abandoned(until_ms) {
+        for id in registry.abandoned(ABANDONED_AFTER, Instant::now()) {
             registry
                 .advance(id, PurgeStage::Due)
                 .unwrap_or_else(|error| tracing::warn!(%error, "cannot store a purge"));

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -57,6 +58,8 @@ pub(super) struct PurgeEntry {
     /// The nodes that are known to have carried it out.
     pub(super) done: BTreeSet<String>,
     error: Option<String>,
+    /// The instant at which this process began it, took it or read it.
+    known: Instant,
 }
 
 /// The purges that this node knows.
@@ -68,6 +71,12 @@ pub(super) struct PurgeRegistry {
     all: BTreeMap<PurgeId, PurgeEntry>,
     /// The present work on the purges that this node has not carried out.
     step: Option<PurgeStep>,
+}
+
+impl PurgeEntry {
+    fn new(list: PurgeList, stage: PurgeStage) -> PurgeEntry {
+        PurgeEntry { list, stage, done: BTreeSet::new(), error: None, known: Instant::now() }
+    }
 }
 
 /// Locks the purges of a node.
@@ -92,7 +101,7 @@ impl PurgeRegistry {
             match parsed(&fs::read(&path)?) {
                 Some((list, stage)) => {
                     let stage = stage.max(PurgeStage::Due);
-                    all.insert(id, PurgeEntry { list, stage, done: BTreeSet::new(), error: None });
+                    all.insert(id, PurgeEntry::new(list, stage));
                 }
                 None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
             }
@@ -128,7 +137,7 @@ impl PurgeRegistry {
 
     fn put(&mut self, id: PurgeId, list: PurgeList, stage: PurgeStage) -> io::Result<()> {
         self.write(id, &list, stage)?;
-        self.all.insert(id, PurgeEntry { list, stage, done: BTreeSet::new(), error: None });
+        self.all.insert(id, PurgeEntry::new(list, stage));
         Ok(())
     }
 
@@ -144,9 +153,10 @@ impl PurgeRegistry {
         Ok(())
     }
 
-    /// Returns the purges that no request has run, and that began before an instant, in milliseconds since 1970 UTC.
-    pub(super) fn abandoned(&self, until_ms: u64) -> Vec<PurgeId> {
-        self.ids(|_, entry| entry.stage == PurgeStage::Open && entry.list.at_ms < until_ms)
+    /// Returns the purges that began longer ago than this, and that no request has run.
+    pub(super) fn abandoned(&self, after: Duration, now: Instant) -> Vec<PurgeId> {
+        let is_old = |entry: &PurgeEntry| now.saturating_duration_since(entry.known) > after;
+        self.ids(|_, entry| entry.stage == PurgeStage::Open && is_old(entry))
     }
 
     /// Settles a purge on the links that were deleted.
@@ -283,8 +293,9 @@ mod tests {
         registry.begin(PurgeId(1), list(&["a", "b"])).unwrap();
         registry.begin(PurgeId(2), list(&["c"])).unwrap();
         assert!(registry.at_stage(PurgeStage::Due).is_empty(), "the links are being deleted");
-        assert!(registry.abandoned(1_000).is_empty());
-        assert_eq!(registry.abandoned(1_001), [PurgeId(1), PurgeId(2)]);
+        let (after, now) = (Duration::from_secs(60), Instant::now());
+        assert!(registry.abandoned(after, now).is_empty());
+        assert_eq!(registry.abandoned(after, now + after * 2), [PurgeId(1), PurgeId(2)], "whatever the clock says");
         registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
         registry.settle(PurgeId(1), links(&["b"])).unwrap();
         let mut registry = open();
@@ -385,7 +396,7 @@ mod tests {
     fn too_many_purges_of_the_last_weeks_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut registry = PurgeRegistry::open(dir.path()).unwrap();
-        let ended = PurgeEntry { list: list(&["a"]), stage: PurgeStage::Complete, done: BTreeSet::new(), error: None };
+        let ended = PurgeEntry::new(list(&["a"]), PurgeStage::Complete);
         registry.all.extend((0..PURGES_KNOWN_MAX as u64).map(|number| (PurgeId(number), ended.clone())));
         let one_more = PurgeId(PURGES_KNOWN_MAX as u64);
         assert!(registry.begin(one_more, list(&["b"])).unwrap_err().contains("last 30 days"));

@@ -73,6 +73,7 @@ pub(super) struct PurgeSharing {
     reader: PurgeReader,
     /// The nodes that a purge waits for.
     nodes: KnownNodes,
+    clock: SharedClock,
     /// The purges that all nodes have carried out, until the streams of visits are trimmed.
     trimming: HashMap<PurgeId, Trimming>,
 }
@@ -104,6 +105,27 @@ impl KnownNodes {
     }
 }
 
+/// The clock of Redis, by which the nodes of a fleet agree on the age of a purge, whatever their own clocks say.
+#[derive(Debug, Default)]
+struct SharedClock {
+    /// The last time that Redis has told, in milliseconds since 1970 UTC, and the instant of its answer.
+    heard: Option<(u64, Instant)>,
+}
+
+impl SharedClock {
+    /// Returns the present time, in milliseconds since 1970 UTC. Before the first answer of Redis, it is the own one of this
+    /// node.
+    fn now_ms(&self, own_ms: u64, now: Instant) -> u64 {
+        let since = |at: Instant| now.saturating_duration_since(at).as_millis() as u64;
+        self.heard.map_or(own_ms, |(heard_ms, at)| heard_ms.saturating_add(since(at)))
+    }
+
+    /// Returns the time up to which purges may be too old to be kept: a clock that is ahead, here or in Redis, removes none.
+    fn forget_ms(&self, own_ms: u64, now: Instant) -> u64 {
+        own_ms.min(self.now_ms(own_ms, now))
+    }
+}
+
 impl PurgeSharing {
     pub(super) fn new(
         (node, redis): (String, Redis),
@@ -113,12 +135,18 @@ impl PurgeSharing {
         visits: VisitReader,
     ) -> PurgeSharing {
         let (reader, nodes) = (PurgeReader::default(), KnownNodes { heard: BTreeMap::new(), reclaim_after });
-        PurgeSharing { node, redis, links, stats, visits, reader, nodes, trimming: HashMap::new() }
+        let clock = SharedClock::default();
+        PurgeSharing { node, redis, links, stats, visits, reader, nodes, clock, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
     pub(super) fn is_connected(&self) -> bool {
         self.stats.fleet.connected.load(Ordering::Acquire)
+    }
+
+    /// Returns the present time by the clock of Redis, in milliseconds since 1970 UTC.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms(unix_ms(), Instant::now())
     }
 
     /// Exchanges purges. Returns true if there is a new one to carry out.
@@ -143,14 +171,15 @@ impl PurgeSharing {
             // Before the first whole read, this node would put back purges that Redis has.
             return Ok(false);
         }
-        let now_ms = unix_ms();
+        let now_ms = self.now_ms();
         let has_new = self.take_new(registry, now_ms)?;
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
         locked(registry).update_fleet(self.members(), &self.reader.shared.done);
         self.complete(registry)?;
-        locked(registry).forget_old(now_ms);
-        for id in self.reader.shared.old(now_ms) {
+        let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
+        locked(registry).forget_old(forget_ms);
+        for id in self.reader.shared.old(forget_ms) {
             self.redis.forget_purges(&self.reader.shared.fields_of(id), ANSWER_TIME)?;
             self.reader.shared.remove(id);
         }
@@ -159,7 +188,8 @@ impl PurgeSharing {
 
     /// Reads some pieces of the hash of purges, if it may have changed. Returns true if it was read as a whole before.
     fn read_on(&mut self) -> Result<bool, NotShared> {
-        let len = self.redis.count_purge_fields(ANSWER_TIME)?;
+        let (len, redis_ms) = self.redis.count_purge_fields(ANSWER_TIME)?;
+        self.clock.heard = Some((redis_ms, Instant::now()));
         for _ in 0..PIECES {
             let Some(cursor) = self.reader.next(len, Instant::now()) else { break };
             let (fields, cursor) = self.redis.purge_fields(&cursor, ANSWER_TIME)?;
@@ -271,6 +301,22 @@ impl PurgeSharing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn purges_age_by_the_clock_of_redis() {
+        let (begun, day_ms) = (Instant::now(), 24 * 3_600 * 1_000);
+        let later = begun + Duration::from_secs(2);
+        let mut clock = SharedClock::default();
+        assert_eq!((clock.now_ms(7, later), clock.forget_ms(7, later)), (7, 7), "Redis has not answered yet");
+        let redis_ms = 100 * day_ms;
+        clock.heard = Some((redis_ms, begun));
+        let (ahead, behind) = (redis_ms + 30 * day_ms, redis_ms - 30 * day_ms);
+        for own_ms in [ahead, behind] {
+            assert_eq!(clock.now_ms(own_ms, later), redis_ms + 2_000);
+        }
+        assert_eq!(clock.forget_ms(ahead, later), redis_ms + 2_000, "the clock of this node removes nothing");
+        assert_eq!(clock.forget_ms(behind, later), behind, "nor does that of Redis");
+    }
 
     #[test]
     fn nodes_that_redis_has_lost_still_count() {

@@ -1,4 +1,4 @@
-//! Nodes whose clocks are two minutes apart: no promise depends on the time of day.
+//! Nodes whose clocks are minutes or weeks apart: no promise depends on the time of day.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use crate::support::fleet::{Fleet, redirects, settle};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::purges::{MARKER, marked_files, wait_for_purge};
 use crate::support::redis::Server;
 
 /// Returns the path of the library that gives a program another time of day, from the Debian package libfaketime.
@@ -32,6 +33,27 @@ fn total(node: &Node, slug: &str) -> u64 {
 fn clock(node: &Node, slug: &str) -> u64 {
     let link = node.wire().get(&format!("{SHORT_URLS}/{slug}")).json();
     carom_model::dates::parse(link["dateCreated"].as_str().unwrap()).unwrap() / 1_000
+}
+
+#[test]
+fn purges_reach_nodes_whose_clocks_are_weeks_apart() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let shifts = ["-40d", "+0s", "+40d"];
+    let nodes: Vec<Node> =
+        shifts.iter().enumerate().map(|(number, shift)| shifted(fleet.setup(number), shift).start()).collect();
+    nodes.iter().for_each(settle);
+    let target = format!("https://a.example/{MARKER}");
+    for (node, slug) in nodes.iter().zip(["late", "exact", "early"]) {
+        node.wire().shorten_as(slug, &target);
+        wait_until("the link on every node", || nodes.iter().all(|node| redirects(node, slug, &target)));
+        let begun = node.wire().ask("DELETE", &format!("{SHORT_URLS}/{slug}?purge=true"), "", b"");
+        let id = begun.json()["id"].as_str().unwrap().to_owned();
+        nodes.iter().for_each(|node| wait_for_purge(node, &id));
+    }
+    for number in 0..nodes.len() {
+        assert_eq!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
+use super::sites::time_ms;
 use super::streams::entries;
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::PurgeId;
@@ -41,14 +42,16 @@ fn list_key(id: PurgeId) -> String {
 }
 
 impl Redis {
-    /// Returns the number of fields of the hash of purges.
+    /// Returns the number of fields of the hash of purges, and the present time in milliseconds since 1970 UTC by the clock
+    /// of Redis.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn count_purge_fields(&mut self, within: Duration) -> Result<u64, RedisError> {
+    pub fn count_purge_fields(&mut self, within: Duration) -> Result<(u64, u64), RedisError> {
         let count = cmd("HLEN").arg(self.space(PURGES)).to_owned();
-        match self.ask(KeyGroup::Space, Question::Plain(count), within)? {
-            Value::Int(count) => Ok(count.unsigned_abs()),
+        let answers = self.ask_space(vec![count, cmd("TIME")], within)?;
+        match &answers[..] {
+            [Value::Int(count), time] => Ok((count.unsigned_abs(), time_ms(time)?)),
             _ => Err(nonsense("HLEN")),
         }
     }

@@ -319,14 +319,18 @@ impl Redis {
     }
 
     /// Sends commands about the space together.
-    fn ask_space(&mut self, commands: Vec<carom_redis::Cmd>, within: Duration) -> Result<Vec<Value>, RedisError> {
+    pub(super) fn ask_space(
+        &mut self,
+        commands: Vec<carom_redis::Cmd>,
+        within: Duration,
+    ) -> Result<Vec<Value>, RedisError> {
         let together = commands.into_iter().map(Question::Plain).collect();
         self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)
     }
 }
 
 /// Decodes the answer to `TIME`: seconds and microseconds since 1970.
-fn time_ms(answer: &Value) -> Result<u64, RedisError> {
+pub(super) fn time_ms(answer: &Value) -> Result<u64, RedisError> {
     let Value::Array(parts) = answer else { return Err(nonsense("TIME")) };
     let number = |at: usize| parts.get(at).and_then(|part| text(part).parse::<u64>().ok());
     let (Some(seconds), Some(micros)) = (number(0), number(1)) else { return Err(nonsense("TIME")) };
