@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::erasure::Eraser;
 use self::registry::{PurgeRegistry, PurgeStage, locked};
-use self::sharing::PurgeSharing;
+use self::sharing::{KnownNodes, PurgeSharing};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::visit_log::VisitLogQueue;
 use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress};
@@ -124,7 +124,8 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let (sharing, redis, view) = match fleet {
         Some(PurgeFleet { node, reclaim_after, sharing, erasing, view }) => {
             let (stats, visits) = (Arc::clone(&stats), visits.clone());
-            let sharing = PurgeSharing::new((node, sharing), reclaim_after, links.clone(), stats, visits);
+            let nodes = KnownNodes::begin(locked(&registry).awaited(), reclaim_after, Instant::now());
+            let sharing = PurgeSharing::new((node, sharing), nodes, links.clone(), stats, visits);
             (Some(sharing), Some(erasing), Some(view))
         }
         None => (None, None, None),

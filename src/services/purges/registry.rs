@@ -1,5 +1,6 @@
 //! The purges that a node knows, and their files: one for each in the folder `purges` of the data directory. A file has
-//! codes and instants, and nothing else of a link.
+//! codes, instants and claims, and nothing else of a link. It also has the nodes that the purge waits for: while such a node
+//! is away, Redis may lose its heartbeat, and this node may restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,6 +58,8 @@ pub(super) struct PurgeEntry {
     pub(super) stage: PurgeStage,
     /// The nodes that are known to have carried it out.
     pub(super) done: BTreeSet<String>,
+    /// The nodes of the fleet that are not known to have carried it out, as in the file.
+    awaited: BTreeSet<String>,
     error: Option<String>,
     /// The instant at which this process began it, took it or read it.
     known: Instant,
@@ -75,7 +78,8 @@ pub(super) struct PurgeRegistry {
 
 impl PurgeEntry {
     fn new(list: PurgeList, stage: PurgeStage) -> PurgeEntry {
-        PurgeEntry { list, stage, done: BTreeSet::new(), error: None, known: Instant::now() }
+        let (done, awaited) = (BTreeSet::new(), BTreeSet::new());
+        PurgeEntry { list, stage, done, awaited, error: None, known: Instant::now() }
     }
 }
 
@@ -99,9 +103,9 @@ impl PurgeRegistry {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let Some(id) = stem.and_then(PurgeId::parse).filter(|id| path == path_of(&dir, *id)) else { continue };
             match parsed(&fs::read(&path)?) {
-                Some((list, stage)) => {
+                Some((list, stage, awaited)) => {
                     let stage = stage.max(PurgeStage::Due);
-                    all.insert(id, PurgeEntry::new(list, stage));
+                    all.insert(id, PurgeEntry { awaited, ..PurgeEntry::new(list, stage) });
                 }
                 None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
             }
@@ -136,8 +140,20 @@ impl PurgeRegistry {
     }
 
     fn put(&mut self, id: PurgeId, list: PurgeList, stage: PurgeStage) -> io::Result<()> {
-        self.write(id, &list, stage)?;
-        self.all.insert(id, PurgeEntry::new(list, stage));
+        let mut entry = PurgeEntry::new(list, stage);
+        entry.awaited.extend(self.members.iter().cloned());
+        // Those from before a restart, until the first heartbeat.
+        entry.awaited.extend(self.all.get(&id).into_iter().flat_map(|before| before.awaited.iter().cloned()));
+        self.replace(id, entry)
+    }
+
+    /// Stores a purge, durably. If that fails, the former one stays.
+    fn replace(&mut self, id: PurgeId, entry: PurgeEntry) -> io::Result<()> {
+        let mut json = entry.list.to_json();
+        json["stage"] = json!(entry.stage.as_str());
+        json["awaited"] = json!(entry.awaited);
+        write_whole(&path_of(&self.dir, id), json.to_string().as_bytes())?;
+        self.all.insert(id, entry);
         Ok(())
     }
 
@@ -147,10 +163,11 @@ impl PurgeRegistry {
     /// If its file cannot be written. It stays at its stage then.
     pub(super) fn advance(&mut self, id: PurgeId, stage: PurgeStage) -> io::Result<()> {
         let Some(entry) = self.all.get(&id).filter(|entry| entry.stage < stage) else { return Ok(()) };
-        self.write(id, &entry.list, stage)?;
-        let entry = self.all.get_mut(&id).expect("it was there a moment ago");
-        (entry.stage, entry.error) = (stage, None);
-        Ok(())
+        let mut entry = PurgeEntry { stage, error: None, ..entry.clone() };
+        if stage == PurgeStage::Complete {
+            entry.awaited.clear();
+        }
+        self.replace(id, entry)
     }
 
     /// Returns the purges that began longer ago than this, and that no request has run.
@@ -212,13 +229,40 @@ impl PurgeRegistry {
         &self.all
     }
 
-    /// Sets the nodes of the fleet, and those that have carried out each purge.
-    pub(super) fn update_fleet(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
+    /// Returns the nodes that purges waited for when their files were last written.
+    pub(super) fn awaited(&self) -> BTreeSet<String> {
+        self.all.values().flat_map(|entry| entry.awaited.iter().cloned()).collect()
+    }
+
+    /// Sets the nodes of the fleet, none of which are known before the first heartbeat, and those that have carried out each
+    /// purge.
+    ///
+    /// # Errors
+    /// If the nodes that a purge waits for cannot be stored.
+    pub(super) fn update_fleet(
+        &mut self,
+        members: Vec<String>,
+        done: &BTreeMap<PurgeId, BTreeSet<String>>,
+    ) -> io::Result<()> {
         self.members = members;
         // The nodes of a complete purge no longer matter, and there may be many.
         for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.stage < PurgeStage::Complete) {
             entry.done.extend(done.get(id).into_iter().flatten().cloned());
         }
+        if self.members.is_empty() {
+            return Ok(());
+        }
+        let is_open = |entry: &PurgeEntry| entry.stage < PurgeStage::Complete;
+        for id in self.ids(|_, entry| is_open(entry) && entry.awaited != self.remaining(entry)) {
+            let entry = self.all[&id].clone();
+            self.replace(id, PurgeEntry { awaited: self.remaining(&entry), ..entry })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the nodes of the fleet that are not known to have carried out a purge.
+    fn remaining(&self, entry: &PurgeEntry) -> BTreeSet<String> {
+        self.members.iter().filter(|node| !entry.done.contains(*node)).cloned().collect()
     }
 
     /// True if all nodes of the fleet have carried out a purge. Before the first heartbeat, no node is known.
@@ -250,24 +294,21 @@ impl PurgeRegistry {
         let step = self.step.filter(|_| entry.stage < PurgeStage::Erased);
         Some(PurgeProgress { id, at_ms, links, is_complete, nodes, step, error })
     }
-
-    /// Writes the file of a purge, durably.
-    fn write(&self, id: PurgeId, list: &PurgeList, stage: PurgeStage) -> io::Result<()> {
-        let mut json = list.to_json();
-        json["stage"] = json!(stage.as_str());
-        write_whole(&path_of(&self.dir, id), json.to_string().as_bytes())
-    }
 }
 
 fn path_of(dir: &Path, id: PurgeId) -> PathBuf {
     dir.join(format!("{id}.json"))
 }
 
-fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage)> {
+/// Returns the list, the stage and the awaited nodes in a file; `None` if it is malformed. Files of earlier versions have no
+/// such nodes.
+fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage, BTreeSet<String>)> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
     let name = json.get("stage")?.as_str()?;
     let stage = PurgeStage::ALL.into_iter().find(|stage| stage.as_str() == name)?;
-    Some((PurgeList::from_json(&json)?, stage))
+    let awaited = json.get("awaited").and_then(Value::as_array).into_iter().flatten();
+    let awaited = awaited.filter_map(|node| node.as_str().map(str::to_owned)).collect();
+    Some((PurgeList::from_json(&json)?, stage, awaited))
 }
 
 #[cfg(test)]
@@ -322,17 +363,38 @@ mod tests {
             |nodes: &[&str]| BTreeMap::from([(PurgeId(1), nodes.iter().map(|node| (*node).to_owned()).collect())]);
         let members = || vec!["a".to_owned(), "b".to_owned()];
         assert!(!registry.is_done_everywhere(PurgeId(1)), "no node is known yet");
-        registry.update_fleet(members(), &done(&["a"]));
+        registry.update_fleet(members(), &done(&["a"])).unwrap();
         assert!(!registry.is_done_everywhere(PurgeId(1)));
         let progress = registry.progress(PurgeId(1)).unwrap();
         let shown: Vec<(&str, bool)> = progress.nodes.iter().map(|of| (of.node.as_str(), of.is_complete)).collect();
         assert_eq!(shown, [("a", true), ("b", false)]);
         assert!(!progress.is_complete);
-        registry.update_fleet(members(), &done(&["b"]));
+        registry.update_fleet(members(), &done(&["b"])).unwrap();
         assert!(registry.is_done_everywhere(PurgeId(1)));
         registry.advance(PurgeId(1), PurgeStage::Complete).unwrap();
         assert!(registry.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(registry.progress(PurgeId(2)), None);
+    }
+
+    #[test]
+    fn awaited_nodes_outlive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || PurgeRegistry::open(dir.path()).unwrap();
+        let names = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect::<BTreeSet<String>>();
+        let members = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect::<Vec<String>>();
+        let mut registry = open();
+        registry.update_fleet(members(&["a", "b"]), &BTreeMap::new()).unwrap();
+        registry.begin(PurgeId(1), list(&["x"])).unwrap();
+        assert_eq!(open().awaited(), names(&["a", "b"]), "before the next exchange");
+        registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        registry.update_fleet(members(&["a", "b", "c"]), &BTreeMap::from([(PurgeId(1), names(&["a"]))])).unwrap();
+        let mut registry = open();
+        assert_eq!(registry.awaited(), names(&["b", "c"]));
+        registry.update_fleet(Vec::new(), &BTreeMap::new()).unwrap();
+        registry.settle(PurgeId(1), links(&["x"])).unwrap();
+        assert_eq!(open().awaited(), names(&["b", "c"]), "no heartbeat was answered yet");
+        registry.advance(PurgeId(1), PurgeStage::Complete).unwrap();
+        assert_eq!(open().awaited(), names(&[]));
     }
 
     #[test]

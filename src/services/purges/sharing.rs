@@ -7,7 +7,7 @@
 //! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
 //! nodes from before, and removes the entries that the streams of visits in Redis had by then.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,8 +88,9 @@ struct Trimming {
     log: Option<u32>,
 }
 
-/// The nodes of the fleet, as a purge counts them: also those whose heartbeats Redis has lost while they were away.
-struct KnownNodes {
+/// The nodes of the fleet, as a purge counts them: also those whose heartbeats Redis has lost while they were away, and
+/// those that a purge waited for before a restart.
+pub(super) struct KnownNodes {
     /// The instant of the last heartbeat of each node.
     heard: BTreeMap<String, Instant>,
     /// The time after which Redis forgets a silent node. A node that it no longer has is gone only after this time.
@@ -97,8 +98,17 @@ struct KnownNodes {
 }
 
 impl KnownNodes {
-    /// Takes the nodes that Redis has now, each with the instant of its last heartbeat. Returns the names of all nodes.
+    /// Returns the nodes that purges wait for at a start. They count as heard from now.
+    pub(super) fn begin(awaited: BTreeSet<String>, reclaim_after: Duration, now: Instant) -> KnownNodes {
+        KnownNodes { heard: awaited.into_iter().map(|node| (node, now)).collect(), reclaim_after }
+    }
+
+    /// Takes the nodes that Redis has now, each with the instant of its last heartbeat. Returns the names of all nodes; none
+    /// before the first heartbeat of this node.
     fn take(&mut self, listed: &BTreeMap<String, Instant>, now: Instant) -> Vec<String> {
+        if listed.is_empty() {
+            return Vec::new();
+        }
         self.heard.retain(|_, heard| now.saturating_duration_since(*heard) < self.reclaim_after);
         self.heard.extend(listed.iter().map(|(node, heard)| (node.clone(), *heard)));
         self.heard.keys().cloned().collect()
@@ -129,12 +139,12 @@ impl SharedClock {
 impl PurgeSharing {
     pub(super) fn new(
         (node, redis): (String, Redis),
-        reclaim_after: Duration,
+        nodes: KnownNodes,
         links: Links,
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
-        let (reader, nodes) = (PurgeReader::default(), KnownNodes { heard: BTreeMap::new(), reclaim_after });
+        let reader = PurgeReader::default();
         let clock = SharedClock::default();
         PurgeSharing { node, redis, links, stats, visits, reader, nodes, clock, trimming: HashMap::new() }
     }
@@ -175,7 +185,7 @@ impl PurgeSharing {
         let has_new = self.take_new(registry, now_ms)?;
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
-        locked(registry).update_fleet(self.members(), &self.reader.shared.done);
+        locked(registry).update_fleet(self.members(), &self.reader.shared.done)?;
         self.complete(registry)?;
         let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
         locked(registry).forget_old(forget_ms);
@@ -322,13 +332,19 @@ mod tests {
     fn nodes_that_redis_has_lost_still_count() {
         let (reclaim_after, begun) = (Duration::from_secs(100), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut known = KnownNodes { heard: BTreeMap::new(), reclaim_after };
+        let mut known = KnownNodes::begin(BTreeSet::new(), reclaim_after, begun);
         let listed = |heard: &[(&str, u64)]| heard.iter().map(|(node, last)| ((*node).to_owned(), at(*last))).collect();
+        assert_eq!(known.take(&listed(&[]), at(1)), Vec::<String>::new(), "no heartbeat was answered yet");
         assert_eq!(known.take(&listed(&[("a", 10), ("b", 4)]), at(10)), ["a", "b"]);
         // Redis came back empty while one of them was away.
         assert_eq!(known.take(&listed(&[("a", 50)]), at(50)), ["a", "b"]);
         assert_eq!(known.take(&listed(&[("a", 103)]), at(103)), ["a", "b"]);
         assert_eq!(known.take(&listed(&[("a", 104)]), at(104)), ["a"], "it was silent for the time to forget a node");
         assert_eq!(known.take(&listed(&[("a", 105), ("c", 0)]), at(105)), ["a", "c"], "Redis has not forgotten it yet");
+        // A restart, while Redis came back empty.
+        let mut known = KnownNodes::begin(BTreeSet::from(["a".to_owned(), "b".to_owned()]), reclaim_after, at(200));
+        assert_eq!(known.take(&listed(&[]), at(201)), Vec::<String>::new());
+        assert_eq!(known.take(&listed(&[("a", 202)]), at(202)), ["a", "b"]);
+        assert_eq!(known.take(&listed(&[("a", 300)]), at(300)), ["a"]);
     }
 }

@@ -133,6 +133,38 @@ fn node_that_was_away_carries_the_purge_out() {
     assert_clean(&fleet, 2, &server);
 }
 
+/// Returns the nodes of a purge, each with true if it has carried the purge out.
+fn parts(purge: &Value) -> Vec<(String, bool)> {
+    let nodes = purge["nodes"].as_array().unwrap().iter();
+    nodes.map(|part| (part["node"].as_str().unwrap().to_owned(), part["complete"] == true)).collect()
+}
+
+#[test]
+fn restart_forgets_no_node_that_a_purge_waits_for() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("counter_regressed").start()).collect();
+    nodes.iter().for_each(settle);
+    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
+    let away = nodes.pop().unwrap().terminate();
+    let id = begin(&nodes[0]);
+    let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
+    wait_until("the purge here", || purge(&nodes[0], &id).is_some_and(|purge| parts(&purge) == expected));
+    let stopped = nodes.pop().unwrap().terminate();
+    server.command(&["FLUSHALL"]);
+    let first = stopped.start();
+    settle(&first);
+    wait_until("a fleet of one node", || first.status()["fleet"]["nodes"].as_array().unwrap().len() == 1);
+    wait_until("the purge here again", || purge(&first, &id).is_some_and(|purge| parts(&purge) == expected));
+    assert_eq!(purge(&first, &id).unwrap()["complete"], false);
+    let back = away.start();
+    settle(&back);
+    wait_for_purge(&back, &id);
+    wait_for_purge(&first, &id);
+    assert_clean(&fleet, 2, &server);
+}
+
 #[test]
 fn empty_redis_ends_no_purge_early() {
     let server = Server::start();
@@ -143,10 +175,6 @@ fn empty_redis_ends_no_purge_early() {
     wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
     let away = nodes.pop().unwrap().terminate();
     let id = begin(&nodes[0]);
-    let parts = |purge: &Value| -> Vec<(String, bool)> {
-        let nodes = purge["nodes"].as_array().unwrap().iter();
-        nodes.map(|part| (part["node"].as_str().unwrap().to_owned(), part["complete"] == true)).collect()
-    };
     let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
     wait_until("the purge here", || purge(&nodes[0], &id).is_some_and(|purge| parts(&purge) == expected));
     server.command(&["FLUSHALL"]);
