@@ -49,7 +49,7 @@ pub use self::load::{
     ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, MEMORY_LIMIT_LOW, RULED_WORDS, RuledBits,
     StoredCodes, ruled_place,
 };
-pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeStep};
+pub use self::purges::{PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeQueue, PurgeSite, PurgeStep};
 pub use self::reply::{Answer, LentCodes, Reply};
 pub use self::sites::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 pub use self::snapshots::{JoinSnapshot, SnapshotProvider, SnapshotRefusal};

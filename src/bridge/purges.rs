@@ -43,6 +43,15 @@ pub struct PurgeNode {
     pub silent_since_ms: Option<u64>,
 }
 
+/// A site of a fleet of two, and its part in a purge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PurgeSite {
+    /// The name of the site.
+    pub site: String,
+    /// True once all of its nodes are known to have carried the purge out.
+    pub is_complete: bool,
+}
+
 /// The work of a node on its purges, or what it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PurgeStep {
@@ -61,11 +70,13 @@ pub struct PurgeProgress {
     pub at_ms: u64,
     /// The number of its links.
     pub links: usize,
-    /// True once all nodes and Redis have removed everything about the links except their codes and the times of their
-    /// creation and deletion.
+    /// True once all nodes, of both sites if there are two, and Redis have removed everything about the links except their
+    /// codes and the times of their creation and deletion.
     pub is_complete: bool,
-    /// The nodes of the fleet; none for a single node.
+    /// The nodes of the fleet; in a fleet of two sites, those of the site of this node. None for a single node.
     pub nodes: Vec<PurgeNode>,
+    /// The sites of the fleet, that of this node first; none for a fleet of one site.
+    pub sites: Vec<PurgeSite>,
     /// The present work of this node on the purge; `None` once it has carried the purge out, and between two attempts.
     pub step: Option<PurgeStep>,
     /// The reason why the last attempt of this node failed, or that the purge waits for Redis; `None` for neither.

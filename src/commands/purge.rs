@@ -115,7 +115,7 @@ fn purge_all(api: &NodeApi, mut fields: Map<String, Value>, count: u64) -> Resul
     Ok(purged)
 }
 
-/// Waits until all nodes have carried out a purge, and shows the nodes that it waits for.
+/// Waits until all nodes have carried out a purge, and shows the nodes or the site that it waits for.
 fn wait_for(api: &NodeApi, id: &str) -> Result<(), Exit> {
     let path = format!("{PURGES}/{}", escaped(id));
     let (begun, mut shown) = (Instant::now(), String::new());
@@ -150,7 +150,11 @@ fn waits_for(purge: &Value) -> String {
         let silent = node["silentSince"].as_str().map(|since| format!(" (no heartbeat since {})", plain(since)));
         Some(name + &silent.unwrap_or_default())
     };
-    let waiting: Vec<String> = nodes.filter(|node| node["complete"] != true).filter_map(shown).collect();
+    let mut waiting: Vec<String> = nodes.filter(|node| node["complete"] != true).filter_map(shown).collect();
+    if waiting.is_empty() {
+        let sites = purge["sites"].as_array().into_iter().flatten().filter(|site| site["complete"] != true);
+        waiting.extend(sites.filter_map(|site| Some(format!("the site {}", plain(site["site"].as_str()?)))));
+    }
     match (&waiting[..], purge["step"]["what"].as_str()) {
         ([], Some(what)) => format!("the node is {}", plain(what)),
         ([], None) => "removing the rest from the files of the node".to_owned(),
@@ -185,6 +189,10 @@ mod tests {
         ]);
         let text = "waiting for a, b (no heartbeat since 2026-01-02T03:04:05Z)";
         assert_eq!(waits_for(&json!({"nodes": silent, "step": {"what": "compacting"}})), text);
+        let sites = json!([{"site": "berlin", "complete": true}, {"site": "lisbon", "complete": false}]);
+        assert_eq!(waits_for(&json!({"nodes": silent, "sites": sites})), text, "the own site first");
+        let done = json!([{"node": "a", "complete": true}]);
+        assert_eq!(waits_for(&json!({"nodes": done, "sites": sites})), "waiting for the site lisbon");
         let alone = json!({"nodes": [], "step": {"what": "compacting the store"}});
         assert_eq!(waits_for(&alone), "the node is compacting the store");
         assert_eq!(waits_for(&json!({"nodes": []})), "removing the rest from the files of the node");

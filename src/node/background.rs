@@ -169,7 +169,8 @@ fn start_purges(
     let fleet = match (view, fleet::visits(settings)?, fleet::redis(settings)?) {
         (Some(view), Some(sharing), Some((erasing, _))) => {
             let (node, sharing, reclaim_after) = (sharing.node, sharing.redis, settings.fleet.reclaim_after);
-            Some(PurgeFleet { node, reclaim_after, sharing, erasing, view })
+            let sites = fleet::purge_sites(settings)?;
+            Some(PurgeFleet { node, reclaim_after, sharing, erasing, view, sites })
         }
         _ => None,
     };

@@ -17,6 +17,7 @@ use crate::bridge::{JobQueues, LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::joins::server::{self, SnapshotTerms};
+use crate::services::purges::PurgeSites;
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
@@ -136,6 +137,20 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
     let whole = format!("{redis:?}");
     let redis = Redis::new(redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
     Ok(Some((redis, whole)))
+}
+
+/// Returns the connections that exchange purges with the other site; `None` if the fleet has one.
+///
+/// # Errors
+/// If the certificates cannot be used.
+pub(super) fn purge_sites(settings: &Settings) -> Result<Option<PurgeSites>, Exit> {
+    let (Some(SiteSetup { name, other, redis: other_redis }), Some((own, _))) = (site(settings), redis(settings)?)
+    else {
+        return Ok(None);
+    };
+    let made = Redis::new(other_redis);
+    let other_redis = made.map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
+    Ok(Some(PurgeSites { name, other_name: other, own, other: other_redis }))
 }
 
 /// The handles of a node that is in a fleet.

@@ -3,7 +3,8 @@
 //! * `registry`: the purges that the node knows, and their stages;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
 //! * `sharing`: the purges of the fleet, through Redis;
-//! * `reader`: the purges that Redis has, and when they are read again.
+//! * `reader`: the purges that Redis has, and when they are read again;
+//! * `sites`: the exchange with the other site of the fleet, on the thread `purge-sites`.
 //!
 //! A request begins a purge before it deletes the links, and runs it afterwards. So a crash in between leaves a purge of
 //! the links that were deleted. The thread `purges` answers requests and asks Redis; the thread `purge` waits for
@@ -13,6 +14,7 @@ mod erasure;
 mod reader;
 mod registry;
 mod sharing;
+mod sites;
 
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant};
 use self::erasure::Eraser;
 use self::registry::{PurgeRegistry, PurgeStage, locked};
 use self::sharing::{KnownNodes, PurgeSharing};
+pub use self::sites::PurgeSites;
+use self::sites::SiteExchange;
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::visit_log::VisitLogQueue;
 use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress};
@@ -73,6 +77,8 @@ pub struct PurgeFleet {
     pub erasing: Redis,
     /// The knowledge about the fleet.
     pub view: Arc<FleetView>,
+    /// The sites of the fleet; `None` if it has one.
+    pub sites: Option<PurgeSites>,
 }
 
 /// Inputs of the threads.
@@ -98,7 +104,7 @@ pub struct PurgeSetup {
 /// A handle on the threads.
 pub struct PurgeThreads {
     stop: Arc<AtomicBool>,
-    threads: [JoinHandle<()>; 2],
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl PurgeThreads {
@@ -121,15 +127,17 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let registry = Arc::new(Mutex::new(PurgeRegistry::open(&setup.data_dir)?));
     let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
     let PurgeSources { orders, visits, visit_log } = sources;
-    let (sharing, redis, view) = match fleet {
-        Some(PurgeFleet { node, reclaim_after, sharing, erasing, view }) => {
+    let (sharing, redis, view, sites) = match fleet {
+        Some(PurgeFleet { node, reclaim_after, sharing, erasing, view, sites }) => {
             let (stats, visits) = (Arc::clone(&stats), visits.clone());
             let nodes = KnownNodes::begin(locked(&registry).awaited(), reclaim_after, Instant::now());
-            let sharing = PurgeSharing::new((node, sharing), nodes, links.clone(), stats, visits);
-            (Some(sharing), Some(erasing), Some(view))
+            let names = sites.as_ref().map(|sites| (sites.name.clone(), sites.other_name.clone()));
+            let sharing = PurgeSharing::new((node, sharing), (nodes, names), links.clone(), stats, visits);
+            (Some(sharing), Some(erasing), Some(view), sites)
         }
-        None => (None, None, None),
+        None => (None, None, None, None),
     };
+    let exchange = sites.map(|sites| SiteExchange::new(sites, Arc::clone(&stats), Arc::clone(&stop)));
     let eraser = Eraser {
         registry: Arc::clone(&registry),
         data_dir,
@@ -147,7 +155,11 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let eraser = erasing.thread().clone();
     let service = PurgeService { registry, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
     let serving = std::thread::Builder::new().name("purges".to_owned()).spawn(move || service.run(&orders))?;
-    Ok(PurgeThreads { stop, threads: [serving, erasing] })
+    let mut threads = vec![serving, erasing];
+    if let Some(exchange) = exchange {
+        threads.push(std::thread::Builder::new().name("purge-sites".to_owned()).spawn(move || exchange.run())?);
+    }
+    Ok(PurgeThreads { stop, threads })
 }
 
 /// The thread that answers requests, and exchanges purges with other nodes.
@@ -209,6 +221,7 @@ impl PurgeService {
         let mut progress = locked(&self.registry).progress(id)?;
         if let Some(sharing) = &self.sharing {
             sharing.note_silence(&mut progress.nodes);
+            sharing.note_sites(&mut progress);
         }
         if !progress.is_complete && self.sharing.as_ref().is_some_and(|sharing| !sharing.is_connected()) {
             let own = progress.error.map_or_else(String::new, |own| format!("; {own}"));

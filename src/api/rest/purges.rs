@@ -20,7 +20,9 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{DeleteAnswer, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeStep, StoreRequest, Ticket};
+use crate::bridge::{
+    DeleteAnswer, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeSite, PurgeStep, StoreRequest, Ticket,
+};
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
 use carom_model::access::{AppName, Role};
 use carom_model::dates;
@@ -73,6 +75,7 @@ struct ShownPurge {
     links: usize,
     complete: bool,
     nodes: Vec<ShownNode>,
+    sites: Vec<ShownSite>,
     step: Option<ShownStep>,
     error: Option<String>,
 }
@@ -86,6 +89,13 @@ struct ShownNode {
     silent_since: Option<String>,
 }
 
+/// A site and its part in a purge.
+#[derive(Serialize)]
+struct ShownSite {
+    site: String,
+    complete: bool,
+}
+
 /// The work of the answering node on a purge.
 #[derive(Serialize)]
 struct ShownStep {
@@ -95,15 +105,18 @@ struct ShownStep {
 
 impl ShownPurge {
     fn of(progress: PurgeProgress) -> ShownPurge {
-        let PurgeProgress { id, at_ms, links, is_complete, nodes, step, error } = progress;
+        let PurgeProgress { id, at_ms, links, is_complete, nodes, sites, step, error } = progress;
         let shown = |PurgeNode { node, is_complete, silent_since_ms }| ShownNode {
             node,
             complete: is_complete,
             silent_since: silent_since_ms.map(dates::format),
         };
         let nodes = nodes.into_iter().map(shown).collect();
+        let shown = |PurgeSite { site, is_complete }| ShownSite { site, complete: is_complete };
+        let sites = sites.into_iter().map(shown).collect();
         let step = step.map(|PurgeStep { what, since_ms }| ShownStep { what, since: dates::format(since_ms) });
-        ShownPurge { id: id.to_string(), date: dates::format(at_ms), links, complete: is_complete, nodes, step, error }
+        let (id, date) = (id.to_string(), dates::format(at_ms));
+        ShownPurge { id, date, links, complete: is_complete, nodes, sites, step, error }
     }
 }
 

@@ -6,11 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use crate::services::replication::redis::{Redis, RedisError};
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::PurgeId;
 
 /// Time after which the hash is read although its number of fields is the same.
 const READ_EVERY: Duration = Duration::from_secs(30);
+
+/// Pieces of the hash that are read at once. Each takes Redis less than a millisecond.
+const PIECES: usize = 10;
 
 /// The cursor at which `HSCAN` begins, and which it returns at the end.
 const HASH_START: &str = "0";
@@ -22,6 +26,8 @@ pub(super) struct SharedPurges {
     pub(super) at_ms: BTreeMap<PurgeId, u64>,
     /// The nodes that have carried out each purge.
     pub(super) done: BTreeMap<PurgeId, BTreeSet<String>>,
+    /// The sites whose nodes have all carried out each purge.
+    pub(super) sites: BTreeMap<PurgeId, BTreeSet<String>>,
 }
 
 /// The reads of the hash of purges.
@@ -48,17 +54,16 @@ impl SharedPurges {
     /// Adds fields of the hash. Ignores unknown ones, which a later version may write.
     fn add(&mut self, fields: &[(String, String)]) {
         for (field, value) in fields {
-            match field.split_once('/') {
-                None => {
-                    if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
-                        self.at_ms.insert(id, at_ms);
-                    }
+            if let Some((id, node)) = field.split_once('/') {
+                if let Some(id) = PurgeId::parse(id) {
+                    self.done.entry(id).or_default().insert(node.to_owned());
                 }
-                Some((id, node)) => {
-                    if let Some(id) = PurgeId::parse(id) {
-                        self.done.entry(id).or_default().insert(node.to_owned());
-                    }
+            } else if let Some((id, site)) = field.split_once('@') {
+                if let Some(id) = PurgeId::parse(id) {
+                    self.sites.entry(id).or_default().insert(site.to_owned());
                 }
+            } else if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
+                self.at_ms.insert(id, at_ms);
             }
         }
     }
@@ -72,17 +77,41 @@ impl SharedPurges {
     /// Returns the fields of a purge.
     pub(super) fn fields_of(&self, id: PurgeId) -> Vec<String> {
         let done = self.done.get(&id).into_iter().flatten().map(|node| format!("{id}/{node}"));
-        std::iter::once(id.to_string()).chain(done).collect()
+        let sites = self.sites.get(&id).into_iter().flatten().map(|site| format!("{id}@{site}"));
+        std::iter::once(id.to_string()).chain(done).chain(sites).collect()
+    }
+
+    /// True if all nodes of a site have carried a purge out.
+    pub(super) fn is_done_at(&self, id: PurgeId, site: &str) -> bool {
+        self.sites.get(&id).is_some_and(|sites| sites.contains(site))
     }
 
     /// Removes a purge.
     pub(super) fn remove(&mut self, id: PurgeId) {
         self.at_ms.remove(&id);
         self.done.remove(&id);
+        self.sites.remove(&id);
     }
 }
 
 impl PurgeReader {
+    /// Reads some pieces of the hash, if it may have changed. Returns the time by the clock of Redis, in milliseconds since
+    /// 1970 UTC.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub(super) fn read_on(&mut self, redis: &mut Redis, within: Duration) -> Result<u64, RedisError> {
+        let (len, now_ms) = redis.count_purge_fields(within)?;
+        for _ in 0..PIECES {
+            let Some(cursor) = self.next(len, Instant::now()) else { break };
+            let (fields, cursor) = redis.purge_fields(&cursor, within)?;
+            if self.take(&fields, cursor, Instant::now()) {
+                break;
+            }
+        }
+        Ok(now_ms)
+    }
+
     /// Returns the cursor of the next piece to read, given the present number of fields; `None` if nothing is to be read.
     pub(super) fn next(&mut self, len: u64, now: Instant) -> Option<String> {
         let is_known = |(known, at): (u64, Instant)| known == len && now.saturating_duration_since(at) < READ_EVERY;
@@ -135,14 +164,19 @@ mod tests {
     fn fields_name_purges_and_nodes() {
         let (first, second) = (PurgeId(1).to_string(), PurgeId(2).to_string());
         let (of_first, of_second) = (format!("{first}/node/a"), format!("{second}/b"));
+        let of_site = format!("{first}@berlin");
         let read = read(&[
             (first.as_str(), "7"),
             (second.as_str(), "soon"),
             (of_first.as_str(), "done"),
             (of_second.as_str(), "done"),
+            (of_site.as_str(), "done"),
             ("later", "7"),
             ("later/a", "done"),
+            ("later@a", "done"),
         ]);
+        assert!(read.is_done_at(PurgeId(1), "berlin") && !read.is_done_at(PurgeId(2), "berlin"));
+        assert_eq!(read.sites.len(), 1);
         assert_eq!(read.at_ms, BTreeMap::from([(PurgeId(1), 7)]));
         assert_eq!(read.done[&PurgeId(1)], BTreeSet::from(["node/a".to_owned()]));
         assert_eq!(read.done[&PurgeId(2)], BTreeSet::from(["b".to_owned()]));
@@ -153,11 +187,16 @@ mod tests {
     fn fields_of_old_purges_are_removed() {
         let kept_ms = PURGES_KEPT.as_millis() as u64;
         let [old, fresh] = [1, 2].map(|number| PurgeId(number).to_string());
-        let (of_old, of_fresh) = (format!("{old}/a"), format!("{fresh}/a"));
-        let mut read =
-            read(&[(old.as_str(), "6"), (fresh.as_str(), "7"), (of_old.as_str(), "done"), (of_fresh.as_str(), "done")]);
+        let (of_old, of_fresh, of_site) = (format!("{old}/a"), format!("{fresh}/a"), format!("{old}@berlin"));
+        let mut read = read(&[
+            (old.as_str(), "6"),
+            (fresh.as_str(), "7"),
+            (of_old.as_str(), "done"),
+            (of_fresh.as_str(), "done"),
+            (of_site.as_str(), "done"),
+        ]);
         assert_eq!(read.old(kept_ms + 7), [PurgeId(1)]);
-        assert_eq!(read.fields_of(PurgeId(1)), [old, of_old]);
+        assert_eq!(read.fields_of(PurgeId(1)), [old, of_old, of_site]);
         read.remove(PurgeId(1));
         assert_eq!(read.old(kept_ms + 7), []);
         assert_eq!(read.fields_of(PurgeId(2)), [fresh, of_fresh]);

@@ -271,6 +271,15 @@ impl PurgeRegistry {
         !self.members.is_empty() && self.all.get(&id).is_some_and(is_done)
     }
 
+    /// Returns the purges that all nodes of the fleet have carried out.
+    pub(super) fn done_everywhere(&self) -> Vec<PurgeId> {
+        self.ids(|id, entry| match entry.stage {
+            PurgeStage::Complete => true,
+            PurgeStage::Erased => self.is_done_everywhere(id),
+            _ => false,
+        })
+    }
+
     /// Removes the purges that are older than [`PURGES_KEPT`] and that this node has carried out. Returns their IDs.
     pub(super) fn forget_old(&mut self, now_ms: u64) -> Vec<PurgeId> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
@@ -292,7 +301,7 @@ impl PurgeRegistry {
         let nodes = self.members.iter().map(of).collect();
         let (at_ms, links, error) = (entry.list.at_ms, entry.list.links.len(), entry.error.clone());
         let step = self.step.filter(|_| entry.stage < PurgeStage::Erased);
-        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, step, error })
+        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, sites: Vec::new(), step, error })
     }
 }
 
@@ -371,7 +380,11 @@ mod tests {
         assert!(!progress.is_complete);
         registry.update_fleet(members(), &done(&["b"])).unwrap();
         assert!(registry.is_done_everywhere(PurgeId(1)));
+        assert_eq!(registry.done_everywhere(), [], "this node has not");
+        registry.advance(PurgeId(1), PurgeStage::Erased).unwrap();
+        assert_eq!(registry.done_everywhere(), [PurgeId(1)]);
         registry.advance(PurgeId(1), PurgeStage::Complete).unwrap();
+        assert_eq!(registry.done_everywhere(), [PurgeId(1)]);
         assert!(registry.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(registry.progress(PurgeId(2)), None);
     }

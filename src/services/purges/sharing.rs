@@ -5,7 +5,8 @@
 //! one more copy: nodes put back what it has lost.
 //!
 //! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
-//! nodes from before, and removes the entries that the streams of visits in Redis had by then.
+//! nodes from before, and removes the entries that the streams of visits in Redis had by then. In a fleet of two sites, this
+//! waits for both: each notes in its Redis that all of its nodes have carried the purge out, and `sites` exchanges the notes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use carom_shards::Code;
 
 use super::reader::PurgeReader;
 use super::registry::{PurgeRegistry, PurgeStage, locked};
-use crate::bridge::PurgeNode;
+use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite};
 use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
@@ -28,11 +29,14 @@ use carom_telemetry::stats::NodeStats;
 /// Timeout of a request to Redis.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Pieces of the hash of purges that are read at once. Each takes Redis less than a millisecond.
-const PIECES: usize = 10;
-
 /// Time within which all nodes read the entries of the streams of visits. They look for new ones once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// Time within which visits of the other site, which were in its streams when it had carried a purge out, reach all nodes.
+const CROSS_WITHIN: Duration = Duration::from_secs(15);
+
+/// Notes of a site that are stored at once.
+const SITE_NOTES_AT_ONCE: usize = 1_000;
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one a second.
 const SILENT_TIME: Duration = Duration::from_secs(10);
@@ -73,6 +77,8 @@ pub(super) struct PurgeSharing {
     reader: PurgeReader,
     /// The nodes that a purge waits for.
     nodes: KnownNodes,
+    /// The names of the site of this node and of the other one; `None` for a fleet of one site.
+    sites: Option<(String, String)>,
     clock: SharedClock,
     /// The purges that all nodes have carried out, until the streams of visits are trimmed.
     trimming: HashMap<PurgeId, Trimming>,
@@ -139,14 +145,14 @@ impl SharedClock {
 impl PurgeSharing {
     pub(super) fn new(
         (node, redis): (String, Redis),
-        nodes: KnownNodes,
+        (nodes, sites): (KnownNodes, Option<(String, String)>),
         links: Links,
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
         let reader = PurgeReader::default();
         let clock = SharedClock::default();
-        PurgeSharing { node, redis, links, stats, visits, reader, nodes, clock, trimming: HashMap::new() }
+        PurgeSharing { node, redis, links, stats, visits, reader, nodes, sites, clock, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -186,6 +192,7 @@ impl PurgeSharing {
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
         locked(registry).update_fleet(self.members(), &self.reader.shared.done)?;
+        self.confirm_site(registry)?;
         self.complete(registry)?;
         let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
         locked(registry).forget_old(forget_ms);
@@ -198,16 +205,17 @@ impl PurgeSharing {
 
     /// Reads some pieces of the hash of purges, if it may have changed. Returns true if it was read as a whole before.
     fn read_on(&mut self) -> Result<bool, NotShared> {
-        let (len, redis_ms) = self.redis.count_purge_fields(ANSWER_TIME)?;
+        let redis_ms = self.reader.read_on(&mut self.redis, ANSWER_TIME)?;
         self.clock.heard = Some((redis_ms, Instant::now()));
-        for _ in 0..PIECES {
-            let Some(cursor) = self.reader.next(len, Instant::now()) else { break };
-            let (fields, cursor) = self.redis.purge_fields(&cursor, ANSWER_TIME)?;
-            if self.reader.take(&fields, cursor, Instant::now()) {
-                break;
-            }
-        }
         Ok(self.reader.was_read())
+    }
+
+    /// Notes which sites have carried a purge out.
+    pub(super) fn note_sites(&self, progress: &mut PurgeProgress) {
+        let Some((own, other)) = &self.sites else { return };
+        let is_done = |site: &str| progress.is_complete || self.reader.shared.is_done_at(progress.id, site);
+        let of = |site: &String| PurgeSite { site: site.clone(), is_complete: is_done(site) };
+        progress.sites = vec![of(own), of(other)];
     }
 
     /// Notes the last heartbeat of each silent node that has not carried a purge out.
@@ -279,12 +287,32 @@ impl PurgeSharing {
         Ok(())
     }
 
+    /// Notes in Redis which purges all nodes of this site have carried out.
+    fn confirm_site(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
+        let Some((own, _)) = &self.sites else { return Ok(()) };
+        let shared = &mut self.reader.shared;
+        let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !shared.is_done_at(*id, own);
+        let done = locked(registry).done_everywhere();
+        let lacking: Vec<PurgeId> = done.into_iter().filter(is_lacking).take(SITE_NOTES_AT_ONCE).collect();
+        for id in lacking {
+            self.redis.note_purged_at(id, own, ANSWER_TIME)?;
+            shared.sites.entry(id).or_default().insert(own.clone());
+        }
+        Ok(())
+    }
+
+    /// True if the nodes of the other site have carried a purge out, if there is one.
+    fn is_done_at_other_site(&self, id: PurgeId) -> bool {
+        self.sites.as_ref().is_none_or(|(_, other)| self.reader.shared.is_done_at(id, other))
+    }
+
     /// Completes the purges that all nodes have carried out. First notes the ends of the streams of visits, waits until all
     /// nodes have read the entries up to there, folds the count log, and removes these entries.
     fn complete(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
         let erased = locked(registry).ids(|_, entry| entry.stage == PurgeStage::Erased);
+        let within = if self.sites.is_some() { CROSS_WITHIN } else { READ_WITHIN };
         for id in erased {
-            if !locked(registry).is_done_everywhere(id) {
+            if !locked(registry).is_done_everywhere(id) || !self.is_done_at_other_site(id) {
                 self.trimming.remove(&id);
                 continue;
             }
@@ -293,7 +321,7 @@ impl PurgeSharing {
                 self.trimming.insert(id, Trimming { since: Instant::now(), ends, log: None });
                 continue;
             };
-            if since.elapsed() < READ_WITHIN {
+            if since.elapsed() < within {
                 continue;
             }
             // A batch of another node may have come after the fold of the purge on this node.

@@ -29,6 +29,7 @@ mod shared_home;
 mod shared_home_cluster;
 mod shared_home_load;
 mod sharing;
+mod site_purges;
 mod sites;
 mod slots;
 mod slugs;

@@ -27,15 +27,15 @@ const DELAY: Mode = Mode::Delay(Duration::from_millis(75));
 const CREATE_MAX: Duration = Duration::from_millis(250);
 
 /// Two sites of two nodes each: nodes 0 and 1 are those of the first one.
-struct Sites {
-    folder: TempDir,
-    servers: [Server; 2],
+pub(super) struct Sites {
+    pub(super) folder: TempDir,
+    pub(super) servers: [Server; 2],
     /// The way of the other site to the server with the same number.
     proxies: [Proxy; 2],
 }
 
 impl Sites {
-    fn new() -> Sites {
+    pub(super) fn new() -> Sites {
         let servers = [Server::start(), Server::start()];
         let proxies = [Proxy::start(servers[0].address()), Proxy::start(servers[1].address())];
         let sites = Sites { folder: tempfile::tempdir().unwrap(), servers, proxies };
@@ -56,7 +56,7 @@ impl Sites {
     }
 
     /// Starts all nodes, and waits until both sites have heard of each other.
-    fn start(&self, of: impl Fn(Setup) -> Setup) -> Vec<Node> {
+    pub(super) fn start(&self, of: impl Fn(Setup) -> Setup) -> Vec<Node> {
         let nodes: Vec<Node> = (0..4).map(|number| of(self.setup(number)).start()).collect();
         nodes.iter().for_each(settle);
         are_current(&nodes);
@@ -67,11 +67,11 @@ impl Sites {
         nodes
     }
 
-    fn part(&self) {
+    pub(super) fn part(&self) {
         self.proxies.iter().for_each(|proxy| proxy.set(Mode::Cut));
     }
 
-    fn join(&self) {
+    pub(super) fn join(&self) {
         self.proxies.iter().for_each(|proxy| proxy.set(DELAY));
     }
 }
@@ -84,12 +84,12 @@ fn are_current(nodes: &[Node]) {
 }
 
 /// Waits until nodes have not heard of the other site for some seconds.
-fn are_apart(nodes: &[Node]) {
+pub(super) fn are_apart(nodes: &[Node]) {
     wait_until("the sites are apart", || nodes.iter().all(|node| node.status()["fleet"]["site"]["current"] == false));
 }
 
 /// Waits until a link is on all nodes.
-fn all_have(nodes: &[Node], slug: &str, target: &str) {
+pub(super) fn all_have(nodes: &[Node], slug: &str, target: &str) {
     wait_until(&format!("{slug} on all nodes"), || nodes.iter().all(|node| redirects(node, slug, target)));
 }
 

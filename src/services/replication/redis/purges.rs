@@ -15,7 +15,8 @@ use carom_model::purge::PurgeId;
 use carom_model::replication::{EntryId, Partition};
 use carom_model::visits::origins::OriginId;
 
-/// The hash of purges: for each its number, and for each node that has carried it out the number, a slash and the node.
+/// The hash of purges: for each its number, for each node that has carried it out the number, a slash and the node, and for
+/// each of two sites whose nodes have all carried it out the number, an at sign and the site.
 const PURGES: &str = "purges";
 
 /// Fields of the hash that are read at once, approximately.
@@ -97,6 +98,15 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn note_purged(&mut self, id: PurgeId, node: &str, within: Duration) -> Result<(), RedisError> {
         let note = cmd("HSET").arg(self.space(PURGES)).arg(format!("{id}/{node}")).arg("done").to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
+    }
+
+    /// Notes that all nodes of a site have carried out a purge.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn note_purged_at(&mut self, id: PurgeId, site: &str, within: Duration) -> Result<(), RedisError> {
+        let note = cmd("HSET").arg(self.space(PURGES)).arg(format!("{id}@{site}")).arg("done").to_owned();
         self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
     }
 

@@ -1,0 +1,186 @@
+//! The exchange of purges with the other site of the fleet, on the node that is the relay. It is a thread of its own, so that
+//! round trips between the sites delay no request about a purge.
+//!
+//! Each site has a hash of purges in its own Redis. The relay adds the purges of the other site to that of its own site, whose
+//! nodes then carry them out. It first waits until its Redis has every change that the other site had made before: a purged
+//! link that reached a node only after the purge would leave traces there. A site whose nodes have all carried a purge out
+//! notes that in its hash, and the relay of the other site copies the note.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::reader::{PurgeReader, SharedPurges};
+use crate::services::replication::redis::{Redis, RedisError};
+use carom_limits::PURGES_KEPT;
+use carom_model::purge::{PurgeId, PurgeList};
+use carom_telemetry::stats::NodeStats;
+
+/// Interval between two exchanges.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Timeout of the Redis of this site.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Timeout of the Redis of the other site.
+const OTHER_TIME: Duration = Duration::from_secs(3);
+
+/// Purges that cross at once: each takes a round trip between the sites.
+const PURGES_AT_ONCE: usize = 50;
+
+/// The two sites of a fleet, with the connections of the thread.
+pub struct PurgeSites {
+    /// The name of the site of this node.
+    pub name: String,
+    /// The name of the other site.
+    pub other_name: String,
+    /// The Redis of this site.
+    pub own: Redis,
+    /// The Redis of the other site.
+    pub other: Redis,
+}
+
+/// The state of the thread.
+pub(super) struct SiteExchange {
+    redis: PurgeSites,
+    stats: Arc<NodeStats>,
+    stop: Arc<AtomicBool>,
+    /// The purges in the Redis of this site.
+    ours: PurgeReader,
+    /// The purges in the Redis of the other site.
+    theirs: PurgeReader,
+    /// The purges that this site lacks, each with the instant at which the other site was known to have it.
+    seen: HashMap<PurgeId, Instant>,
+}
+
+impl SiteExchange {
+    pub(super) fn new(redis: PurgeSites, stats: Arc<NodeStats>, stop: Arc<AtomicBool>) -> SiteExchange {
+        let (ours, theirs) = (PurgeReader::default(), PurgeReader::default());
+        SiteExchange { redis, stats, stop, ours, theirs, seen: HashMap::new() }
+    }
+
+    /// Exchanges purges until the node stops.
+    pub(super) fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let fleet = &self.stats.fleet;
+            if fleet.site.is_linked.load(Ordering::Acquire) && fleet.same_code_secret.load(Ordering::Acquire) {
+                if let Err(error) = self.exchange() {
+                    // An unreachable Redis has alarms of its own in the fleet's threads.
+                    tracing::debug!(%error, "purges cannot be exchanged with the other site");
+                    self.ours.restart();
+                    self.theirs.restart();
+                }
+            } else {
+                // Another node may change what this one has read.
+                (self.ours, self.theirs) = (PurgeReader::default(), PurgeReader::default());
+                self.seen.clear();
+            }
+            std::thread::park_timeout(EVERY);
+        }
+    }
+
+    fn exchange(&mut self) -> Result<(), RedisError> {
+        let now_ms = self.ours.read_on(&mut self.redis.own, ANSWER_TIME)?;
+        self.theirs.read_on(&mut self.redis.other, OTHER_TIME)?;
+        if !self.ours.was_read() || !self.theirs.was_read() {
+            return Ok(());
+        }
+        self.take_purges(now_ms)?;
+        let other = &self.redis.other_name;
+        for id in unnoted(&self.theirs.shared, &self.ours.shared, other) {
+            self.redis.own.note_purged_at(id, other, ANSWER_TIME)?;
+            self.ours.shared.sites.entry(id).or_default().insert(other.clone());
+        }
+        Ok(())
+    }
+
+    /// Gives the nodes of this site the purges of the other one.
+    fn take_purges(&mut self, now_ms: u64) -> Result<(), RedisError> {
+        let (theirs, ours, now) = (&self.theirs.shared, &self.ours.shared, Instant::now());
+        self.seen.retain(|id, _| theirs.at_ms.contains_key(id) && !ours.at_ms.contains_key(id));
+        for (id, at_ms) in lacking(theirs, ours, now_ms).into_iter().take(PURGES_AT_ONCE) {
+            let since = *self.seen.entry(id).or_insert(now);
+            if !self.has_changes_until(since) {
+                continue;
+            }
+            let text = self.redis.other.purge_list(id, OTHER_TIME)?.unwrap_or_default();
+            let Some(text) = String::from_utf8(text).ok().filter(|text| is_list(text)) else {
+                tracing::debug!(%id, "the links of a purge are not in the other Redis; a node of that site puts them back");
+                continue;
+            };
+            tracing::info!(%id, site = self.redis.other_name, "the other site has begun a purge");
+            self.redis.own.put_purge(id, at_ms, &text, ANSWER_TIME)?;
+            self.ours.shared.at_ms.insert(id, at_ms);
+        }
+        Ok(())
+    }
+
+    /// True if the Redis of this site has every change that the other site had made by an instant.
+    fn has_changes_until(&self, at: Instant) -> bool {
+        // First: the lag grows meanwhile.
+        let elapsed = at.elapsed();
+        self.stats.fleet.site.lag().is_some_and(|lag| lag < elapsed)
+    }
+}
+
+/// True if a text is a list of purged links.
+fn is_list(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|json| PurgeList::from_json(&json).is_some())
+}
+
+/// Returns the purges of the other site that this one lacks, each with its instant in milliseconds since 1970 UTC. Leaves out
+/// those that the nodes of this site would remove again.
+fn lacking(theirs: &SharedPurges, ours: &SharedPurges, now_ms: u64) -> Vec<(PurgeId, u64)> {
+    let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+    let lacks = |(id, at_ms): &(&PurgeId, &u64)| **at_ms >= since_ms && !ours.at_ms.contains_key(*id);
+    theirs.at_ms.iter().filter(lacks).map(|(id, at_ms)| (*id, *at_ms)).collect()
+}
+
+/// Returns the purges that the site `other` has noted as carried out in its Redis, but not yet in that of this site.
+fn unnoted(theirs: &SharedPurges, ours: &SharedPurges, other: &str) -> Vec<PurgeId> {
+    let is_new = |id: &PurgeId| theirs.is_done_at(*id, other) && !ours.is_done_at(*id, other);
+    ours.at_ms.keys().filter(|id| is_new(id)).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn shared(all: &[(u64, u64)], done: &[(u64, &str)]) -> SharedPurges {
+        let mut shared = SharedPurges::default();
+        shared.at_ms.extend(all.iter().map(|(number, at_ms)| (PurgeId(*number), *at_ms)));
+        for (number, site) in done {
+            shared.sites.insert(PurgeId(*number), BTreeSet::from([(*site).to_owned()]));
+        }
+        shared
+    }
+
+    #[test]
+    fn purges_that_this_site_lacks_are_taken_while_known() {
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let (theirs, ours) = (shared(&[(1, 9), (2, 10), (3, 11)], &[]), shared(&[(3, 11), (4, 12)], &[]));
+        assert_eq!(lacking(&theirs, &ours, 10 + kept_ms), [(PurgeId(2), 10)], "the first one is too old");
+        assert_eq!(lacking(&ours, &theirs, 10 + kept_ms), [(PurgeId(4), 12)]);
+    }
+
+    #[test]
+    fn notes_of_the_other_site_are_copied_once() {
+        let ours = shared(&[(1, 9), (2, 9), (3, 9)], &[(1, "berlin"), (2, "lisbon")]);
+        let theirs = shared(&[(1, 9), (2, 9)], &[(1, "lisbon"), (2, "lisbon"), (4, "lisbon")]);
+        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [PurgeId(1)]);
+        let theirs = shared(&[(3, 9)], &[(3, "berlin")]);
+        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [], "it is the note of this site");
+    }
+
+    #[test]
+    fn malformed_lists_do_not_cross() {
+        assert!(is_list(r#"{"at": 1, "links": ["5 a"], "claims": [7]}"#));
+        for text in ["", "{", "{}", r#"{"at": 1, "links": ["x"]}"#] {
+            assert!(!is_list(text), "{text}");
+        }
+    }
+}
