@@ -17,6 +17,7 @@ export const overview = {
   p99: { recent: "p99 latency (2 min)", sinceStart: "p99 latency (since start)", others: (p50, p999) => `p50 ${p50}, p99.9 ${p999}` },
   links: "Links",
   linksInMemory: "Links in memory",
+  isUnknown: "The server does not respond. Check that carom is running and that this browser can reach it.",
   isWell: "All is well: redirects are served, and links can be created and changed.",
   isDraining: "Draining: the node finishes its requests, then stops.",
   isStarting: "Starting: the node loads its links and does not serve redirects yet.",

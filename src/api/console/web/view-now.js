@@ -34,7 +34,7 @@ export async function show(main) {
     }
     parts ??= build(body);
     showReady(ready, status);
-    parts.forEach((part) => part.update(status));
+    parts.forEach((part) => part.update(status, state));
   });
   return () => {
     off();
@@ -48,12 +48,12 @@ function build(body) {
   return parts;
 }
 
-/** Whether the node is well, in one sentence. */
+/** Whether the node is well, in one sentence. While the connection is lost, that is unknown. */
 function wellness() {
   const element = h("p", { class: "well", role: "status" });
-  const update = ({ draining, ready, alarms, store }) => {
+  const update = ({ draining, ready, alarms, store }, state) => {
     const standing = alarms.filter((alarm) => alarm.cleared === null).length;
-    const [kind, said] = draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : standing > 0 ? ["bad", text.hasAlarms(standing)]
+    const [kind, said] = state === "lost" ? ["bad", text.isUnknown] : draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : standing > 0 ? ["bad", text.hasAlarms(standing)]
       : !store.writable ? ["bad", text.refusesWrites] : ["good", text.isWell];
     element.dataset.kind = kind;
     setText(element, said);
