@@ -11,9 +11,12 @@ const SHOWN = 100;
 export function refusedCard(title, refused, name) {
   const rows = refused.slice(0, SHOWN).map(({ line, error, text: content }) => row({ content: String(line), class: "num" }, { content: outside(error), class: "wrap" }, { content: clipped(content ?? ""), class: "fluid" }));
   const columns = [{ title: text.line, class: "num" }, { title: report.reason }, { title: report.content }];
+  const { element, table } = regionTable(common.asTable(title), columns, rows);
+  // Reasons are too long for columns of a phone.
+  table.classList.add("as-cards");
   return card(title, { beside: button(report.download, () => download(refused, name), { "data-action": "download-report" }), className: "rejected" },
     refused.length > rows.length && h("p", { class: "soft" }, report.part(rows.length, refused.length)),
-    regionTable(common.asTable(title), columns, rows).element);
+    element);
 }
 
 function download(refused, name) {
