@@ -90,7 +90,6 @@ async function createLink(destination) {
     return false;
   }
   listeners.forEach((listener) => listener());
-  toast(outcomeOf(link));
   return showCreated(link);
 }
 
@@ -131,20 +130,14 @@ async function askForLink(destination) {
   });
 }
 
-/** Says from when on a new link redirects. */
-function outcomeOf({ shortUrl, meta }) {
-  if (meta.validUntil !== null && Date.parse(meta.validUntil) <= Date.now()) {
-    return text.expired(shortUrl);
-  }
-  const isScheduled = meta.validSince !== null && Date.parse(meta.validSince) > Date.now();
-  return isScheduled ? text.starting(shortUrl, instant(Date.parse(meta.validSince))) : text.live(shortUrl);
-}
-
-/** Says when a new link starts, if that is later, and when it expires. */
+/** Says whether a new link redirects now, and when it starts and expires. */
 function timesOf({ meta: { validSince, validUntil } }) {
-  const isScheduled = validSince !== null && Date.parse(validSince) > Date.now();
-  const end = validUntil === null ? text.neverExpires : text.expiresOn(instant(Date.parse(validUntil)));
-  return `${isScheduled ? text.startsOn(instant(Date.parse(validSince))) : ""}${end}`;
+  const [starts, expires] = [validSince, validUntil].map((at) => (at === null ? null : Date.parse(at)));
+  if (expires !== null && expires <= Date.now()) {
+    return text.expired(instant(expires));
+  }
+  const begin = starts !== null && starts > Date.now() ? text.startsOn(instant(starts)) : text.live;
+  return `${begin} ${expires === null ? text.neverExpires : text.expiresOn(instant(expires))}`;
 }
 
 /** The settings for new links: `{ lifetime, hasSlashes }`. Only admins may read them; for other keys, the lifetime is unknown. */
