@@ -24,7 +24,8 @@ const NO_KEYS: &str =
     "No API keys yet. Create one on the server with “carom app add ops --role admin”, then sign in with it.";
 
 /// Message for an invalid key on the sign-in page, as in `strings-shell.js`.
-const INVALID: &str = "Invalid, expired or revoked key.";
+const INVALID: &str =
+    "Invalid, expired or revoked key. Copy the whole key again, or ask your administrator for a new one.";
 const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
 /// Message while it is unknown whether API keys exist.

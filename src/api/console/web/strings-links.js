@@ -247,7 +247,7 @@ export const page = {
   history: "History",
   historyNote: "Up to 64 changes, kept for 400 days",
   historyUnknown: "History unavailable",
-  historyUnknownText: "The history of this link could not be read.",
+  historyUnknownText: "The history of this link could not be read. Reload the page. If it happens again, see the log of the node.",
   badges: { created: "Created", changed: "Changed", deleted: "Deleted" },
   fields: {
     longUrl: "Destination", title: "Title", tags: "Tags", validSince: "Starts", validUntil: "Expires", maxVisits: "Visit limit", redirectStatus: "Redirect type",

@@ -125,7 +125,7 @@ export const sources = {
 export const errors = {
   failed: "Something went wrong",
   failedSentence: "Something went wrong.",
-  unknownReason: "The server gave no reason.",
+  unknownReason: "The server gave no reason. Try again. If it happens again, see the log of the node.",
   status: (status) => `The server returned ${status}.`,
   unexpected: "Unexpected response",
   unexpectedText: (status, phrase) => `The server returned ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the log of the node.",
@@ -186,7 +186,7 @@ export const signIn = {
   leaveText: "Your work on this page will be lost. You can then sign in on the sign-in page.",
   leaveAction: "Leave page",
   refusals: {
-    401: "Invalid, expired or revoked key.",
+    401: "Invalid, expired or revoked key. Copy the whole key again, or ask your administrator for a new one.",
     403: "The sign-in form was refused. Reload the page, then try again.",
     429: "Too many failed attempts from this address. Try again in a minute.",
   },
