@@ -1,8 +1,10 @@
 //! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use and of `carom demo`. Each
 //! page must load, fit and report no error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and
-//! plots have time to fill.
+//! plots have time to fill. Dialogs, empty pages, errors and work in progress are in `states.rs`.
 
-use std::path::PathBuf;
+mod states;
+
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,6 +30,75 @@ const NOW_HEIGHT: u32 = 1_290;
 
 /// Time for which plots fill where pictures are kept.
 const FILLING: Duration = Duration::from_secs(45);
+
+/// Every picture by its name, with what it shows, in the order of `docs/screens/README.md`.
+const PICTURES: [(&str, &str); 65] = [
+    ("now", "Console: overview"),
+    ("links", "Console: links"),
+    ("link", "Console: one link"),
+    ("tags", "Console: tags"),
+    ("usage", "Console: analytics"),
+    ("import", "Console: imports"),
+    ("apps", "Console: apps and keys"),
+    ("domains", "Console: domains"),
+    ("lists", "Console: destination rules"),
+    ("fleet", "Console: fleet, with one node"),
+    ("settings", "Console: settings"),
+    ("sign-in", "Console: sign-in"),
+    ("status", "Status page"),
+    ("home", "Public: form"),
+    ("result", "Public: result of the form"),
+    ("preview", "Public: preview"),
+    ("not-found", "Public: unknown link"),
+    ("gone", "Public: inactive link"),
+    ("new-link", "New link"),
+    ("created-link", "Link created"),
+    ("edit-link", "Edit a link"),
+    ("qr-code", "QR code"),
+    ("rules", "Redirect rules"),
+    ("palette", "Command palette"),
+    ("links-selected", "Links: three selected"),
+    ("delete-links", "Delete three links"),
+    ("undo-delete", "Undo after a delete"),
+    ("saved-filters", "Saved filters"),
+    ("columns", "Columns of the list"),
+    ("rename-tag", "Rename a tag"),
+    ("account-menu", "Account menu"),
+    ("sessions", "Sessions"),
+    ("first-key", "First key"),
+    ("key-once", "New key, shown once"),
+    ("new-key", "New key"),
+    ("rotate-key", "Rotate a key"),
+    ("revoke-key", "Revoke a key"),
+    ("now-empty", "Overview without traffic"),
+    ("links-empty", "No links"),
+    ("links-none", "No links match"),
+    ("link-unvisited", "Link without visits"),
+    ("tags-empty", "No tags"),
+    ("usage-empty", "Analytics without visits"),
+    ("apps-empty", "No keys: open access"),
+    ("domains-one", "One domain"),
+    ("lists-empty", "No destination rules"),
+    ("settings-none", "No settings match"),
+    ("sign-in-refused", "Sign-in: wrong key"),
+    ("new-link-invalid", "New link: invalid destination"),
+    ("new-link-taken", "New link: slug in use"),
+    ("form-taken", "Public form: slug in use"),
+    ("link-missing", "Unknown link"),
+    ("import-unreadable", "Import: unreadable file"),
+    ("import-rejected", "Import: rejected lines"),
+    ("import-stopped", "Import: stopped"),
+    ("now-alarm", "Overview with an alarm"),
+    ("status-alarm", "Status page with an alarm"),
+    ("now-lost", "Overview without connection"),
+    ("tags-unreachable", "Tags: server unreachable"),
+    ("links-loading", "Links are loading"),
+    ("link-loading", "Link is loading"),
+    ("usage-loading", "Analytics are loading"),
+    ("links-searching", "Search is running"),
+    ("links-exporting", "Export is running"),
+    ("import-running", "Import is running"),
+];
 
 /// Pages of the console of a demonstration, which show visits of 90 days, by the names of their pictures.
 const DEMO: [(&str, &str); 4] = [("links", "links"), ("link", "links/summer"), ("tags", "tags"), ("usage", "usage")];
@@ -83,13 +154,17 @@ fn demo_link(number: usize) -> Value {
     link
 }
 
+/// True if a link of [`demo_link`] redirects on the default domain, without a limit.
+fn is_plain(number: usize) -> bool {
+    ![3, 7, 11, 13, 17].contains(&(number % 29))
+}
+
 /// Makes links, and changes one of them. Returns the codes of those that can be followed at the default domain.
 fn fill(caller: &mut api_client::ApiClient) -> Vec<String> {
     let mut codes = vec!["summer".to_owned()];
-    let plain = |number: usize| ![3, 7, 11, 13, 17].contains(&(number % 29));
     for number in 0..300 {
         let code = caller.create(&demo_link(number)).code();
-        codes.extend(Some(code).filter(|_| plain(number)));
+        codes.extend(Some(code).filter(|_| is_plain(number)));
     }
     for link in [
         json!({"longUrl": "https://www.example.com/spring", "customSlug": "gone", "archived": true}),
@@ -128,37 +203,77 @@ fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
     assert_eq!(wire.reply().status, 302);
 }
 
+/// Script: true if the page is there, with all that it loads.
+const IS_THERE: &str = "document.querySelector('main h1, dialog') !== null && document.querySelector('.loading, .skeleton, [aria-busy=true]') === null";
+
+/// Script: resolves once everything that fades or slides has done so. Skeletons, which pulse forever, stay as they are at
+/// first.
+const AT_REST: &str = "(() => {
+    const isEndless = (one) => one.effect.getComputedTiming().iterations === Infinity;
+    const [endless, others] = [true, false].map((wanted) => document.getAnimations().filter((one) => isEndless(one) === wanted));
+    endless.forEach((one) => { one.pause(); one.currentTime = 0; });
+    return Promise.all(others.map((one) => one.finished)).then(() => true);
+})()";
+
+/// The size of the window for a picture. Plots follow it, which a picture of more than the window changes.
+fn window_of(name: &str, (width, height): (u32, u32)) -> (u32, u32) {
+    (width, if name.starts_with("now") { height.max(NOW_HEIGHT) } else { height })
+}
+
 /// Looks at a page in both sizes and both themes. `open` goes to it: in each size it is loaded, as on a device that has
 /// that size.
 fn look(browser: &Browser, name: &str, open: impl Fn()) {
-    for (size_name, (width, height)) in SIZES {
-        // Plots follow the size of the window, which a picture of more than the window changes.
-        browser.resize((width, if name == "now" { height.max(NOW_HEIGHT) } else { height }));
+    for (size_name, size) in SIZES {
+        browser.resize(window_of(name, size));
         open();
-        wait_until("a page that is there", || {
-            browser.value("document.querySelector('main h1, dialog') !== null && document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
-        });
+        wait_until("a page that is there", || browser.value(IS_THERE) == true);
         assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
-        browser.show_iso_dates();
-        browser.fits();
-        for theme in ["light", "dark"] {
-            browser.prefer(theme);
-            // Plots are drawn anew in the colours of the theme.
-            browser.value(
-                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))",
-            );
-            // What fades in or out has done so.
-            browser.value("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)");
-            // A dialog is above what the window shows of its page.
-            let has_dialog = browser.value("document.querySelector('dialog[open]') !== null") == true;
-            let picture = if has_dialog { browser.window() } else { browser.whole_page() };
-            assert!(picture.starts_with(b"\x89PNG"), "{name}");
-            if let Some(folder) = folder() {
-                std::fs::write(folder.join(format!("{name}-{size_name}-{theme}.png")), picture).unwrap();
-            }
+        fits(browser, name);
+        photograph(browser, name, size_name);
+    }
+    browser.resize(SIZES[0].1);
+}
+
+/// Looks at what is shown, in both sizes; in both themes where pictures are kept. It is not loaded again.
+fn look_at(browser: &Browser, name: &str) {
+    for (size_name, size) in SIZES {
+        browser.resize(window_of(name, size));
+        fits(browser, name);
+        if size_name == "phone" {
+            browser.scrolls_nowhere_sideways();
+            browser.fits_fingers();
+        }
+        if folder().is_some() {
+            photograph(browser, name, size_name);
         }
     }
     browser.resize(SIZES[0].1);
+}
+
+/// Asserts that the page is as wide as its window, with dates in their longest form, and that its picture is in the list.
+fn fits(browser: &Browser, name: &str) {
+    assert!(PICTURES.iter().any(|(known, _)| *known == name), "{name} is not in the list of pictures");
+    browser.show_iso_dates();
+    browser.fits();
+}
+
+/// Takes a picture in both themes, and keeps it if `CAROM_SCREENS` is set.
+fn photograph(browser: &Browser, name: &str, size_name: &str) {
+    for theme in ["light", "dark"] {
+        browser.prefer(theme);
+        // Plots are drawn again in the colours of the theme.
+        browser.value(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))",
+        );
+        browser.value(AT_REST);
+        // Dialogs, menus and messages are above what the window shows of its page.
+        let is_above = browser.value("document.querySelector('dialog[open], .menu, .toast') !== null") == true;
+        let picture = if is_above { browser.window() } else { browser.whole_page() };
+        assert!(picture.starts_with(b"\x89PNG"), "{name}");
+        if let Some(folder) = folder() {
+            std::fs::write(folder.join(format!("{name}-{size_name}-{theme}.png")), picture).unwrap();
+        }
+    }
 }
 
 /// Looks at the dialogs of the console.
@@ -274,4 +389,16 @@ fn every_page_is_pictured() {
     });
     browser.close();
     node.terminate();
+}
+
+#[test]
+fn readme_lists_every_picture() {
+    let picture = |name: &str, size: &str, theme: &str| format!("[{theme}]({name}-{size}-{theme}.png)");
+    let pair = |name: &str, size: &str| ["light", "dark"].map(|theme| picture(name, size, theme)).join(", ");
+    let expected =
+        PICTURES.map(|(name, title)| format!("| {title} | {} | {} |", pair(name, "wide"), pair(name, "phone")));
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/screens/README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let listed: Vec<&str> = readme.lines().filter(|line| line.contains(".png)")).collect();
+    assert_eq!(listed, expected);
 }
