@@ -34,6 +34,8 @@ pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
 #[derive(Debug, Serialize)]
 struct StatusPage<'a> {
     state: &'static str,
+    /// The kind of the verdict, for its colour, and its text.
+    well: [&'static str; 2],
     version: &'a str,
     uptime: String,
     /// Active ones.
@@ -43,10 +45,10 @@ struct StatusPage<'a> {
     now: Vec<Card>,
     plots: Vec<Plot>,
     cores: Vec<Vec<String>>,
-    storage: Vec<Card>,
+    storage: FoldedCards,
     /// Empty without a fleet.
     fleet: Option<Fleet>,
-    limits: Vec<Card>,
+    limits: FoldedCards,
     /// Empty without TLS.
     certificates: Option<Vec<[String; 3]>>,
 }
@@ -57,6 +59,14 @@ struct Card {
     number: String,
     label: &'static str,
     note: Option<String>,
+}
+
+/// Numbers of a kind, of which zeros are only named.
+#[derive(Debug, Serialize)]
+struct FoldedCards {
+    cards: Vec<Card>,
+    /// The labels of all zeros.
+    zeros: String,
 }
 
 /// The last two minutes of a core.
@@ -91,6 +101,7 @@ impl StatusPage<'_> {
     fn of(status: &Value) -> StatusPage<'_> {
         StatusPage {
             state: state(status),
+            well: well(status),
             version: text(&status["version"]),
             uptime: readable::duration(status["uptimeSeconds"].as_u64().unwrap_or(0)),
             alarms: alarms(status, true),
@@ -112,6 +123,21 @@ fn state(of: &Value) -> &'static str {
         (Some(true), _) => "Draining",
         (_, Some(true)) => "Ready",
         _ => "Starting",
+    }
+}
+
+/// The verdict on a node in one sentence, as on the overview of the console, after its kind.
+fn well(status: &Value) -> [&'static str; 2] {
+    if status["draining"] == true {
+        ["warn", "Draining: the node finishes its requests, then stops."]
+    } else if status["ready"] != true {
+        ["warn", "Starting: the node loads its links and does not serve redirects yet."]
+    } else if items(&status["alarms"]).any(|alarm| alarm["cleared"].is_null()) {
+        ["bad", "The alarms below need attention: the runbook says what to do about each."]
+    } else if status["store"]["writable"] == false {
+        ["bad", "Redirects are served, but links cannot be created or changed."]
+    } else {
+        ["good", "All is well: redirects are served, and links can be created and changed."]
     }
 }
 
@@ -140,8 +166,15 @@ fn sum_of(all: &Value, name: &str) -> u64 {
 }
 
 /// Numbers, each with what it is.
-fn cards<const COUNT: usize>(cards: [(String, &'static str); COUNT]) -> Vec<Card> {
+fn cards(cards: impl IntoIterator<Item = (String, &'static str)>) -> Vec<Card> {
     cards.into_iter().map(|(number, label)| Card { number, label, note: None }).collect()
+}
+
+/// Returns numbers with zeros folded, since most numbers of errors are zero.
+fn folded<const COUNT: usize>(all: [(String, &'static str); COUNT]) -> FoldedCards {
+    let (zeros, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(number, _)| number == "0");
+    let labels: Vec<&str> = zeros.into_iter().map(|(_, label)| label).collect();
+    FoldedCards { cards: cards(others), zeros: labels.join(" · ") }
 }
 
 /// Renders the current load.
@@ -207,7 +240,7 @@ fn core(core: &Value) -> Vec<String> {
     ]
 }
 
-fn storage(status: &Value) -> Vec<Card> {
+fn storage(status: &Value) -> FoldedCards {
     let store = &status["store"];
     let has_commits = store["commits"].as_u64().unwrap_or(0) > 0;
     let micros = |name: &str| match store[name].as_f64().filter(|_| has_commits) {
@@ -215,7 +248,7 @@ fn storage(status: &Value) -> Vec<Card> {
         None => "–".to_owned(),
     };
     let residency = &status["residency"];
-    cards([
+    folded([
         (if store["writable"] == true { "Accepting" } else { "Refusing" }.to_owned(), "Writes"),
         (micros("commitMicrosMean"), "Mean commit"),
         (micros("syncMicrosMean"), "Mean sync"),
@@ -232,10 +265,10 @@ fn storage(status: &Value) -> Vec<Card> {
 }
 
 /// Renders refused connections and requests, by reason.
-fn limits(status: &Value) -> Vec<Card> {
+fn limits(status: &Value) -> FoldedCards {
     let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
     let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
-    cards([
+    folded([
         (sum("shed"), "Connections refused"),
         (sum("evicted"), "Idle connections evicted"),
         (sum("untrusted"), "Connections from untrusted proxies"),
@@ -393,6 +426,33 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
+    }
+
+    #[test]
+    fn zeros_are_named_in_one_line() {
+        let store = json!({"writable": true, "damaged": 2});
+        let page = Pages::plain().status(&StatusPage::of(&json!({"ready": true, "store": store})));
+        for part in [
+            "<p class=\"well good\">All is well",
+            "<b>Accepting</b><span>Writes</span>",
+            "<b>2</b><span>Damaged records</span>",
+            "Zero: Commits over 100 ms · ",
+            "Zero: Connections refused · ",
+        ] {
+            assert!(page.contains(part), "{part} is missing in {page}");
+        }
+        assert!(!page.contains("<span>Commits over 100 ms</span>"), "{page}");
+    }
+
+    #[test]
+    fn verdict_names_the_first_problem() {
+        let alarm = json!([{"name": "disk_full", "cleared": null}]);
+        let of = |status: Value| well(&status)[0];
+        assert_eq!(of(json!({"ready": true, "alarms": []})), "good");
+        assert_eq!(of(json!({"ready": true, "alarms": alarm})), "bad");
+        assert_eq!(of(json!({"ready": true, "store": {"writable": false}})), "bad");
+        assert_eq!(of(json!({"ready": true, "draining": true, "alarms": alarm})), "warn");
+        assert_eq!(of(json!({"ready": false})), "warn");
     }
 
     #[test]
