@@ -183,6 +183,9 @@ fn sections_of_settings_are_chosen() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "settings"));
     shows(browser, "#settings-links");
+    // Only sections with changed settings are unfolded.
+    let open = || browser.value("['general', 'links'].map((name) => document.getElementById(`settings-${name}`).open)");
+    assert_eq!(open(), json!([true, false]));
     let choose = "((choice) => { choice.value = 'settings-links'; choice.dispatchEvent(new Event('change')); })";
     browser.value(&format!("{choose}(document.querySelector('[data-action=section]'))"));
     // Below the bar that sticks to the top of the window.
@@ -190,6 +193,9 @@ fn sections_of_settings_are_chosen() {
         let top = browser.value("document.getElementById('settings-links').getBoundingClientRect().top");
         (40.0..120.0).contains(&top.as_f64().unwrap())
     });
+    assert_eq!(open(), json!([true, true]));
+    browser.click("[data-action=unfold]");
+    assert_eq!(browser.value("document.querySelectorAll('.settings:not([open])').length"), json!(0));
     // A single section needs no choice.
     browser.go(&at(node, "settings?filter=block.hosts"));
     says(browser, "tbody", "block.hosts");

@@ -1,9 +1,10 @@
 // The effective settings, each with its source, and the certificates in use.
 
 import { get } from "./api.js";
-import { badge, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
+import { badge, button, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import { certificates } from "./certificates.js";
 import { settingValue } from "./format.js";
+import { icon } from "./icons.js";
 import { filterField, reloader } from "./parts.js";
 import { settings as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
@@ -74,37 +75,57 @@ function tables(settings, { text: typed, onlySet }) {
       : emptyState(text.nothing, text.nothingText);
   }
   const groups = Map.groupBy(found, tableOf);
+  // Settings that were searched for are shown at once; of all others, only the sections in which somebody changed one.
+  const isSearch = onlySet || words.length > 0 || groups.size === 1;
+  const sections = [...groups].map(([table, rows]) => section(table, rows, isSearch || rows.some(isSet)));
   return [
     h("div", { class: "toolbar" },
       h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
-      groups.size > 1 && sectionChoice([...groups.keys()])),
-    [...groups].map(([table, rows]) => tableCard(table, rows)),
+      groups.size > 1 && [sectionChoice([...groups.keys()]), !isSearch && unfoldButton(sections)]),
+    sections,
   ];
+}
+
+function unfoldButton(sections) {
+  return button(text.unfold, () => sections.forEach((one) => { one.open = true; }), { "data-action": "unfold" });
 }
 
 const idOf = (table) => `settings-${table || "general"}`;
 
-/** Scrolls to the section that is chosen. The focus stays, so that the arrow keys lead on to the next one. */
+/** Unfolds the section that is chosen, and scrolls to it. The focus stays, so that the arrow keys lead on to the next one. */
 function sectionChoice(tables) {
-  const choice = h("select", { "aria-label": text.section, "data-action": "section", onchange: () => document.getElementById(choice.value)?.scrollIntoView() },
+  const show = () => {
+    const chosen = document.getElementById(choice.value);
+    if (chosen) {
+      chosen.open = true;
+      chosen.scrollIntoView();
+    }
+  };
+  const choice = h("select", { "aria-label": text.section, "data-action": "section", onchange: show },
     h("option", { value: "" }, text.section),
     tables.map((table) => h("option", { value: idOf(table) }, table === "" ? text.general : table)));
   return choice;
 }
 
-function tableCard(table, settings) {
+/** The settings of a table of the file, which can be folded. */
+function section(table, settings, isOpen) {
   const title = table === "" ? text.general : h("code", null, `[${table}]`);
-  return card(title, { id: idOf(table), className: "settings" },
-    regionTable(text.label(table), COLUMNS, settings.map(settingRow)).element);
+  const region = regionTable(text.label(table), COLUMNS, settings.map(settingRow));
+  // Names, values and descriptions are too long for columns of a phone.
+  region.table.classList.add("as-cards");
+  return h("details", { id: idOf(table), class: "card settings", open: isOpen },
+    h("summary", null, icon("down"), h("h2", null, title), h("small", null, text.counts(settings.length, settings.filter(isSet).length))),
+    region.element);
 }
 
 function settingRow(setting) {
   const { name, doc, kind, source } = setting;
-  return row(
+  const made = row(
     { content: h("code", null, name), class: "wrap" },
-    { content: valueOf(setting), class: "wrap" },
-    { content: isSet(setting) ? outside(sourceText(source)) : h("span", { class: "soft" }, text.default), class: "wrap" },
+    { content: [valueOf(setting), isSet(setting) && h("small", { class: "meaning" }, outside(sourceText(source)))], class: "wrap" },
     [doc, h("small", { class: "meaning" }, text.format(kind))]);
+  made.classList.toggle("set", isSet(setting));
+  return made;
 }
 
 /** The source of a value, for people; a file is named by its path and line. */
