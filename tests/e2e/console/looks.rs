@@ -194,7 +194,7 @@ fn sections_of_settings_are_chosen() {
         (40.0..120.0).contains(&top.as_f64().unwrap())
     });
     assert_eq!(open(), json!([true, true]));
-    browser.click("[data-action=unfold]");
+    browser.value("document.querySelector('[data-action=unfold]').click()");
     assert_eq!(browser.value("document.querySelectorAll('.settings:not([open])').length"), json!(0));
     // A single section needs no choice.
     browser.go(&at(node, "settings?filter=block.hosts"));

@@ -2,10 +2,11 @@
 
 import { badge, button, card, clipped, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
+import { icon } from "./icons.js";
 import { refusedCard } from "./import-report.js";
 import { decode, readFile } from "./import-rows.js";
 import { ImportRun } from "./import-run.js";
-import { settingLink, tiles } from "./parts.js";
+import { settingLink, snippet, tiles } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { text } from "./strings-import.js";
 import { pages } from "./strings-shell.js";
@@ -34,7 +35,7 @@ export async function show(main, { go }) {
 function newPage() {
   const page = { file: null, running: null, host: h("div", { class: "stack" }) };
   page.chooser = chooser(page);
-  showHelp(page);
+  fill(page.host, help());
   // Only closing the tab ends an import.
   window.addEventListener("beforeunload", (event) => page.running && event.preventDefault());
   return page;
@@ -63,7 +64,9 @@ function chooser(page) {
     // The same file again, changed meanwhile, is a choice as well.
     onclick: () => { input.value = ""; },
   });
-  const area = h("div", { class: "drop" }, h("label", { for: "file" }, text.choose), input, h("p", { class: "soft" }, text.chooseText));
+  const area = h("div", { class: "drop" },
+    icon("imports"), h("p", { class: "drop-title" }, text.drop),
+    h("p", null, input, h("label", { for: "file", class: "button primary" }, text.choose)), h("p", { class: "soft" }, text.chooseText));
   const over = (isOver) => (event) => {
     event.preventDefault();
     area.classList.toggle("over", isOver);
@@ -77,17 +80,27 @@ function chooser(page) {
       take(page, file);
     }
   });
-  return { element: card(text.file, {}, area), setOff: (isOff) => { input.disabled = isOff; } };
+  return { element: h("section", { class: "card", "aria-label": text.file }, area), setOff: (isOff) => { input.disabled = isOff; } };
 }
 
-function showHelp(page) {
-  const url = URL.createObjectURL(new Blob([EXAMPLE], { type: "text/csv" }));
+let template;
+
+/** The columns of a file, and an example of one. */
+function help() {
+  template ??= URL.createObjectURL(new Blob([EXAMPLE], { type: "text/csv" }));
   const [before, command, after] = text.helpMigrate;
   const [node, rejects] = text.helpShared;
-  fill(page.host, card(text.help, {}, h("div", { class: "stack" },
-    h("p", null, text.helpText),
-    hasAllLinks() ? h("p", null, before, h("code", null, command), after) : h("p", { "data-missing": "all-links" }, node, settingLink("links.home"), rejects),
-    h("p", null, h("a", { class: "button", href: url, download: "links.csv" }, text.template)))));
+  const fields = text.fields.filter(({ needsAllLinks }) => hasAllLinks() || !needsAllLinks);
+  const rows = fields.map(({ names, meaning, isRequired }) => row(
+    { content: names.map((name) => h("code", null, name)), class: "names" },
+    [meaning, isRequired && [" ", badge(text.required)]]));
+  return h("div", { class: "cards" },
+    card(text.help, {}, regionTable(text.help, text.columns.map((title) => ({ title })), rows).element),
+    card(text.example, {}, h("div", { class: "stack example" },
+      snippet(text.example, EXAMPLE),
+      h("p", { class: "soft" }, text.helpText),
+      hasAllLinks() ? h("p", { class: "soft" }, before, h("code", null, command), after) : h("p", { "data-missing": "all-links" }, node, settingLink("links.home"), rejects),
+      h("p", null, h("a", { class: "button", href: template, download: "links.csv" }, text.template)))));
 }
 
 async function take(page, file) {
@@ -107,7 +120,7 @@ async function take(page, file) {
       const [before, after] = text.unreadable;
       const state = emptyState([before, outside(file.name), after], outside(error.message));
       state.dataset.problem = error.problem ?? "other";
-      fill(page.host, state);
+      fill(page.host, h("div", { class: "card" }, state), help());
     }
   }
 }

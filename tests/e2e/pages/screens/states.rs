@@ -241,6 +241,8 @@ fn look_at_imports(browser: &Browser, node: &Node, folder: &Path) {
     browser.go(&at(node, "import"));
     browser.fill("#file", &wrong.to_string_lossy());
     shows(browser, ".state[data-problem]");
+    // What a file must hold stands below.
+    shows(browser, "main .names");
     look_at(browser, "import-unreadable");
     browser.fill("#file", &good.to_string_lossy());
     press(browser, "main", "dry-run");
