@@ -328,8 +328,9 @@ fn contact_of_sites_is_said_in_words() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "fleet"));
-    // A node that is alone has no picture of a fleet.
+    // A node that is alone is in a picture without Redis.
     says(browser, "main", "Single node");
+    says(browser, ".map.alone .map-node", "Ready");
     // The settings of a fleet, step by step.
     let steps = "[...document.querySelectorAll('main ol > li')].map((step) => [...step.querySelectorAll('code')].map((name) => name.textContent))";
     let settings = [json!(["redis", "fleet.prefix"]), json!(["space_key_file"]), json!(["fleet.node"])];

@@ -157,7 +157,9 @@ export const fleet = {
   map: "Nodes and Redis",
   perSecond: (redirects) => `${redirects} redirects/s`,
   behind: (time) => `lag ${time}`,
-  singleText: "Several nodes share their links through Redis. A new link redirects on every node within moments, and redirects keep working while Redis is down.",
+  noRedis: "Not configured",
+  toFleet: "Add nodes",
+  singleText: "This node serves all redirects by itself. Several nodes share their links through Redis. A new link redirects on every node within moments, and redirects keep working while Redis is down.",
   steps: {
     redis: ["Give all nodes the same ", " and the same ", "."],
     secret: ["Give all nodes the same code secret, as ", "."],

@@ -24,7 +24,7 @@ const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, cl
 export async function show(main) {
   const host = h("div", { class: "stack" });
   main.append(pageHead(pages.fleet), host);
-  return followStatus(host, shapeOf, (status) => (status.fleet === null ? { content: alone() } : fleet(status)));
+  return followStatus(host, shapeOf, (status) => (status.fleet === null ? alone() : fleet(status)));
 }
 
 /** Who is there and which alarms stand: all else is only numbers. */
@@ -34,15 +34,28 @@ function shapeOf(status) {
   return shown === null ? null : [shown.node, shown.nodes.map((one) => one.node), shown.servers, shown.site && [shown.site.name, shown.site.other], sourcesShape(shown.totals), alarms];
 }
 
+/** The picture of a single node, and the way to a fleet. */
 function alone() {
   const step = ([first, ...others], ...settings) => h("li", null, first, others.map((words, at) => [settingLink(settings[at]), words]));
-  return card(text.single, {},
-    h("p", { class: "soft" }, text.singleText),
-    h("ol", { class: "notes" },
-      step(text.steps.redis, "redis", "fleet.prefix"),
-      step(text.steps.secret, "space_key_file"),
-      step(text.steps.node, "fleet.node")),
-    snippet(text.example, EXAMPLE));
+  const said = h("span");
+  const node = h("li", { class: "map-node own" }, h("b", null, text.thisNode), said);
+  const map = h("div", { class: "map alone" }, h("div", { class: "map-redis" }, h("b", null, text.redis), h("span", { class: "soft" }, text.noRedis)), h("ul", { class: "map-nodes" }, node));
+  const content = h("div", { class: "cards" },
+    card(text.single, {}, h("p", { class: "soft" }, text.singleText), map),
+    card(text.toFleet, {},
+      h("ol", { class: "notes" },
+        step(text.steps.redis, "redis", "fleet.prefix"),
+        step(text.steps.secret, "space_key_file"),
+        step(text.steps.node, "fleet.node")),
+      snippet(text.example, EXAMPLE)));
+  return {
+    content,
+    update({ draining, ready }) {
+      const [state, kind] = draining ? [text.states.draining, "warn"] : ready ? [text.states.ready, "good"] : [text.states.starting, "warn"];
+      setText(said, state);
+      node.dataset.kind = kind;
+    },
+  };
 }
 
 function fleet(status) {
