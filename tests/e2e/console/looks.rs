@@ -172,6 +172,8 @@ fn settings_are_read_without_their_quotes() {
     says(browser, ".hosts", "*.phishing.example");
     says(browser, ".hosts", "evil.example");
     says(browser, ".cards > .card .card-head", "Not in use");
+    // A list without a source says how to set one.
+    says(browser, ".cards > .card:last-child", "None. Set block.source");
     browser.go(&at(node, "settings?filter=block.hosts"));
     says(browser, "tbody td:nth-child(2)", "*.phishing.example, evil.example");
     console.close();

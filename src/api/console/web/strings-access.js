@@ -129,6 +129,8 @@ export const rules = {
     noneText: "No host is blocked. To block hosts, list them in ",
   },
   unused: "Not in use",
+  inUse: "In use",
+  noSource: ["None. Set ", " to a list that carom reads every two seconds, then restart."],
   source: [", or set ", " to a list that carom reads every two seconds. Then restart."],
   example: (title) => `Example of the ${title.toLowerCase()} in carom.toml`,
   fixed: "From settings",
@@ -136,7 +138,7 @@ export const rules = {
   hosts: (hosts) => `${count(hosts, "host")} in `,
   more: (hosts) => `and ${count(hosts, "other")}`,
   read: "Source last read",
-  neverRead: "Never: no source is set, or it has not been readable yet",
+  neverRead: "Never: it has not been readable yet",
 };
 
 export const check = {

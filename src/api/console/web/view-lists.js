@@ -64,16 +64,20 @@ function namesOf(table, settings) {
     more > 0 && h("li", { class: "soft" }, text.more(more)));
 }
 
+/** Whether the settings are known, and name no source for a list. */
+function lacksSource(table, settings) {
+  return settings.some((one) => one.name === `${table}.source` && one.value === null);
+}
+
 function listCard({ title, member, table, alarms, meaning }, status, settings) {
   const [fixed, dynamic, read] = [h("span"), h("span"), h("span")];
-  const content = card(title, {}, h("div", { class: "stack" },
+  const [set, rest] = text.noSource;
+  const sources = lacksSource(table, settings) ? [[text.dynamic, h("p", { class: "soft" }, set, settingLink(`${table}.source`), rest)]]
+    : [[text.dynamic, [dynamic, settingLink(`${table}.source`)]], [text.read, read]];
+  const content = card(title, { beside: badge(text.inUse, "good") }, h("div", { class: "stack" },
     alarmNotes(status, [alarms]),
     h("p", { class: "soft" }, meaning),
-    facts([
-      [text.fixed, [fixed, settingLink(`${table}.hosts`), namesOf(table, settings)]],
-      [text.dynamic, [dynamic, settingLink(`${table}.source`)]],
-      [text.read, read],
-    ])));
+    facts([[text.fixed, [fixed, settingLink(`${table}.hosts`), namesOf(table, settings)]], ...sources])));
   let lastRead;
   return {
     content,
