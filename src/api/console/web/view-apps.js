@@ -2,7 +2,7 @@
 
 import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
-import { badge, button, card, clipped, emptyState, facts, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
+import { badge, button, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
 import { domainName, filterField, reloader, settingLink } from "./parts.js";
 import { roleWords, stateOf } from "./roles.js";
@@ -106,16 +106,24 @@ function appCard(page, app, withEnded) {
     !withEnded && past > 0 && h("p", { class: "soft small" }, text.hidden(past)));
 }
 
-/** What an app has done on this node. */
+/** What an app has done on this node, in one line. Refusals are in it only if there were some. */
 function doings(app) {
-  return h("div", { class: "numbers" }, facts([
-    [text.facts.requests, format.number(app.requests)],
-    [text.facts.creates, format.number(app.creates)],
-    [text.facts.limited, format.number(app.limited)],
-    [text.facts.forbidden, format.number(app.forbidden)],
-    [text.facts.last, app.lastSeen ? format.relative(app.lastSeen) : text.facts.never],
-    [text.facts.version, app.appVersion ? outside(app.appVersion) : undefined],
-  ]));
+  const refused = (said, many) => many > 0 && h("span", { class: "warn-text" }, said(many));
+  const all = [
+    app.requests > 0 ? text.doings.requests(app.requests) : text.doings.none,
+    app.creates > 0 && text.doings.creates(app.creates),
+    refused(text.doings.limited, app.limited),
+    refused(text.doings.forbidden, app.forbidden),
+    app.lastSeen && h("span", null, text.doings.last, format.relative(app.lastSeen)),
+    app.appVersion && h("span", null, text.doings.version, outside(app.appVersion)),
+  ].filter(Boolean);
+  return h("p", { class: "soft doings" }, all.map((one, at) => [at > 0 && " · ", one]));
+}
+
+/** A key by its name, where it has one, and its ID. */
+function keyCell(key, isOwn) {
+  return h("div", null, key.name && h("div", { class: "key-name" }, outside(key.name)),
+    h("div", { class: "line-tight" }, h("code", null, key.id), isOwn && badge(text.yours, "good")));
 }
 
 function keyRow(page, app, key) {
@@ -125,8 +133,7 @@ function keyRow(page, app, key) {
     button(text.rotate, () => rotateKey(page, app, key), { "data-action": "rotate", "aria-label": text.rotateOf(key.id, app.app) }),
     button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(key.id, app.app) }));
   const made = row(
-    { content: [h("code", null, key.id), isOwn && [" ", badge(text.yours, "good")]], class: "nowrap" },
-    key.name ? clipped(key.name) : h("span", { class: "soft" }, text.unnamed),
+    { content: keyCell(key, isOwn), class: "wrap" },
     roleOf(key.role),
     { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
     { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "num" },

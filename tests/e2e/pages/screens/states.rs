@@ -109,6 +109,8 @@ fn sign_in(browser: &Browser, key: &str) {
     shows(browser, "#key-error");
     look_at(browser, "sign-in-refused");
     enter_key(browser, key);
+    // The key is shown by its name.
+    says(browser, "main .key-name", "Anna");
 }
 
 /// Creates links on the default domain, and visits some of them.
