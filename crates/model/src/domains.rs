@@ -268,6 +268,17 @@ impl Domains {
         self.all.iter().any(|domain| domain.base_url.eq_ignore_ascii_case(origin))
     }
 
+    /// Returns the IDs of the domains whose names contain a text in lower case, sorted; `None` is the default domain.
+    pub fn ids_containing(&self, text: &str) -> Vec<Option<DomainId>> {
+        // Names are in Punycode.
+        let ascii = DomainName::parse(text).ok().filter(|_| !text.is_ascii());
+        let has = |name: &str| name.contains(text) || ascii.as_ref().is_some_and(|ascii| name.contains(ascii.as_str()));
+        let found = self.all.iter().zip(&self.ids).filter(|(domain, _)| has(domain.name.as_str()));
+        let mut ids: Vec<Option<DomainId>> = found.map(|(_, id)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Returns the domain with that name, in upper or lower case. [`DEFAULT_DOMAIN`] names the default one.
     pub fn named(&self, text: &str) -> Option<DomainIndex> {
         // The name of the default domain may include the port of the base URL.
@@ -447,6 +458,19 @@ mod tests {
         assert_eq!(domains.base_url_of(domains.label_at(place).as_ref()), "http://b\u{fc}cher.test:8080");
         assert_eq!(domains.named("DEFAULT"), domains.named("s.test"));
         assert_eq!(domains.label_at(domains.named("DEFAULT").unwrap()), None);
+    }
+
+    #[test]
+    fn a_part_of_its_name_finds_a_domain() {
+        let domains = domains(false);
+        let id = |name: &str| domains.id_at(domains.named(name).unwrap());
+        let mut all = [None, id("go.test"), id("b\u{fc}cher.test")];
+        all.sort_unstable();
+        assert_eq!(domains.ids_containing("test"), all);
+        assert_eq!(domains.ids_containing("o.te"), [id("go.test")]);
+        assert_eq!(domains.ids_containing("s.test"), [None]);
+        assert_eq!(domains.ids_containing("b\u{fc}cher.test"), [id("b\u{fc}cher.test")]);
+        assert!(domains.ids_containing("https://go.test").is_empty() && domains.ids_containing("go.tests").is_empty());
     }
 
     proptest! {

@@ -116,10 +116,13 @@ pub fn owner_and_tag(index_key: &str) -> Option<(&str, &str)> {
 pub struct Filter {
     /// The links that the client may see.
     pub scope: Scope,
-    /// A search term in lower case, never empty. It matches the destination, the code, the title or a tag.
+    /// A search term in lower case, never empty. It matches the destination, the code, the title, a tag or, by
+    /// [`Filter::term_domains`], the name of the domain.
     pub term: Option<String>,
     /// Further spellings of the term in destinations, which are stored in ASCII; in lower case.
     pub url_terms: Vec<String>,
+    /// Domains whose names contain the search term, sorted: all their links match it. `None` is the default domain.
+    pub term_domains: Vec<Option<DomainId>>,
     /// Codes that the search term may name. Their links come before all others, and only once.
     pub named: Vec<Code>,
     /// Normalised tags, each once.
@@ -213,6 +216,18 @@ impl Filter {
         // Several required tags must share an index key, and each index key is read by itself.
         let are_few = domains.len() == 1 || !self.has_all() && domains.len() * self.tags.len().max(1) <= INDEX_KEYS_MAX;
         let domains = Some(domains).filter(|_| are_few)?;
+        domains.iter().map(|domain| domain.map(domain_index_key)).collect()
+    }
+
+    /// True if the search term is part of the name of a link's domain.
+    pub fn has_term_in_domain(&self, code: &Code) -> bool {
+        self.term_domains.binary_search(&code.domain()).is_ok()
+    }
+
+    /// Returns the index keys that list exactly the links of [`Filter::term_domains`]; `None` if some have no index key, or
+    /// if too many would be read.
+    pub fn term_index_keys(&self) -> Option<Vec<String>> {
+        let domains = Some(&self.term_domains).filter(|domains| domains.len() <= INDEX_KEYS_MAX)?;
         domains.iter().map(|domain| domain.map(domain_index_key)).collect()
     }
 

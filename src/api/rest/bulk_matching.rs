@@ -57,7 +57,7 @@ impl Context {
     async fn try_edit_matching(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
         let mut params = Params::of(request.uri().query());
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
-        let (filter, has_any) = filter_within(&mut params, &self.caller.scope(), narrowed);
+        let (filter, has_any) = filter_within(&mut params, &self.caller.scope(), narrowed, self.domains());
         let confirmed = params.read("confirm", |text| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             let number = text.parse().ok().filter(|number| is_number && *number <= CONFIRMED_MAX);

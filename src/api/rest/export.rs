@@ -40,7 +40,7 @@ impl Context {
     pub(in crate::api) fn export(&self, method: &Method, query: Option<&str>) -> ApiResponse {
         let mut params = Params::of(query);
         let (filter, has_any) =
-            filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));
+            filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name), self.domains());
         let named = named_in(&params, |term| self.codes_called(term)).unwrap_or_default();
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();

@@ -16,6 +16,7 @@ use carom_limits::{
 };
 use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
+use carom_model::domains::Domains;
 use carom_model::link::labels::Tags;
 use carom_model::query::{
     Condition, Cursor, Filter, ListFailure, ListPage, ListQuery, OrderField, SortOrder, UnreadableIndex,
@@ -71,7 +72,8 @@ impl Context {
     /// Handles `GET /rest/v3/short-urls`: lists links.
     pub(in crate::api) async fn list(&self, query: Option<&str>) -> ApiResponse {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
-        let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
+        let codes_called = |term: &str| self.codes_called(term);
+        let query = match read(query, &self.caller.scope(), narrowed, codes_called, self.domains()) {
             Ok(query) => query,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
@@ -198,12 +200,13 @@ fn read(
     scope: &Scope,
     narrowed: impl Fn(&str, Scope) -> Scope,
     named: impl Fn(&str) -> Vec<Code>,
+    domains: &Domains,
 ) -> Result<Asked, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page = params.per_page(LIST_PER_PAGE_MAX).unwrap_or(LIST_PER_PAGE);
     let order = params.read("orderBy", order).unwrap_or(SortOrder { field: OrderField::DateCreated, descending: true });
-    let (filter, has_any) = filter_within(&mut params, scope, narrowed);
+    let (filter, has_any) = filter_within(&mut params, scope, narrowed, domains);
     // The link that the term names comes first only if the request asks for no other order.
     let is_first = params.text("orderBy").is_none();
     let filter = Filter { named: named_in(&params, named).filter(|_| is_first).unwrap_or_default(), ..filter };
@@ -223,6 +226,7 @@ pub(in crate::api) fn filter_within(
     params: &mut Params,
     scope: &Scope,
     narrowed: impl Fn(&str, Scope) -> Scope,
+    domains: &Domains,
 ) -> (Filter, bool) {
     let scope = params.text("domain").map_or_else(|| scope.clone(), |name| narrowed(name, scope.clone()));
     let app = params.read("app", |text| AppName::parse(text).map_err(|error| error.to_string()));
@@ -234,7 +238,12 @@ pub(in crate::api) fn filter_within(
     let is_other = first.as_ref().is_some_and(|first| first.is_none() || apps.any(|app| app != *first));
     let has_any = scope.domains().is_none_or(|domains| !domains.is_empty()) && !is_other;
     let scope = first.flatten().map_or_else(|| scope.clone(), |app| scope.clone().of(app));
-    (Filter { scope, ..filter(params) }, has_any)
+    let filter = filter(params);
+    let mut term_domains = filter.term.as_ref().map(|term| domains.ids_containing(term)).unwrap_or_default();
+    // As in Shlink, the name of the default domain is not searched in the list of a domain.
+    let has_default = params.text("domain").is_none();
+    term_domains.retain(|domain| scope.has_domain(*domain) && (has_default || domain.is_some()));
+    (Filter { scope, term_domains, ..filter }, has_any)
 }
 
 /// Returns the codes that the search term of a request may name.
@@ -256,6 +265,7 @@ fn filter(params: &mut Params) -> Filter {
         condition,
         term: term.flatten(),
         url_terms,
+        term_domains: Vec::new(),
         named: Vec::new(),
         tags,
         all_tags,
@@ -329,7 +339,7 @@ mod tests {
         let domains = three_domains();
         let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
         let called = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
-        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), called)
+        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), called, &domains)
             .map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
     }
 
@@ -352,6 +362,7 @@ mod tests {
             scope: Scope::ALL.within([Some(go.id())]),
             term: Some("fü x".to_owned()),
             url_terms: vec!["f%c3%9c%20x".to_owned(), "f%c3%bc%20x".to_owned()],
+            term_domains: Vec::new(),
             named: Vec::new(),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,
@@ -375,6 +386,17 @@ mod tests {
         let named = |query: &str| list(query).filter.named.iter().map(Code::to_string).collect::<Vec<_>>();
         assert_eq!(named("searchTerm=+aBc+"), ["aBc"]);
         assert!(named("searchTerm=aBc&orderBy=dateCreated-DESC").is_empty() && named("searchTerm=a+b").is_empty());
+    }
+
+    #[test]
+    fn a_search_covers_the_names_of_domains() {
+        let go = carom_model::domains::DomainName::parse("go.test").unwrap().id();
+        let found = |query: &str| list(query).filter.term_domains;
+        assert_eq!(found("searchTerm=GO.t"), [Some(go)]);
+        assert_eq!(found("searchTerm=s.test"), [None]);
+        assert_eq!(found("searchTerm=test").len(), 3);
+        assert_eq!(found("searchTerm=test&domain=go.test"), [Some(go)]);
+        assert!(found("searchTerm=test&domain=DEFAULT").is_empty() && found("searchTerm=+&tags[]=test").is_empty());
     }
 
     #[test]

@@ -316,9 +316,10 @@ impl Context {
     fn filter_of(&self, selector: &PurgeSelector) -> Result<(Filter, bool), Problem> {
         let mut params = selector.params();
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
-        let found = filter_within(&mut params, &self.caller.scope(), narrowed);
+        let (filter, has_any) = filter_within(&mut params, &self.caller.scope(), narrowed, self.domains());
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
-        Ok(found)
+        // The term is the beginning of a destination, so the domains of links do not matter.
+        Ok((Filter { term_domains: Vec::new(), ..filter }, has_any))
     }
 
     /// Deletes links. Returns the number of those that are deleted.

@@ -104,7 +104,7 @@ pub struct LinkCreateArgs {
 /// Options of `carom link list`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkListArgs {
-    /// Text to search for in destinations, codes, titles and tags [default: all links]
+    /// Text to search for in destinations, codes, titles, tags and names of domains [default: all links]
     #[arg(value_name = "TEXT")]
     pub search: Option<String>,
     /// Only links with this tag; can be repeated

@@ -140,7 +140,7 @@ impl<'q> LinkFilter<'q> {
 
     fn has_term(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let Some(term) = &self.term else { return true };
-        if self.filter.named.contains(code) {
+        if self.filter.named.contains(code) || self.filter.has_term_in_domain(code) {
             return true;
         }
         let url_terms = &self.url_terms;
@@ -158,6 +158,7 @@ mod tests {
     use carom_model::link::labels::Tags;
     use carom_model::testing::link;
     use carom_model::visits::tally::VisitCounts;
+    use carom_shards::DomainId;
     use std::num::NonZeroU32;
 
     struct Two;
@@ -195,6 +196,11 @@ mod tests {
         for term in ["mycodex", "summer sale", "sale\nb", "ober", "0"] {
             assert!(!found(term), "{term}");
         }
+        let of_domains = |domains: &[Option<DomainId>]| {
+            let (term, term_domains) = (Some("none".to_owned()), domains.to_vec());
+            takes(&Filter { term, term_domains, ..Filter::default() }, &shown())
+        };
+        assert!(of_domains(&[None]) && !of_domains(&[DomainId::from_bytes([1; 6])]));
         let other = |url_term: &str| {
             let (term, url_terms) = (Some("none".to_owned()), vec![url_term.to_owned()]);
             takes(&Filter { term, url_terms, ..Filter::default() }, &shown())

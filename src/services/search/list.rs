@@ -16,7 +16,7 @@ use super::filter::LinkFilter;
 use super::ranked_page::{Around, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
-use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, walk};
+use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, union, walk};
 use crate::bridge::LinksAnswer;
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
@@ -115,14 +115,17 @@ impl Finder<'_> {
         descending: bool,
     ) -> Result<ScanResult, StoreError> {
         let (mut link_filter, mut scan) = (self.link_filter(), self.scan_by_sections());
+        let filter = &self.query.filter;
         let candidates = match (&scan, runs) {
             (Some(found), [run]) if run.kind == IndexKind::Dates => {
-                let entries = found.entries(run, view, descending);
-                // The signatures have already chosen these entries, so each of them must be read.
+                let mut sequences = vec![found.entries(run, view, descending)];
+                let of_domains = filter.term_index_keys().unwrap_or_default();
+                sequences.extend(of_domains.iter().map(|key| run.clone().with_tag(key).entries(view, descending)));
+                // The signatures and the domains have already chosen these entries, so each of them must be read.
                 scan = None;
-                entries
+                union(sequences, descending)
             }
-            _ => candidates(&self.query.filter, runs, view, descending),
+            _ => candidates(filter, runs, view, descending),
         };
         walk(
             candidates,
@@ -131,7 +134,8 @@ impl Finder<'_> {
             |listed, wanted| {
                 // A named link is on the list already.
                 let is_listed = self.names().contains(&listed.place.code);
-                if is_listed || scan.as_mut().is_some_and(|scan| !scan.may_have(&listed.place)) {
+                let is_of_domain = filter.has_term_in_domain(&listed.place.code);
+                if is_listed || !is_of_domain && scan.as_mut().is_some_and(|scan| !scan.may_have(&listed.place)) {
                     return Ok(FilterResult::Other);
                 }
                 link_filter.look_at_listed(view, listed, wanted)
@@ -144,7 +148,9 @@ impl Finder<'_> {
         let filter = &self.query.filter;
         // Named links that do not come first must turn up during the scan, so it may skip nothing.
         let meets_names = self.names().len() < filter.named.len();
-        CandidateScan::of(self.catalog, filter).filter(|_| !meets_names)
+        // No signature has the names of domains, so an index must have the links of those that match.
+        let has_domains = filter.term_index_keys().is_some();
+        CandidateScan::of(self.catalog, filter).filter(|_| has_domains && !meets_names)
     }
 
     /// Returns the named links that come first on the list. None do if they would fill a page.

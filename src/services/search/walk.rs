@@ -38,7 +38,13 @@ impl Run {
 
     /// Returns the run of the links with a tag, created in the time span of a filter.
     pub(super) fn of_tag(tag: &str, filter: &Filter) -> Run {
-        let Run { from, mut to, .. } = Run::of_dates(filter);
+        Run::of_dates(filter).with_tag(tag)
+    }
+
+    /// Returns the run of the links with a tag that are in a run by date.
+    pub(super) fn with_tag(self, tag: &str) -> Run {
+        let Run { kind, from, mut to, .. } = self;
+        assert_eq!(kind, IndexKind::Dates, "a run of another tag has other keys");
         if to.is_empty() {
             // After every time.
             to = ms_bytes(u64::MAX).to_vec();
@@ -125,7 +131,7 @@ pub(super) enum FilterResult {
 pub(super) type Entries<'v> = Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v>;
 
 /// A sequence of index entries whose next one can be peeked at.
-type Ahead = Peekable<Entries<'static>>;
+type Ahead<'v> = Peekable<Entries<'v>>;
 
 /// Returns the candidates for a list. If a link must have all tags, these are the entries of the first run, each with
 /// the result for the other runs. Otherwise they are the union of all runs, each link once.
@@ -133,23 +139,27 @@ pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, desc
     if filter.has_all() {
         Box::new(Common::of(runs, view, descending))
     } else {
-        Box::new(Merged::of(runs, view, descending))
+        union(runs.iter().map(|run| run.entries(view, descending)).collect(), descending)
     }
+}
+
+/// Returns the union of sequences that have the same order. A place has all tags if it does in one of them.
+pub(super) fn union<'v>(mut sequences: Vec<Entries<'v>>, descending: bool) -> Entries<'v> {
+    if sequences.len() == 1
+        && let Some(alone) = sequences.pop()
+    {
+        return alone;
+    }
+    Box::new(Merged { runs: sequences.into_iter().map(Iterator::peekable).collect(), descending })
 }
 
 /// The union of several runs, each place once, in their common order.
-struct Merged {
-    runs: Vec<Ahead>,
+struct Merged<'v> {
+    runs: Vec<Ahead<'v>>,
     descending: bool,
 }
 
-impl Merged {
-    fn of(runs: &[Run], view: &View, descending: bool) -> Merged {
-        Merged { runs: runs.iter().map(|run| run.entries(view, descending).peekable()).collect(), descending }
-    }
-}
-
-impl Iterator for Merged {
+impl Iterator for Merged<'_> {
     type Item = Result<Listed, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -167,10 +177,11 @@ impl Iterator for Merged {
                 }
             }
         }
-        let next = self.runs[first?.1].next()?;
-        if let Ok(listed) = &next {
+        let mut next = self.runs[first?.1].next()?;
+        if let Ok(listed) = &mut next {
             for run in &mut self.runs {
-                run.next_if(|other| other.as_ref().is_ok_and(|other| other.place == listed.place));
+                let same = run.next_if(|other| other.as_ref().is_ok_and(|other| other.place == listed.place));
+                listed.has_all |= matches!(same, Some(Ok(Listed { has_all: true, .. })));
             }
         }
         Some(next)
@@ -180,8 +191,8 @@ impl Iterator for Merged {
 /// The intersection of several runs: the entries of the first one, each with true if all other runs have its place. The
 /// others follow by single steps over a short distance, and by a seek over a longer one.
 struct Common<'v> {
-    first: Ahead,
-    others: Vec<(Run, Ahead)>,
+    first: Ahead<'static>,
+    others: Vec<(Run, Ahead<'static>)>,
     view: &'v View,
     descending: bool,
 }
@@ -189,7 +200,7 @@ struct Common<'v> {
 impl<'v> Common<'v> {
     fn of(runs: &[Run], view: &'v View, descending: bool) -> Common<'v> {
         let mut entries = runs.iter().map(|run| (run.clone(), run.entries(view, descending).peekable()));
-        let first: Option<(Run, Ahead)> = entries.next();
+        let first: Option<(Run, Ahead<'static>)> = entries.next();
         let none = || -> Entries<'static> { Box::new(std::iter::empty()) };
         let first = first.map_or_else(|| none().peekable(), |(_, first)| first);
         let others = entries.collect();

@@ -154,7 +154,11 @@ impl CatalogModel {
         let has = |link: &Link, wanted: &String| link.labels.tags.iter().any(|tag| tag == wanted);
         let mut found: Vec<&Arc<Link>> = links
             .values()
-            .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
+            .filter(|link| {
+                let has_term =
+                    |term: &String| has_term(link, term) || filter.term_domains.contains(&link.code.domain());
+                filter.term.as_ref().is_none_or(has_term)
+            })
             .filter(|link| {
                 let mut excluded = filter.excluded_tags.iter();
                 filter.excluded_tags.is_empty()
@@ -284,10 +288,25 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
     let excluded =
         prop_oneof![4 => Just(vec![]), 1 => Just(vec!["a"]), 1 => Just(vec!["a", "b"]), 1 => Just(vec!["b", "none"])];
     let excluded = (excluded, any::<bool>());
+    let term = (term, any_domains()).prop_map(|(term, domains)| {
+        let mut ids: Vec<_> = domains.filter(|_| term.is_some()).into_iter().flatten().map(domain_id).collect();
+        ids.sort_unstable();
+        (term, ids)
+    });
     (term, tags, any::<bool>(), within, any::<bool>(), scope, ended, excluded).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_expired, scope, condition, (excluded, all))| Filter {
+        |(
+            (term, term_domains),
+            tags,
+            all_tags,
+            (since_ms, until_ms),
+            without_expired,
+            scope,
+            condition,
+            (excluded, all),
+        )| Filter {
             scope,
             term,
+            term_domains,
             named: Vec::new(),
             url_terms: Vec::new(),
             all_tags: all_tags && tags.len() > 1,
