@@ -18,6 +18,11 @@ const YOURLS_PAGE: u64 = 500;
 const BITLY_PAGE: u64 = 100;
 const KUTT_PAGE: u64 = 50;
 
+/// The lists of links of Kutt, up to further parameters. Kutt 3 has the first one, which shows the links of all users, and
+/// refuses it to keys of users who are no admins. The second one has the links of the user; in Kutt 2, `all` makes it that
+/// of all users for admins.
+const KUTT_LISTS: [&str; 2] = ["/api/v2/links/admin?", "/api/v2/links?all=true&"];
+
 /// Links of YOURLS that are remembered, to notice those that come twice: about 75 MB.
 const YOURLS_SEEN_MAX: usize = 1 << 22;
 
@@ -64,7 +69,11 @@ pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<
             after: String::new(),
             has_clicks: true,
         }),
-        Shortener::Kutt => Box::new(KuttApi { client: client(KeyHeader::Named("X-API-KEY")), counter, skip: 0 }),
+        Shortener::Kutt => {
+            let [list, others @ ..] = KUTT_LISTS;
+            let others = VecDeque::from(others);
+            Box::new(KuttApi { client: client(KeyHeader::Named("X-API-KEY")), counter, list, others, skip: 0 })
+        }
         Shortener::Csv => return Err("--from csv needs a file".to_owned()),
     })
 }
@@ -265,12 +274,26 @@ impl BitlyApi {
 struct KuttApi {
     client: ApiClient,
     counter: Counter,
+    /// The current one of [`KUTT_LISTS`], and those to try if the service does not have it.
+    list: &'static str,
+    others: VecDeque<&'static str>,
     skip: u64,
 }
 
 impl MovingSource for KuttApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
-        let page = self.client.get(&format!("/api/v2/links?limit={KUTT_PAGE}&skip={}", self.skip)).map_err(told)?;
+        let page = loop {
+            match (
+                self.client.get(&format!("{}limit={KUTT_PAGE}&skip={}", self.list, self.skip)),
+                self.others.pop_front(),
+            ) {
+                (Ok(page), _) => break page,
+                // A page that is not JSON, or a refusal.
+                (Err(ApiFailure { status: Some(200 | 400..=404), .. }), Some(other)) => self.list = other,
+                (Err(failure), _) => return Err(told(failure)),
+            }
+        };
+        self.others.clear();
         let items = items(Shortener::Kutt, "/data", &page)?;
         self.counter.announced = page["total"].as_u64();
         self.skip += items.len() as u64;

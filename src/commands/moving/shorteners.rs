@@ -280,14 +280,20 @@ fn kutt(fields: &Fields<'_>) -> Result<MovedLink, String> {
     if fields.flag("password") == Some(true) || fields.text("password").is_some() {
         return Err("is protected by a password, which carom does not have".to_owned());
     }
+    // The list of an admin names the default domain, and separates the thousands of a number.
+    let is_of_default = fields.0.get("domain_id").is_some_and(Value::is_null);
+    let visits = match fields.text("visit_count") {
+        Some(text) => Some(number_of("visit_count", &Value::from(text.replace(',', "")))?),
+        None => fields.number("visit_count")?,
+    };
     Ok(MovedLink {
         slug: fields.needed("address")?,
-        domain: fields.text("domain").map(str::to_owned),
+        domain: fields.text("domain").filter(|_| !is_of_default).map(str::to_owned),
         long_url: fields.needed("target")?,
         created_ms: fields.date("created_at")?,
         until_ms: fields.date("expire_in")?,
         title: fields.text("description").map(str::to_owned),
-        visits: fields.number("visit_count")?.map(|visits| (visits, 0)),
+        visits: visits.map(|visits| (visits, 0)),
         ..MovedLink::default()
     })
 }
@@ -351,6 +357,13 @@ mod tests {
         };
         let plain = kutt(json!({})).unwrap();
         assert_eq!((plain.title.as_deref(), plain.visits, plain.domain), (Some("D"), Some((3, 0)), None));
+        let of_admin = |domain_id: Value| {
+            let link =
+                kutt(json!({"domain_id": domain_id, "domain": "kutt.example", "visit_count": "1,234,567"})).unwrap();
+            (link.domain, link.visits)
+        };
+        assert_eq!(of_admin(json!(null)), (None, Some((1_234_567, 0))));
+        assert_eq!(of_admin(json!(7)), (Some("kutt.example".to_owned()), Some((1_234_567, 0))));
         assert!(kutt(json!({"password": true})).unwrap_err().contains("password"));
         assert!(kutt(json!({"banned": true})).unwrap_err().contains("banned"));
         assert!(kutt(json!({"visit_count": -1})).unwrap_err().contains("visit_count is -1"));

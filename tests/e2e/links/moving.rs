@@ -315,6 +315,11 @@ fn links_of_yourls_and_kutt_move_in() {
             json!({"id": address, "address": address, "target": "https://example.org/kutt", "password": password, "banned": false,
                 "created_at": "2025-06-01T10:00:00.000Z", "expire_in": null, "visit_count": 3, "description": null, "domain": null})
         };
+        // The user is no admin, and Kutt 2 has no list for admins.
+        if asked.path.starts_with("/api/v2/links/admin") {
+            return (404, json!({"error": "Not found."}));
+        }
+        assert_eq!(asked.parameter("all").as_deref(), Some("true"));
         let all = [link("k1", false), link("k2", true)];
         let skip: usize = asked.parameter("skip").unwrap().parse().unwrap();
         (200, json!({"total": 2, "limit": 50, "skip": skip, "data": all.iter().skip(skip).collect::<Vec<_>>()}))
@@ -325,6 +330,30 @@ fn links_of_yourls_and_kutt_move_in() {
         assert_eq!(leads(&node, "s.test", path), format!("https://example.org/{target}"));
     }
     assert!(visits(&node, "k1")["total"].as_u64() >= Some(3));
+    node.terminate();
+}
+
+#[test]
+fn an_admin_of_kutt_moves_the_links_of_all_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup(&dir.path().join("data"), 1);
+    let kutt = Other::start(|asked| {
+        if !asked.path.starts_with("/api/v2/links/admin?") {
+            return (404, json!({"error": "Not found."}));
+        }
+        let link = |address: &str, domain: (Value, &str)| {
+            json!({"id": address, "address": address, "target": format!("https://example.org/{address}"), "password": false,
+                "banned": 0, "created_at": "2025-06-01T10:00:00.000Z", "expire_in": null, "visit_count": "1,234",
+                "description": null, "domain_id": domain.0, "domain": domain.1, "email": "user@example.org"})
+        };
+        let all = [link("k1", (json!(null), "kutt.example")), link("k2", (json!(5), "go.test"))];
+        let skip: usize = asked.parameter("skip").unwrap().parse().unwrap();
+        (200, json!({"total": 2, "limit": 50, "skip": skip, "data": all.iter().skip(skip).collect::<Vec<_>>()}))
+    });
+    ended(&import(&setup, &["--from", "kutt", "--url", &kutt.url()]), 0, "imported 2 links with 2,468 visits");
+    let node = setup.start();
+    assert_eq!(leads(&node, "s.test", "/k1"), "https://example.org/k1");
+    assert_eq!(leads(&node, "go.test", "/k2"), "https://example.org/k2");
     node.terminate();
 }
 
