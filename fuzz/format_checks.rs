@@ -39,7 +39,7 @@ pub(crate) fn check_rules(input: &[u8]) {
     let mut line = || lines.next().unwrap_or_default();
     let visitor = RuleVisitor {
         user_agent: line(),
-        accept_language: line(),
+        accept_language: &[line()],
         query: line(),
         address: Some(IpAddr::from([203, 0, 113, len])),
         now_ms: 1_800_000_000_000,

@@ -246,7 +246,9 @@ impl Context {
     fn for_visitor<B>(&self, link: &Link, request: &Request<B>) -> OwnedLookup {
         let geo = self.services.geo();
         let place = VisitorPlace::of(source(&geo));
-        link.for_visitor(&rule_visitor(request, link, place, self.services.unix_ms())).to_owned()
+        let languages = request.headers().get_all(header::ACCEPT_LANGUAGE).iter();
+        let languages: Vec<&[u8]> = languages.map(header::HeaderValue::as_bytes).collect();
+        link.for_visitor(&rule_visitor(request, link, &languages, place, self.services.unix_ms())).to_owned()
     }
 
     /// Answers a redirect on a connection that hyper drives.
@@ -327,13 +329,14 @@ impl Context {
 fn rule_visitor<'r, B>(
     request: &'r Request<B>,
     link: &'r Link,
+    languages: &'r [&'r [u8]],
     place: VisitorPlace<'r>,
     now_ms: u64,
 ) -> RuleVisitor<'r> {
     let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
     RuleVisitor {
         user_agent: field(header::USER_AGENT),
-        accept_language: field(header::ACCEPT_LANGUAGE),
+        accept_language: languages,
         query: request.uri().query().unwrap_or_default().as_bytes(),
         address: request.extensions().get::<RequestOrigin>().map(|source| source.address),
         place,

@@ -160,6 +160,25 @@ fn is_named(pair: &[u8], name: &str) -> bool {
 
 /// Returns the value of the first field with this name, in lower case, in the bytes of a head; empty if it is missing.
 pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
+    next_of(head, name).map_or(&b""[..], |(value, _)| value)
+}
+
+/// Returns the values of the fields with this name, in lower case, in the bytes of a head: of the first ones, as many as
+/// `lines` has room for. They count as one list (RFC 9110, section 5.3).
+pub fn lines_of<'l, 'h>(head: &'h [u8], name: &str, lines: &'l mut [&'h [u8]]) -> &'l [&'h [u8]] {
+    let (mut rest, mut count) = (head, 0);
+    while count < lines.len()
+        && let Some((value, behind)) = next_of(rest, name)
+    {
+        lines[count] = value;
+        (rest, count) = (behind, count + 1);
+    }
+    &lines[..count]
+}
+
+/// Returns the value of the next field with this name, and the bytes behind it. The bytes begin within another line.
+#[inline]
+fn next_of<'h>(head: &'h [u8], name: &str) -> Option<(&'h [u8], &'h [u8])> {
     let mut rest = head;
     while let Some(end) = memchr::memchr(b'\n', rest) {
         rest = &rest[end + 1..];
@@ -168,11 +187,11 @@ pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
             && let Some(value) = value.strip_prefix(b":")
             && of_line.eq_ignore_ascii_case(name.as_bytes())
         {
-            let end = memchr::memchr(b'\n', value).unwrap_or(value.len());
-            return value[..end].trim_ascii();
+            let (value, behind) = value.split_at(memchr::memchr(b'\n', value).unwrap_or(value.len()));
+            return Some((value.trim_ascii(), behind));
         }
     }
-    b""
+    None
 }
 
 #[cfg(test)]
@@ -198,5 +217,9 @@ mod tests {
         assert_eq!(first_of(head, "accept-language"), b"fr, en");
         assert_eq!(first_of(head, "accept"), b"*/*");
         assert_eq!((first_of(head, "acc"), first_of(head, "get /a http/1.1")), (&b""[..], &b""[..]));
+        let lines = |name, room: usize| lines_of(head, name, &mut vec![&b""[..]; room]).to_vec();
+        assert_eq!(lines("accept-language", 3), [&b"fr, en"[..], b"de"]);
+        assert_eq!(lines("accept-language", 1), [b"fr, en"]);
+        assert!(lines("accept-language", 0).is_empty() && lines("accept-charset", 3).is_empty());
     }
 }

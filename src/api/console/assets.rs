@@ -215,8 +215,7 @@ pub(super) fn asset(name: &str, revision: Option<&str>, headers: &HeaderMap) -> 
     let Some(file) = files.iter().find(|file| file.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
     };
-    let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == file.tag.as_bytes());
-    let answer = if has_it {
+    let answer = if knows_tag(headers, &file.tag) {
         empty(StatusCode::NOT_MODIFIED)
     } else if accepts_gzip(headers) {
         with(answer(StatusCode::OK, file.kind, file.packed()), header::CONTENT_ENCODING, "gzip")
@@ -225,6 +224,14 @@ pub(super) fn asset(name: &str, revision: Option<&str>, headers: &HeaderMap) -> 
     };
     let answer = with(with(answer, header::ETAG, &file.tag), header::VARY, "Accept-Encoding");
     with(answer, header::CACHE_CONTROL, if is_current { KEPT_FOR_GOOD } else { "no-cache" })
+}
+
+/// True if the `If-None-Match` of a request has an entity tag, as a strong or a weak one, or stands for any (RFC 9110,
+/// section 13.1.2).
+fn knows_tag(headers: &HeaderMap, tag: &str) -> bool {
+    let lines = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut known = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+    known.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
 }
 
 /// Content security policy of the console: pages use files of this listener only, and nothing inline.
@@ -378,6 +385,17 @@ mod tests {
         assert_eq!(first.headers()[header::CACHE_CONTROL], "no-cache");
         headers.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
         assert_eq!(asset("app.js", None, &headers).status(), StatusCode::NOT_MODIFIED);
+        let tag = first.headers()[header::ETAG].to_str().unwrap();
+        for (lines, status) in [
+            (vec!["\"0\"".to_owned()], StatusCode::OK),
+            (vec![format!("\"0\", W/{tag}")], StatusCode::NOT_MODIFIED),
+            (vec!["\"0\"".to_owned(), tag.to_owned()], StatusCode::NOT_MODIFIED),
+            (vec!["*".to_owned()], StatusCode::NOT_MODIFIED),
+        ] {
+            headers.clear();
+            lines.iter().for_each(|line| _ = headers.append(header::IF_NONE_MATCH, line.parse().unwrap()));
+            assert_eq!(asset("app.js", None, &headers).status(), status, "{lines:?}");
+        }
         assert_eq!(asset("../mod.rs", None, &headers).status(), StatusCode::NOT_FOUND);
     }
 

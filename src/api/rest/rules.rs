@@ -246,7 +246,7 @@ impl TriedVisitor {
         let given = GeoLocation { country: &self.country, city: &self.city, ..GeoLocation::default() };
         let visitor = RuleVisitor {
             user_agent: self.user_agent.as_bytes(),
-            accept_language: self.accept_language.as_bytes(),
+            accept_language: &[self.accept_language.as_bytes()],
             query: self.query.strip_prefix('?').unwrap_or(&self.query).as_bytes(),
             address: self.address,
             place: if given.is_empty() { VisitorPlace::of(geo) } else { VisitorPlace::Given(given) },

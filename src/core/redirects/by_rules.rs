@@ -14,22 +14,27 @@ use crate::core::late_answers::AskedAt;
 use crate::core::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
 use crate::core::turn::Now;
 use carom_http::RedirectRequest;
-use carom_http::redirect::first_of;
+use carom_http::redirect::lines_of;
+use carom_limits::RULE_LANGUAGES_MAX;
 use carom_model::link::Link;
 use carom_model::link::rules::{RuleVisitor, VisitorPlace};
 use carom_model::redirect::{Lookup, Policies, decide};
+
+/// The lines of a field, before they are found.
+const NO_LINES: [&[u8]; RULE_LANGUAGES_MAX] = [&[]; RULE_LANGUAGES_MAX];
 
 /// Returns the visitor that a request describes to the rules of a link.
 fn rule_visitor<'h>(
     conn: &mut Conn,
     link: &'h Link,
     (request, head): (&RedirectRequest, &'h [u8]),
+    languages: &'h [&'h [u8]],
     place: VisitorPlace<'h>,
     now: &Now,
 ) -> RuleVisitor<'h> {
     RuleVisitor {
         user_agent: request.user_agent.of(head),
-        accept_language: first_of(head, "accept-language"),
+        accept_language: languages,
         query: request.query.of(head),
         address: conn.known_address(),
         place,
@@ -55,7 +60,9 @@ impl Redirects {
         let link = data.shard.ruled(&code).expect("the look-up has just found it");
         let geo = self.services.geo();
         let place = VisitorPlace::of(source(&geo));
-        let found = link.for_visitor(&rule_visitor(conn, link, (&request, head), place, now));
+        let mut lines = NO_LINES;
+        let languages = lines_of(head, "accept-language", &mut lines);
+        let found = link.for_visitor(&rule_visitor(conn, link, (&request, head), languages, place, now));
         drop(geo);
         let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
         let asked = AskedAt::this_turn(now);
@@ -91,8 +98,11 @@ impl Redirects {
         let pending = conn.take_look_up()?;
         let geo = self.services.geo();
         let place = VisitorPlace::of(source(&geo));
-        let visitor = pending.head().map(|head| rule_visitor(conn, link, (&pending.request, head), place, now));
-        let found = visitor.map(|visitor| link.for_visitor(&visitor));
+        let found = pending.head().map(|head| {
+            let mut lines = NO_LINES;
+            let languages = lines_of(head, "accept-language", &mut lines);
+            link.for_visitor(&rule_visitor(conn, link, (&pending.request, head), languages, place, now))
+        });
         drop(geo);
         conn.enter(ConnState::LookingUp(pending));
         match found {

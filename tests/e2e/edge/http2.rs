@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::support::api_client::JSON;
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, sum, wait_until};
 use crate::support::tls::{Ca, NAME, open, service};
@@ -230,6 +231,33 @@ fn common_clients_multiplex() {
         .expect("nghttp, which `make test` installs");
     let said = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(said.contains(":status: 404"), "{said}");
+    drop(wire);
+    node.terminate();
+}
+
+#[test]
+fn lines_of_a_field_are_one_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(2).start();
+    let mut wire = open(node.public, &ca.usual());
+    let code = wire.shorten(TARGET);
+    let french = json!({"type": "language", "matchKey": null, "matchValue": "fr"});
+    let rules = json!({"redirectRules": [{"longUrl": "https://fr.test/", "conditions": [french]}]}).to_string();
+    let set = wire.ask("POST", &format!("{SHORT_URLS}/{code}/redirect-rules"), JSON, rules.as_bytes());
+    assert_eq!(set.status, 200, "{}", set.text());
+    let redirect = |languages: &[&str]| {
+        let fields = languages.iter().flat_map(|language| ["-H".to_owned(), format!("Accept-Language: {language}")]);
+        let made = Command::new("curl")
+            .args(["-q", "-sS", "--http2", "--max-time", "20", "-k", "-w", "%{http_version} %{redirect_url}"])
+            .args(fields)
+            .arg(format!("https://{}/{code}", node.public))
+            .output()
+            .expect("curl, which `make test` installs");
+        String::from_utf8(made.stdout).unwrap()
+    };
+    assert_eq!(redirect(&["en"]), format!("2 {TARGET}"));
+    assert_eq!(redirect(&["en", "de, fr;q=0.9"]), "2 https://fr.test/");
     drop(wire);
     node.terminate();
 }

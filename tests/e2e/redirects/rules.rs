@@ -82,6 +82,7 @@ fn conditions_decide_on_every_core_and_path() {
             ("", "Accept-Language: fr-CA, en;q=0.5\r\n", "https://fr.test/"),
             ("", "accept-language:FR\r\n", "https://fr.test/"),
             ("", "Accept-Language: en, fr;q=0.5\r\n", "https://default.test/"),
+            ("", "Accept-Language: en\r\nAccept: */*\r\nAccept-Language: de, fr\r\n", "https://fr.test/"),
             ("?a=b+c", "", "https://a-b.test/?a=b+c"),
             ("?bare", "", "https://bare.test/?bare"),
             ("?bare=1", "", "https://default.test/?bare=1"),

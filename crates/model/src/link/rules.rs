@@ -280,7 +280,7 @@ mod tests {
         let at = |user_agent: &str, accept_language: &str| {
             let visitor = RuleVisitor {
                 user_agent: user_agent.as_bytes(),
-                accept_language: accept_language.as_bytes(),
+                accept_language: &[accept_language.as_bytes()],
                 ..RuleVisitor::default()
             };
             rules.destination("https://d/", &visitor).to_owned()

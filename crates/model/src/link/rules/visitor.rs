@@ -23,8 +23,9 @@ const DRAW_SEED: u64 = 0x7765_6967_6874_5f31;
 pub struct RuleVisitor<'a> {
     /// The value of `User-Agent`.
     pub user_agent: &'a [u8],
-    /// The value of `Accept-Language`, all lines joined by commas.
-    pub accept_language: &'a [u8],
+    /// The values of `Accept-Language`, line by line: together they are one list (RFC 9110, section 5.3). Lines beyond
+    /// [`RULE_LANGUAGES_MAX`] are not read.
+    pub accept_language: &'a [&'a [u8]],
     /// The query string of the request, without the question mark.
     pub query: &'a [u8],
     /// The address of the client, if it is known.
@@ -120,9 +121,10 @@ pub(super) fn is_language(text: &str) -> bool {
 
 /// True if `Accept-Language` has the language with a quality of at least 0.9. A wanted language without a region
 /// matches with any.
-pub(super) fn accepts(header: &[u8], wanted: &str) -> bool {
+pub(super) fn accepts(lines: &[&[u8]], wanted: &str) -> bool {
     let (language, region) = subtags(wanted.as_bytes());
-    header.split(|&byte| byte == b',').take(RULE_LANGUAGES_MAX).any(|item| {
+    let items = lines.iter().flat_map(|line| line.split(|&byte| byte == b','));
+    items.take(RULE_LANGUAGES_MAX).any(|item| {
         let (tag, parameters) = match memchr::memchr(b';', item) {
             Some(at) => (&item[..at], &item[at + 1..]),
             None => (item, &b""[..]),
@@ -187,11 +189,14 @@ mod tests {
             ("fr;x=1", "fr", false),
             ("english", "en", false),
         ] {
-            assert_eq!(accepts(header.as_bytes(), wanted), expected, "{header} {wanted}");
+            assert_eq!(accepts(&[header.as_bytes()], wanted), expected, "{header} {wanted}");
+            assert_eq!(accepts(&[b"xx;q=1", header.as_bytes(), b""], wanted), expected, "{header} {wanted}");
         }
         let hundreds = "xx,".repeat(500);
-        assert!(accepts(format!("en,{hundreds}").as_bytes(), "en"));
-        assert!(!accepts(format!("{hundreds}en").as_bytes(), "en"), "only the first {RULE_LANGUAGES_MAX} count");
+        assert!(accepts(&[format!("en,{hundreds}").as_bytes()], "en"));
+        assert!(!accepts(&[format!("{hundreds}en").as_bytes()], "en"), "only the first {RULE_LANGUAGES_MAX} count");
+        assert!(!accepts(&[hundreds.as_bytes(), b"en"], "en"), "only the first {RULE_LANGUAGES_MAX} count");
+        assert!(!accepts(&[], "en"));
     }
 
     #[test]
@@ -208,7 +213,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_header_can_be_read(header in any::<Vec<u8>>(), text in any::<String>()) {
-            let _ = accepts(&header, &text);
+            let _ = accepts(&[&header], &text);
         }
     }
 }
