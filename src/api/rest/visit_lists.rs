@@ -105,12 +105,28 @@ impl Context {
         let span = VisitSpan::read(query)?;
         let tags = Tags::of([tag]).map_err(|_| Problem::no_tag(tag))?;
         let tag = tags.joined().to_owned();
-        // A list of links that is unavailable now does not hide the visits.
-        if self.services.stores_all_links() && matches!(self.has_tag(&tag).await, Ok(false)) {
-            return Err(Problem::no_tag(&tag));
+        if span.page == 1 {
+            self.require_tag(&tag).await?;
         }
-        let selection = VisitSelection::Links { scope: self.scope_in(query), tag: Some(tag) };
-        self.list_visits(span, selection, Map::new()).await
+        let selection = VisitSelection::Links { scope: self.scope_in(query), tag: Some(tag.clone()) };
+        let page = self.visit_page(&span, selection).await?;
+        // A later page with visits shows that the tag exists, without another look into the index of links.
+        if span.page > 1 && page.total == 0 {
+            self.require_tag(&tag).await?;
+        }
+        self.show_visits(span, page, Map::new()).await
+    }
+
+    /// Returns without an error if a link that the caller may see has the tag, or if the links cannot be listed now.
+    ///
+    /// # Errors
+    /// 404 if no such link has it.
+    async fn require_tag(&self, tag: &str) -> Result<(), Problem> {
+        // A list of links that is unavailable now does not hide the visits.
+        if self.services.stores_all_links() && matches!(self.has_tag(tag).await, Ok(false)) {
+            return Err(Problem::no_tag(tag));
+        }
+        Ok(())
     }
 
     /// Handles `GET /rest/v3/domains/{domain}/visits`: the visits of the links of a domain.
@@ -191,9 +207,21 @@ impl Context {
         selection: VisitSelection,
         totals: Map<String, Value>,
     ) -> Result<ApiResponse, Problem> {
+        let page = self.visit_page(&span, selection).await?;
+        self.show_visits(span, page, totals).await
+    }
+
+    async fn visit_page(&self, span: &VisitSpan, selection: VisitSelection) -> Result<VisitPage, Problem> {
         let query = span.query(selection);
-        let page =
-            self.services.ask_visit_log(|ticket| VisitLogRequest::Query(query, ticket)).await.map_err(refused)?;
+        self.services.ask_visit_log(|ticket| VisitLogRequest::Query(query, ticket)).await.map_err(refused)
+    }
+
+    async fn show_visits(
+        &self,
+        span: VisitSpan,
+        page: VisitPage,
+        totals: Map<String, Value>,
+    ) -> Result<ApiResponse, Problem> {
         let domains = Arc::clone(&self.services.context().domains);
         let count = page.records.len();
         let write = move || written(&page, &domains, &span, totals);

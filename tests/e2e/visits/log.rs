@@ -143,6 +143,26 @@ fn each_visit_is_listed_once() {
 }
 
 #[test]
+fn later_pages_of_a_tag_leave_the_index_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let node = logging(data.path()).start();
+    let mut wire = node.wire();
+    let made = wire.create(&json!({"longUrl": "https://example.org/", "tags": ["news"]})).json();
+    let path = format!("/{}", made["shortCode"].as_str().unwrap());
+    (0..3).for_each(|_| follow_once(&mut wire, &path, BROWSER));
+    let list = "/rest/v3/tags/news/visits";
+    let all = listed(&mut wire, list);
+    wait_until("the index of tags", || wire.get("/rest/v3/tags/none/visits").status == 404);
+    let selects = || node.status()["store"]["select"].as_u64().unwrap();
+    let before = selects();
+    assert_eq!(listed(&mut wire, &format!("{list}?page=2&itemsPerPage=2")), &all[2..]);
+    assert_eq!(selects(), before);
+    wire.get("/rest/v3/tags/none/visits?page=2").problem(404, "/tag-not-found");
+    assert!(selects() > before, "an empty page asks the index");
+    node.terminate();
+}
+
+#[test]
 fn orphan_visits_have_their_kinds() {
     let data = tempfile::tempdir().unwrap();
     let setup = logging(data.path())
