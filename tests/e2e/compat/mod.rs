@@ -1,6 +1,7 @@
 //! Compatible APIs: clients of other shorteners.
 
 mod cors;
+mod lists;
 mod modes;
 mod rest;
 mod sdk;
