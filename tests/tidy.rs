@@ -24,6 +24,10 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/xdp/src/sys.rs",
 ];
 
+/// Files and folders of the server that may start threads without a priority: the function that asks for one, commands, and
+/// a join, which ends before there are cores. All others call `services::threads::start`.
+const THREAD_STARTERS: &[&str] = &["src/services/threads.rs", "src/commands/", "src/services/joins/transfer.rs"];
+
 /// Lines of the README: what somebody reads before deciding to try it. The rest is in `docs/`.
 const README_LINES_MAX: usize = 260;
 
@@ -187,6 +191,11 @@ fn unsafe_stays_in_its_files() {
 }
 
 #[test]
+fn threads_name_their_priority() {
+    check_rust(threads_without_priority);
+}
+
+#[test]
 fn dependencies_point_one_way() {
     check_rust(rooms);
     check_rust(purity);
@@ -259,6 +268,17 @@ fn unfinished(path: &str, text: &str) -> Vec<String> {
 fn unsafe_elsewhere(path: &str, text: &str) -> Vec<String> {
     let allowed = UNSAFE_FILES.contains(&path) || !has_word(&code_only(text), "unsafe");
     if allowed { vec![] } else { vec!["uses unsafe, and is not one of the files for it".into()] }
+}
+
+fn threads_without_priority(path: &str, text: &str) -> Vec<String> {
+    let may_start = |place: &str| path == place || place.ends_with('/') && path.starts_with(place);
+    let is_server = path.starts_with("src/") && !path.contains("/tests");
+    if !is_server || THREAD_STARTERS.iter().any(|place| may_start(place)) {
+        return vec![];
+    }
+    let starts = |path: &String| path.contains("thread::Builder") || path.ends_with("thread::spawn");
+    let started = paths(&product(text)).into_iter().filter(starts);
+    started.map(|call| format!("starts a thread with {call}; call services::threads::start")).collect()
 }
 
 fn rooms(path: &str, text: &str) -> Vec<String> {
@@ -414,6 +434,9 @@ fn planted_violations_are_found() {
         (leftovers, "src/a.rs", "const A: &[u8] = br#\"x\"#; fn a<'a>() { let b = '\"'; dbg!(b); }"),
         (unfinished, "README.md", &unfinished_comment),
         (unsafe_elsewhere, "src/api/mod.rs", "fn a() { unsafe { b() } }"),
+        (threads_without_priority, "src/services/geo.rs", "fn a() { std::thread::Builder::new().spawn(b); }"),
+        (threads_without_priority, "src/node/cores.rs", "use std::thread;\nfn a() { thread::spawn(b); }"),
+        (threads_without_priority, "src/node/cores.rs", "use std::thread::{self, Builder};"),
         (rooms, "src/pages/qr.rs", "use crate::services::writer;"),
         (rooms, "src/bridge/load.rs", "use crate::{pages, core::{ring, mesh}};"),
         (rooms, "src/pages/qr.rs", "use crate::*;"),
@@ -448,6 +471,13 @@ fn correct_code_passes_every_rule() {
             "#![forbid(unsafe_code)]\n/* unsafe /* twice */ unsafe */ const A: &str = \"unsafe\";",
         ),
         (unsafe_elsewhere, "crates/ring/src/lib.rs", "unsafe fn a() {}"),
+        (threads_without_priority, "src/commands/top.rs", "fn a() { std::thread::spawn(b); }"),
+        (threads_without_priority, "src/services/geo.rs", "fn a() { threads::start(Priority::Long, \"geo\", b); }"),
+        (
+            threads_without_priority,
+            "src/services/geo.rs",
+            "fn a() {}\n#[cfg(test)]\nmod tests { use std::thread::Builder; }",
+        ),
         (rooms, "src/core/work.rs", "use carom_limits::HEAD_LEN_MAX;\nuse crate::core::mesh;"),
         (rooms, "src/main.rs", "use carom::{commands::cli, node};"),
         (rooms, "src/pages/qr.rs", "fn a() {}\n#[cfg(test)]\nmod tests { use crate::services::writer; }"),

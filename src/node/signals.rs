@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use super::supervisor::thread_exit;
 use crate::core::CoreEvent;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::startup::signals::{self, ProcessSignal};
 use carom_settings::exit::Exit;
 
@@ -92,9 +94,7 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
     let (sender, receiver) = channel();
     let forward =
         move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
-    std::thread::Builder::new()
-        .name("core-events".to_owned())
-        .spawn(forward)
+    threads::start(Priority::Urgent, "core-events", forward)
         .map_err(|error| thread_exit("the events of cores", &error))?;
     Ok(sender)
 }

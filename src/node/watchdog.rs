@@ -18,6 +18,8 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 use super::announce::{notify_alive, watchdog_timeout};
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 
 /// Looks at the cores within the timeout of the service manager. A look between two turns of an idle core sees no
 /// progress, so one or two of them must not matter.
@@ -69,7 +71,7 @@ fn spawn(mut progress: Progress, node: Arc<NodeStats>, timeout: Duration) -> io:
             std::thread::park_timeout(timeout / LOOKS);
         }
     };
-    let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Urgent, "watchdog", run)?;
     Ok(Watchdog { stop, thread })
 }
 

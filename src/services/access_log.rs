@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use self::target::Target;
 use crate::bridge::access_log::AccessReceiver;
 use crate::services::access_log::line::Lines;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_settings::access_log::terms::{AccessLog, LogPlace};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -88,7 +90,7 @@ pub fn start(
     stats.access_log.is_on.store(true, Ordering::Relaxed);
     let until = Arc::clone(&stop);
     let (sender, ended) = channel();
-    let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
+    let thread = threads::start(Priority::Urgent, "access-log", move || {
         let _sender = sender;
         writer.run(&until);
     })?;

@@ -23,6 +23,8 @@ use super::readers::record_readers::{self, Read};
 use super::visits::VisitReader;
 use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::{Link, Origin};
@@ -78,7 +80,7 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
     let (queue, receiver) = AllowanceQueue::new();
     let (limited, early) = (HashMap::new(), Vec::new());
     let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, failed: false };
-    let thread = std::thread::Builder::new().name("allowances".to_owned()).spawn(move || allowances.run(&receiver))?;
+    let thread = threads::start(Priority::Urgent, "allowances", move || allowances.run(&receiver))?;
     Ok((queue, thread))
 }
 

@@ -22,6 +22,8 @@ use self::file::{FileError, Stamp};
 use self::rates::RateShares;
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::access::AppName;
 use carom_model::access::registry::{KeyEntry, Keyring, Registry};
 use carom_model::access::usage::App;
@@ -69,7 +71,7 @@ pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
     let mut worker = KeyWorker::new(setup);
     worker.publish();
-    let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || worker.run(&orders))?;
+    let thread = threads::start(Priority::Awaited, "apps", move || worker.run(&orders))?;
     Ok((queue, thread))
 }
 

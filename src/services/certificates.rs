@@ -13,6 +13,8 @@ use std::time::Duration;
 use carom_shards::CoreCount;
 
 use crate::bridge::{Mailboxes, ToCore};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -162,7 +164,7 @@ pub fn start(
             watcher.warn_of_expiry();
         }
     };
-    let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Background, "certificates", run)?;
     Ok(CertificateThread { stop, reload_requested, thread })
 }
 

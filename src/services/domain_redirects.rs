@@ -18,6 +18,8 @@ use crate::bridge::{
     DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, Mailboxes, PublishedRedirects, Ticket, ToCore,
 };
 use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::domains::{Domains, Targets};
 use carom_telemetry::clock::unix_ms;
@@ -58,7 +60,7 @@ pub fn start(setup: DomainRedirectsSetup) -> io::Result<(DomainRedirectsQueue, J
     if !worker.setup.changes.is_empty() {
         worker.publish(None);
     }
-    let thread = std::thread::Builder::new().name("domains".to_owned()).spawn(move || worker.run(&orders))?;
+    let thread = threads::start(Priority::Awaited, "domains", move || worker.run(&orders))?;
     Ok((queue, thread))
 }
 

@@ -43,6 +43,8 @@ use self::webhook::Webhook;
 pub use self::webhook::WebhookTerms;
 use crate::bridge::Mailboxes;
 use crate::bridge::events::{EventAnswer, EventQuery, EventQueue, EventRequest, EventsFound};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, EVENTS_QUEUE_LEN};
 use carom_model::events::EventId;
 use carom_store::links::events::EventLog;
@@ -118,7 +120,7 @@ pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
     let mut reader =
         Reader { log, links, renderer, keep, keep_bytes, mailboxes, stats, synced: Instant::now(), trimmed: None };
     let run = move || reader.run(&requests);
-    let reader = std::thread::Builder::new().name("events".to_owned()).spawn(run)?;
+    let reader = threads::start(Priority::Locking, "events", run)?;
     Ok(StartedEvents { queue, reader, sinks })
 }
 

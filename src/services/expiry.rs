@@ -33,6 +33,8 @@ use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::replication::expiry::{FleetExpiry, RecycledCodes, Removed};
 use crate::bridge::{RemovalResult, WriterOrder, WriterQueue};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
@@ -144,7 +146,7 @@ pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
         keys_looked: None,
         discard_looked: None,
     };
-    let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || worker.run())?;
+    let thread = threads::start(Priority::Locking, "expire", move || worker.run())?;
     Ok(ExpiryThread { stop, thread })
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::bridge::geo::{GeoDatabase, GeoSlot};
 use crate::bridge::{Mailboxes, ToCore};
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::GEO_FILE_LEN_MAX;
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
@@ -60,13 +61,12 @@ pub fn start(setup: GeoSetup) -> io::Result<GeoWatch> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
-        run_in_the_background();
         while !until.load(Ordering::Acquire) {
             watch.look();
             std::thread::park_timeout(LOOK_EVERY);
         }
     };
-    let thread = std::thread::Builder::new().name("geo".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Background, "geo", run)?;
     Ok(GeoWatch { stop, thread })
 }
 

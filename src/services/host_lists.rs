@@ -27,7 +27,8 @@ use self::notifications::PollState;
 use self::schedule::Schedule;
 use self::source::{HostListSource, SourceName};
 use crate::bridge::{Mailboxes, ToCore};
-use crate::services::threads::priority::let_cores_go_first;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -166,7 +167,6 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let (until, state) = (Arc::clone(&stop), Arc::new(PollState::default()));
     let polled = Arc::clone(&state);
     let run = move || {
-        let_cores_go_first();
         while !until.load(Ordering::Acquire) {
             // A block list is read as often as without notifications: a lost one must not keep a host unblocked.
             let is_notified = reader.kind == ListKind::Allow && polled.is_reliable();
@@ -180,7 +180,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
             schedule.record_read(is_current, Instant::now());
         }
     };
-    let thread = std::thread::Builder::new().name(kind.name().replace(' ', "-")).spawn(run)?;
+    let thread = threads::start(Priority::Long, kind.name().replace(' ', "-"), run)?;
     if let Some(poll) = poll {
         poll.start(kind.name(), state, thread.thread().clone(), Arc::clone(&stop))?;
     }

@@ -20,6 +20,8 @@ use heapless::spsc::{Consumer, Queue};
 use self::setup::failed;
 pub use self::setup::{FleetSource, ReplenishError, ReplenisherSetup};
 use self::worker::{Supply, Worker};
+use super::threads;
+use super::threads::priority::Priority;
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN};
 use carom_store::ids::SegmentRow;
 
@@ -132,8 +134,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
     }
     let worker =
         Worker { setup, issuer, supplies, next_id, asked: Arc::clone(&asked), stop: Arc::clone(&stop), given_up: 0 };
-    let thread =
-        std::thread::Builder::new().name("replenish".to_owned()).spawn(move || worker.run()).map_err(failed)?;
+    let thread = threads::start(Priority::Awaited, "replenish", move || worker.run()).map_err(failed)?;
     let bell = RefillBell { asked, thread: thread.thread().clone() };
     let sources = consumers.into_iter().map(|(codes, low)| CodeSource { codes, low, bell: bell.clone() }).collect();
     Ok(Replenisher { sources, stop, thread })

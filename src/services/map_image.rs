@@ -23,7 +23,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 use super::derived;
 use super::derived::sealed_file::{self, NotWritten, WritePace};
 use super::maintenance::disk_guard::DiskGuard;
-use super::threads::priority::let_cores_go_first;
+use super::threads;
+use super::threads::priority::Priority;
 use crate::bridge::ChangedCodes;
 use carom_limits::{
     IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
@@ -188,7 +189,6 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
         hold: Arc::clone(&hold),
     };
     let run = move || {
-        let_cores_go_first();
         maker.remove_unfinished();
         // Loading has left free memory in the heaps of its threads.
         let mut was_busy = true;
@@ -199,7 +199,7 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
             }
         }
     };
-    let thread = std::thread::Builder::new().name("image".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Long, "image", run)?;
     Ok(ImageMaker { stop, hold, thread })
 }
 

@@ -35,6 +35,8 @@ use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress};
 use crate::services::map_image::ImageHold;
 use crate::services::replication::redis::Redis;
 use crate::services::search::Catalog;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::services::visits::VisitReader;
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 use carom_store::links::Links;
@@ -151,15 +153,15 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
         stats,
         stop: Arc::clone(&stop),
     };
-    let erasing = std::thread::Builder::new().name("purge".to_owned()).spawn(move || eraser.run())?;
+    let erasing = threads::start(Priority::Background, "purge", move || eraser.run())?;
     let eraser = erasing.thread().clone();
     let service = PurgeService { registry, mailboxes, sharing, eraser, stop: Arc::clone(&stop) };
-    let serving = std::thread::Builder::new().name("purges".to_owned()).spawn(move || service.run(&orders))?;
-    let mut threads = vec![serving, erasing];
+    let serving = threads::start(Priority::Awaited, "purges", move || service.run(&orders))?;
+    let mut started = vec![serving, erasing];
     if let Some(exchange) = exchange {
-        threads.push(std::thread::Builder::new().name("purge-sites".to_owned()).spawn(move || exchange.run())?);
+        started.push(threads::start(Priority::Background, "purge-sites", move || exchange.run())?);
     }
-    Ok(PurgeThreads { stop, threads })
+    Ok(PurgeThreads { stop, threads: started })
 }
 
 /// The thread that answers requests, and exchanges purges with other nodes.

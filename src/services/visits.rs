@@ -42,7 +42,8 @@ use self::aggregator::VisitAggregator;
 pub use self::exchange::FleetVisits;
 use self::intake::{BUSY, COLLECT_BUSY, COLLECT_EVERY, Intake, locked};
 pub use self::reader::VisitReader;
-use super::threads::priority::let_cores_go_first_with_locks;
+use super::threads;
+use super::threads::priority::Priority;
 use carom_model::visits::VisitReceiver;
 use carom_store::links::{Ended, Links};
 use carom_telemetry::clock::unix_ms;
@@ -94,16 +95,14 @@ pub fn start(
     });
     let exchange = exchange.transpose()?;
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
-    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
-    let writing = spawn("count-log").spawn(move || {
-        let_cores_go_first_with_locks();
+    let writing = threads::start(Priority::Locking, "count-log", move || {
         // The channel ends once the identity of the node is checked, at once without a fleet.
         let _ = checked_receiver.recv();
         of_thread.write(&until, sender.as_ref());
     })?;
     let until = Arc::clone(&stop);
-    let emptying = spawn("visits").spawn(move || empty(&intake, &until))?;
+    let emptying = threads::start(Priority::Urgent, "visits", move || empty(&intake, &until))?;
     Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing], exchange } })
 }
 

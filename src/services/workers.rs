@@ -5,7 +5,7 @@ use std::io;
 use std::thread::JoinHandle;
 
 use super::threads::pool;
-use super::threads::priority::let_cores_go_first;
+use super::threads::priority::Priority;
 use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
 use carom_limits::{COMPRESSION_QUEUE_LEN, DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
@@ -17,7 +17,7 @@ use carom_limits::{COMPRESSION_QUEUE_LEN, DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN}
 pub fn start(mailboxes: &Mailboxes, purges: PurgeQueue) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
         let mailboxes = mailboxes.clone();
-        pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {
+        pool::start(Priority::Long, name, 1, queue_len, move |Job { ticket, run }| {
             run();
             mailboxes.answer(ticket, JobDone);
         })

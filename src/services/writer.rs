@@ -29,6 +29,8 @@ use self::planner::{CommitEffect, CommitPlanner, Conflict, SettleTimes, Writes, 
 use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
+use super::threads;
+use super::threads::priority::Priority;
 use crate::bridge::fleet_view::{FleetView, FollowFence, since_boot};
 use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
 use carom_limits::{COMMIT_WRITES_MAX, HOME_SETTLE_TIME, WRITE_QUEUE_LEN};
@@ -95,7 +97,7 @@ pub struct WriterSetup {
 pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let writer = Writer::new(setup)?;
-    let thread = std::thread::Builder::new().name("store-write".to_owned()).spawn(move || writer.run(&receiver))?;
+    let thread = threads::start(Priority::Urgent, "store-write", move || writer.run(&receiver))?;
     Ok((sender, thread))
 }
 

@@ -6,6 +6,9 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
+
 /// A signal that the process can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessSignal {
@@ -74,6 +77,6 @@ pub(crate) fn watch(
             }
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(pass_on)?;
+    threads::start(Priority::Urgent, "signals", pass_on)?;
     Ok(())
 }

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
+
 /// Bytes of one read.
 const CHUNK_LEN: usize = 16 * 1024;
 
@@ -101,7 +104,7 @@ impl BrokerDialer {
 /// Looks a name up on a thread of its own: the system sets no bound on the time that this takes.
 fn look_up(host: String, port: u16) -> io::Result<Receiver<Found>> {
     let (sender, found) = sync_channel(1);
-    std::thread::Builder::new().name("events-name".to_owned()).spawn(move || {
+    threads::start(Priority::Long, "events-name", move || {
         // Nobody may wait for the result any more.
         let _ = sender.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
     })?;

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::render::{RenderedEvent, Renderer};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{
     DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, SINK_BATCH_MAX, SINK_FAILURES_BEFORE_ALARM, SINK_PAUSE_MAX, SINK_PAUSE_MIN,
     SINK_REFUSALS_MAX,
@@ -106,7 +108,7 @@ impl Sinks {
             single_until: 0,
         };
         let name = format!("events-{}", S::NAME);
-        self.threads.push(std::thread::Builder::new().name(name).spawn(move || worker.run())?);
+        self.threads.push(threads::start(Priority::Locking, name, move || worker.run())?);
         Ok(())
     }
 

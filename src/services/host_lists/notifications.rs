@@ -17,6 +17,8 @@ use serde_json::json;
 
 use super::apollo::Signer;
 use super::http_text::LongPollClient;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_telemetry::clock::unix_ms;
 
 /// The path of the poll.
@@ -117,7 +119,7 @@ impl NotificationPoll {
                 std::thread::sleep(pause_after(failures, start.elapsed()));
             }
         };
-        std::thread::Builder::new().name(format!("{}-poll", list.replace(' ', "-"))).spawn(run).map(drop)
+        threads::start(Priority::Background, format!("{}-poll", list.replace(' ', "-")), run).map(drop)
     }
 
     /// Sends one poll at that time, in milliseconds since 1970. Blocks the thread for up to 90 seconds.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::open_snapshot::OpenSnapshot;
 use crate::bridge::{Job, JobDone, JoinSnapshot, Mailboxes, SnapshotProvider, SnapshotQueue, SnapshotRefusal};
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{SNAPSHOT_IDLE_IF_WANTED, SNAPSHOT_IDLE_MAX, SNAPSHOT_QUEUE_LEN, SNAPSHOTS_MAX};
 use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
@@ -166,12 +167,11 @@ pub fn start(terms: SnapshotTerms, mailboxes: &Mailboxes) -> io::Result<(Snapsho
     let snapshots = Arc::new(Snapshots::new(terms));
     let (of_thread, mailboxes) = (Arc::clone(&snapshots), mailboxes.clone());
     let run = move || serve(&of_thread, &receiver, &mailboxes);
-    let thread = std::thread::Builder::new().name("snapshots".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Background, "snapshots", run)?;
     Ok((SnapshotQueue { provider: snapshots, jobs }, thread))
 }
 
 fn serve(snapshots: &Snapshots, jobs: &Receiver<Job>, mailboxes: &Mailboxes) {
-    run_in_the_background();
     loop {
         match jobs.recv_timeout(LOOK_EVERY) {
             Ok(Job { ticket, run }) => {

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::bypass_watch::BypassWatch;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_telemetry::activity::{ActivitySample, CoreSample};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -59,7 +61,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             before = now;
         }
     };
-    let thread = std::thread::Builder::new().name("pulse".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Background, "pulse", run)?;
     Ok(Watcher { stop, thread })
 }
 

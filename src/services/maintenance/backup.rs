@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::services::maintenance::control_socket;
-use crate::services::threads::priority::let_cores_go_first;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::services::visit_log::copies as logged_visits;
 use crate::services::visits::copies::view_with_logs;
 use carom_store::backup::Section;
@@ -181,13 +182,12 @@ pub fn start(links: Links, data_dir: &Path) -> io::Result<BackupServer> {
     let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
     let (of_thread, of_node) = (Arc::clone(&shared), data_dir.to_owned());
     let run = move || attend(&of_thread, &links, &of_node);
-    let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Long, "control", run)?;
     Ok(BackupServer { data_dir: data_dir.to_owned(), shared, thread })
 }
 
 /// Serves one client after the other.
 fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
-    let_cores_go_first();
     while !shared.is_over() {
         let answered = shared.listener.accept().and_then(|(stream, _)| {
             *shared.client() = Some(stream.try_clone()?);

@@ -33,7 +33,8 @@ use crate::bridge::{MEMORY_LIMIT_LOW, RuledBits, StoredCodes, ToCore};
 use crate::services::derived::{self, sealed_file::NotWritten};
 use crate::services::loader::report_range;
 use crate::services::maintenance::disk_guard::DiskGuard;
-use crate::services::threads::priority::let_cores_go_first;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
 use carom_store::links::{DamagedRange, Links, parts};
 use carom_telemetry::alarms::Alarm;
@@ -81,7 +82,6 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut keeper = Keeper::new(setup, Arc::clone(&stop));
     let run = move || {
-        let_cores_go_first();
         derived::remove_unfinished(&keeper.path, "an unfinished file of the filters of codes");
         while !keeper.stop.load(Ordering::Acquire) {
             keeper.look();
@@ -89,7 +89,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
             std::thread::park_timeout(CHECK_CORES_EVERY);
         }
     };
-    let thread = std::thread::Builder::new().name("code-filter".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Long, "code-filter", run)?;
     Ok(CodeFilters { stop, thread })
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use super::disk_guard::DiskGuard;
 use super::last_backup;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_telemetry::stats::{DataDirStats, NodeStats};
 
 /// Interval of the looks. Prometheus scrapes rarely more often, and the disk is checked before each commit anyway.
@@ -44,7 +46,7 @@ pub fn start(data_dir: &Path, stats: Arc<NodeStats>) -> io::Result<DataDirWatch>
             std::thread::park_timeout(EVERY);
         }
     };
-    let thread = std::thread::Builder::new().name("data-dir".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Background, "data-dir", run)?;
     Ok(DataDirWatch { stop, thread })
 }
 

@@ -24,7 +24,8 @@ use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::map_image::ImageHold;
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::search::Catalog;
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::services::visit_log::purges::has_files;
 use crate::services::visits::VisitReader;
 use carom_limits::{PURGE_LINKS_MAX, VISIT_DELETIONS_MAX};
@@ -121,7 +122,6 @@ pub(super) struct Eraser {
 impl Eraser {
     /// Carries purges out until the node stops.
     pub(super) fn run(mut self) {
-        run_in_the_background();
         while !self.is_stopping() {
             let done = self.turn();
             locked(&self.registry).set_step(None, unix_ms());
@@ -351,11 +351,8 @@ impl Eraser {
             return Err(NotErased::Failed(what));
         }
         let (links, stop) = (self.links.clone(), Arc::clone(&self.stop));
-        let run = move || {
-            run_in_the_background();
-            links.wipe_removed(|| stop.load(Ordering::Acquire))
-        };
-        let wiping = std::thread::Builder::new().name("purge-store".to_owned()).spawn(run)?;
+        let run = move || links.wipe_removed(|| stop.load(Ordering::Acquire));
+        let wiping = threads::start(Priority::Background, "purge-store", run)?;
         self.wait(|| Ok(wiping.is_finished()))?;
         let is_done = wiping.join().expect("panics abort")?;
         if is_done { Ok(()) } else { Err(NotErased::Stopping) }

@@ -15,7 +15,7 @@ use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest};
 use crate::services::search::filter::LinkFilter;
 use crate::services::search::visits::VisitSource;
 use crate::services::threads::pool;
-use crate::services::threads::priority::let_cores_go_first;
+use crate::services::threads::priority::Priority;
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use carom_model::link::record::LinkRef;
 use carom_store::links::{Links, parts};
@@ -34,10 +34,10 @@ pub fn start(
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, mailboxes, stats) = (links.clone(), mailboxes.clone(), Arc::clone(stats));
     pool::start(
+        Priority::Long,
         "store-pages",
         1,
         EXPORT_QUEUE_LEN,
-        let_cores_go_first,
         move |PageRequest { behind, filter, ticket }: PageRequest| {
             let mut link_filter = LinkFilter::new(&filter, &*visits, unix_ms());
             let page = page(&links, &stats, &behind, &mut link_filter, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));

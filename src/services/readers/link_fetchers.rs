@@ -15,6 +15,7 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 use super::record_readers::{self, Read};
 use crate::bridge::{Absence, LookupQueue, LookupRequest, Mailboxes, ToCore};
 use crate::services::threads::pool;
+use crate::services::threads::priority::Priority;
 use carom_limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
@@ -45,24 +46,18 @@ pub struct FetcherSetup {
 pub fn start(setup: FetcherSetup) -> io::Result<(LookupQueue, Vec<JoinHandle<()>>)> {
     #[cfg(feature = "faults")]
     let is_deaf = crate::services::faults::Faults::from_env().deaf_fetchers;
-    pool::start(
-        "store-fetch",
-        FETCHERS,
-        FETCH_QUEUE_LEN,
-        || (),
-        move |look_up: LookupRequest| {
-            #[cfg(feature = "faults")]
-            if is_deaf {
-                return;
-            }
-            if look_up.since.elapsed() < FETCH_TIME_MAX {
-                setup.fetch(look_up);
-            } else {
-                // This client has got a timeout already; requests that joined it may still wait.
-                setup.reply(&look_up, Lookup::NotResident);
-            }
-        },
-    )
+    pool::start(Priority::Urgent, "store-fetch", FETCHERS, FETCH_QUEUE_LEN, move |look_up: LookupRequest| {
+        #[cfg(feature = "faults")]
+        if is_deaf {
+            return;
+        }
+        if look_up.since.elapsed() < FETCH_TIME_MAX {
+            setup.fetch(look_up);
+        } else {
+            // This client has got a timeout already; requests that joined it may still wait.
+            setup.reply(&look_up, Lookup::NotResident);
+        }
+    })
 }
 
 impl FetcherSetup {

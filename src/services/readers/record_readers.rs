@@ -10,6 +10,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswer};
 use crate::services::threads::pool;
+use crate::services::threads::priority::Priority;
 use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
 use carom_model::link::record::{self, RecordRef};
@@ -29,24 +30,18 @@ pub fn start(
     visits: &VisitReader,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
     let (links, mailboxes, stats, visits) = (links.clone(), mailboxes.clone(), Arc::clone(stats), visits.clone());
-    pool::start(
-        "store-read",
-        READERS,
-        READ_QUEUE_LEN,
-        || (),
-        move |request| {
-            stats.store_selects.add_shared(1);
-            match request {
-                ReadRequest::Link { code, ticket } => mailboxes.answer(ticket, answer(&links, &stats, &visits, code)),
-                ReadRequest::Visits { subject, exists, ticket } => {
-                    mailboxes.answer(ticket, answer_visits(&links, &stats, &visits, (subject, exists)));
-                }
-                ReadRequest::Edits { code, ticket } => {
-                    mailboxes.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
-                }
+    pool::start(Priority::Urgent, "store-read", READERS, READ_QUEUE_LEN, move |request| {
+        stats.store_selects.add_shared(1);
+        match request {
+            ReadRequest::Link { code, ticket } => mailboxes.answer(ticket, answer(&links, &stats, &visits, code)),
+            ReadRequest::Visits { subject, exists, ticket } => {
+                mailboxes.answer(ticket, answer_visits(&links, &stats, &visits, (subject, exists)));
             }
-        },
-    )
+            ReadRequest::Edits { code, ticket } => {
+                mailboxes.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
+            }
+        }
+    })
 }
 
 /// The result of reading a code.

@@ -32,6 +32,8 @@ use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{Absence, LinkAnswer, LookupQueue, LookupRequest, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisError, RedisReply, RequestId};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{
     BULK_LOOK_UP_QUEUE_LEN, BULK_LOOK_UP_WAIT, BULK_LOOK_UPS_MAX, DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH,
     LOOK_UP_QUEUE_LEN, VOUCHED_KEPT,
@@ -101,8 +103,7 @@ fn start_lane(
         doubts_counted: 0,
         trust: MemoryTrust::default(),
     };
-    let name = lane.thread_name().to_owned();
-    let thread = std::thread::Builder::new().name(name).spawn(move || looker.run(&receiver))?;
+    let thread = threads::start(Priority::Awaited, lane.thread_name(), move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
 

@@ -26,6 +26,8 @@ use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
@@ -142,7 +144,7 @@ impl Follower {
     /// Starts the thread. All links must have been read back before, or older states would overwrite newer changes of
     /// other nodes.
     pub(super) fn start(self) -> io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || self.run())
+        threads::start(Priority::Awaited, "redis-follow", move || self.run())
     }
 
     fn run(mut self) {

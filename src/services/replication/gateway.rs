@@ -24,6 +24,8 @@ use super::retention::BEHIND;
 use super::reuse;
 use crate::bridge::{FleetDecision, StoreRequest, ToCore, WriteFailure, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
@@ -48,7 +50,7 @@ pub(super) fn start(
         gateway.run(&receiver);
         searching.join().expect("panics abort");
     };
-    let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(run)?;
+    let thread = threads::start(Priority::Awaited, "redis-ask", run)?;
     Ok((sender, thread))
 }
 

@@ -16,6 +16,8 @@ use super::context::{FleetContext, note_error};
 use super::eviction::EvictionWatch;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError, StateExpiry};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::replication::Partition;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
@@ -65,7 +67,7 @@ pub(super) fn start(
         round_trips: RoundTrips::default(),
         eviction: EvictionWatch::default(),
     };
-    let thread = std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())?;
+    let thread = threads::start(Priority::Awaited, "redis-beat", move || heart.run())?;
     fleet.view.set_heart(thread.thread().clone());
     Ok(thread)
 }

@@ -33,6 +33,8 @@ use self::lost_positions::{Comparison, LostPositions};
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, SiteNotes};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::sites::{HeldPositions, may_have_missed, needs_copies};
@@ -91,7 +93,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
     let names = (relay.site.name.clone(), relay.site.other.clone());
     // The thread starts once, so the names are not set yet.
     let _ = fleet.stats.fleet.site.names.set(names);
-    std::thread::Builder::new().name("redis-relay".to_owned()).spawn(move || relay.run()).map(Some)
+    threads::start(Priority::Long, "redis-relay", move || relay.run()).map(Some)
 }
 
 struct Relay {

@@ -21,6 +21,8 @@ use super::decision::{UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
@@ -107,7 +109,7 @@ pub(super) fn start(
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, reuser, held) = (fleet.redis()?, LinkReuse::default(), HeldCreates::default());
     let searcher = Searcher { redis, fleet: fleet.clone(), writer, reuser, held };
-    let thread = std::thread::Builder::new().name("redis-reuse".to_owned()).spawn(move || searcher.run(&receiver))?;
+    let thread = threads::start(Priority::Awaited, "redis-reuse", move || searcher.run(&receiver))?;
     Ok((sender, thread))
 }
 

@@ -28,6 +28,8 @@ use self::forwards::Forwards;
 use self::stream_copies::StreamCopier;
 use super::context::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 
 /// Interval between two turns.
 const EVERY: Duration = Duration::from_millis(100);
@@ -54,7 +56,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         deletions: None,
         shared: None,
     };
-    std::thread::Builder::new().name("redis-site-sync".to_owned()).spawn(move || sync.run()).map(Some)
+    threads::start(Priority::Long, "redis-site-sync", move || sync.run()).map(Some)
 }
 
 struct SiteSync {

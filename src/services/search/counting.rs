@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::catalog::{Catalog, Tallies};
 use super::counted::Counted;
 use super::tags;
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::COUNTED_AT_ONCE;
 use carom_store::links::catalog::IndexKind;
 use carom_store::links::{StoreError, Value};
@@ -27,8 +28,7 @@ const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 /// If the operating system cannot start a thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
-    std::thread::Builder::new().name("count".to_owned()).spawn(move || {
-        run_in_the_background();
+    threads::start(Priority::Background, "count", move || {
         let start = Instant::now();
         let counted = count_all(&catalog).map(|is_whole| {
             if is_whole {

@@ -16,7 +16,8 @@ use super::ngram_filters::{Work, divided};
 use super::part::{Part, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::texts::Texts;
-use crate::services::threads::priority::run_in_the_background;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{Links, StoreError, Value};
@@ -41,8 +42,7 @@ const SIGNED_PER_CHANGE: u32 = 16;
 /// If the operating system cannot start a thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
-    std::thread::Builder::new().name("sign".to_owned()).spawn(move || {
-        run_in_the_background();
+    threads::start(Priority::Background, "sign", move || {
         if !catalog.signatures().is_on() {
             return;
         }

@@ -19,7 +19,7 @@ use super::visits::VisitSource;
 use super::walk::{FilterResult, Run};
 use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
-use crate::services::threads::priority::let_cores_go_first;
+use crate::services::threads::priority::Priority;
 use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
@@ -54,9 +54,9 @@ pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let also = lister.clone();
     let (pages, mut threads) =
-        pool::start("list", LISTERS, LIST_QUEUE_LEN, || (), move |request| lister.answer(request))?;
+        pool::start(Priority::Urgent, "list", LISTERS, LIST_QUEUE_LEN, move |request| lister.answer(request))?;
     let (searches, more) =
-        pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |request| also.answer(request))?;
+        pool::start(Priority::Long, "search", SEARCHERS, SEARCH_QUEUE_LEN, move |request| also.answer(request))?;
     threads.extend(more);
     Ok((ListQueues { pages, searches, visits: None, events: None }, threads))
 }

@@ -1,4 +1,4 @@
-//! Keeps background threads out of the way of the cores.
+//! Keeps the threads of services out of the way of the cores.
 
 use std::sync::OnceLock;
 
@@ -7,10 +7,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The CPUs that cores are pinned to.
 static CORE_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
 
-/// The niceness of a background thread on a CPU without a core (nice(2)): other threads of the node go first.
+/// The niceness of threads that let cores go first (nice(2)): on a busy CPU, such a thread gets a tenth.
 const NICENESS: i32 = 10;
 
-/// The niceness of a background thread that holds locks which clients wait for: on a busy CPU it gets a quarter.
+/// The niceness of a thread that holds locks which clients wait for: on a busy CPU it gets a quarter.
 const NICENESS_WITH_LOCKS: i32 = 5;
 
 /// The niceness of a background thread that shares its CPU with a core. This is the lowest priority that still gets a
@@ -18,30 +18,44 @@ const NICENESS_WITH_LOCKS: i32 = 5;
 /// redirects keep the CPU busy.
 const NICENESS_BESIDE_CORES: i32 = 19;
 
+/// The priority of a thread beside the cores. It follows from what waits for the thread. Decision 0028 lists the threads
+/// of each priority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Priority {
+    /// Requests wait for the thread, or a ring that it empties overflows if it waits: niceness 0 on every CPU.
+    Urgent,
+    /// Changes or leases wait for the thread, which itself waits for the network or a file: niceness 0 on the CPUs
+    /// without a core.
+    Awaited,
+    /// No request waits for the thread, but some wait for locks that it holds, as those of the store: niceness 5 on the
+    /// CPUs without a core.
+    Locking,
+    /// Long work that clients wait for, or that must not fall behind: niceness 10 on the CPUs without a core.
+    Long,
+    /// Work that nobody waits for: niceness 10 on the CPUs without a core. If every CPU has a core, niceness 19.
+    Background,
+}
+
 /// Sets the CPUs that cores are pinned to. Call it before any background thread starts.
 pub fn set_core_cpus(cpus: &[usize]) {
     // A second node in the same process, as in tests, runs on the same machine.
     let _ = CORE_CPUS.set(cpus.to_vec());
 }
 
-/// Moves this thread, whose answers clients wait for, to the CPUs without a core, and lowers its priority. If seccomp
-/// forbids that, the thread stays as it is.
-pub(crate) fn let_cores_go_first() {
-    leave_core_cpus();
-    set_niceness(NICENESS);
-}
-
-/// Does the same for a thread that holds locks which clients wait for. It gets more of a busy CPU, so that it releases
-/// them soon.
-pub(crate) fn let_cores_go_first_with_locks() {
-    leave_core_cpus();
-    set_niceness(NICENESS_WITH_LOCKS);
-}
-
-/// Moves this thread, which no client waits for, to the CPUs without a core. If every CPU has a core, it gets the
-/// lowest priority instead. If seccomp forbids that, the thread stays as it is.
-pub(crate) fn run_in_the_background() {
-    set_niceness(if leave_core_cpus() { NICENESS } else { NICENESS_BESIDE_CORES });
+impl Priority {
+    /// Gives this priority to the calling thread. Where seccomp forbids that, the thread stays as it is.
+    pub(super) fn apply(self) {
+        if self == Priority::Urgent {
+            return;
+        }
+        let is_apart = leave_core_cpus();
+        match self {
+            Priority::Urgent | Priority::Awaited => {}
+            Priority::Locking => set_niceness(NICENESS_WITH_LOCKS),
+            Priority::Long => set_niceness(NICENESS),
+            Priority::Background => set_niceness(if is_apart { NICENESS } else { NICENESS_BESIDE_CORES }),
+        }
+    }
 }
 
 fn set_niceness(niceness: i32) {
@@ -69,6 +83,20 @@ fn without(allowed: &CpuSet, cores: &[usize]) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_start_with_their_niceness() {
+        let niceness = |priority| {
+            let own = || rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
+            crate::services::threads::start(priority, "niceness", own).unwrap().join().unwrap()
+        };
+        let before = niceness(Priority::Urgent);
+        assert_eq!(niceness(Priority::Awaited), before);
+        // No test pins cores, so no CPU is free of them. The tests themselves may run with a niceness.
+        for (priority, expected) in [(Priority::Locking, 5), (Priority::Long, 10), (Priority::Background, 19)] {
+            assert_eq!(niceness(priority), expected.max(before), "{priority:?}");
+        }
+    }
 
     #[test]
     fn background_threads_have_the_cpus_that_no_core_has() {

@@ -23,7 +23,8 @@ use super::sharing::random_id;
 use super::{Shared, locked};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitLogNotes};
-use crate::services::threads::priority::let_cores_go_first_with_locks;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use crate::services::visits::FleetVisits;
 use carom_limits::{VISIT_DELETIONS_MAX, VISIT_LOG_LAG_MAX, VISIT_LOG_ORIGINS_MAX};
 use carom_model::visits::exchange::OtherOrigins;
@@ -90,7 +91,7 @@ pub(super) struct LogExchange {
 /// If the operating system cannot start a thread.
 pub(super) fn start(shared: Arc<Shared>, fleet: FleetVisits, until: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
     let exchange = LogExchange::new(shared, fleet);
-    std::thread::Builder::new().name("redis-visit-log".to_owned()).spawn(move || exchange.run(&until))
+    threads::start(Priority::Locking, "redis-visit-log", move || exchange.run(&until))
 }
 
 impl LogExchange {
@@ -111,7 +112,6 @@ impl LogExchange {
     }
 
     fn run(mut self, until: &AtomicBool) {
-        let_cores_go_first_with_locks();
         // Before the first block of this process, whose number another directory may have used.
         let compared = self.compare(START_TIME);
         self.note(compared);

@@ -10,6 +10,8 @@ use super::exchange;
 use super::sharing::Sharing;
 use super::upkeep::Upkeep;
 use super::{FOLDER, Intake, LogSharing, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_limits::VISIT_QUERY_QUEUE_LEN;
 
 /// Reads the log of a data directory, and starts its threads.
@@ -29,15 +31,14 @@ pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
     let mut writer = Writer::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
-    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let exchange = fleet.map(|fleet| {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = exchange::start(Arc::clone(&shared), fleet, Arc::clone(&stop))?;
         Ok::<_, io::Error>((stop, thread))
     });
     let exchange = exchange.transpose()?;
-    let thread = spawn("visit-log").spawn(move || writer.run(&until))?;
+    let thread = threads::start(Priority::Urgent, "visit-log", move || writer.run(&until))?;
     let (queue, requests) = sync_channel(VISIT_QUERY_QUEUE_LEN);
-    let reader = spawn("visit-query").spawn(move || Upkeep::new(shared, mailboxes).run(&requests))?;
+    let reader = threads::start(Priority::Long, "visit-query", move || Upkeep::new(shared, mailboxes).run(&requests))?;
     Ok(StartedVisitLog { queue, reader, logging: Logging { stop, thread, exchange } })
 }

@@ -17,7 +17,6 @@ use crate::bridge::visit_log::{
     VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitPurge, VisitQuery, VisitSelection,
     VisitStatistics, VisitStatisticsAnswer,
 };
-use crate::services::threads::priority::let_cores_go_first;
 use crate::services::whole_file::write_whole;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::LogSpan;
@@ -68,7 +67,6 @@ impl Upkeep {
 
     /// Answers requests until all senders are gone.
     pub(super) fn run(mut self, requests: &Receiver<VisitLogRequest>) {
-        let_cores_go_first();
         if locked(&self.shared.state).deletions.is_pending() {
             self.next_pass = Instant::now();
         }

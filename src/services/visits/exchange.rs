@@ -20,6 +20,8 @@ use super::snapshots::{Snapshots, random};
 use super::unfinished::Unfinished;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::visits::exchange::{OtherOrigins, OwnStream, batches_of};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::alarms::Alarm;
@@ -90,7 +92,7 @@ pub(super) fn start(
         others: OtherOrigins::default(),
         snapshots: Snapshots::new(own),
     };
-    std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
+    threads::start(Priority::Locking, "redis-visits", move || exchange.run(&until, checked))
 }
 
 impl Exchange {

@@ -1,7 +1,5 @@
 //! Searches: links that change all the time stay within their memory, and every link is found.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, new_key};
@@ -148,54 +146,4 @@ fn restart_reuses_the_index() {
     wait_until("sections of the last run", || node.log().contains(RESTORED));
     assert!(node.log().contains("links=201 changed=1"), "{}", node.log());
     [7, 199, 200].into_iter().for_each(|number| finds(&node, number));
-}
-
-/// The CPUs of the threads of a node that have this name, and their niceness.
-fn scheduling(node: &Node, name: &str) -> Vec<(String, i32)> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", node.pid())).expect("the node runs");
-    let threads = tasks.map(|task| task.expect("the node runs").path());
-    let named = threads.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name));
-    named
-        .map(|task| {
-            let status = fs::read_to_string(task.join("status")).expect("the thread runs");
-            let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it has CPUs");
-            let stat = fs::read_to_string(task.join("stat")).expect("the thread runs");
-            let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
-            let niceness = fields.split_whitespace().nth(16).and_then(|field| field.parse().ok()).expect("a number");
-            (cpus.trim().to_owned(), niceness)
-        })
-        .collect()
-}
-
-#[test]
-fn background_threads_avoid_core_cpus() {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    for (cores, free) in [(1, allowed - 1), (allowed, 0)] {
-        let dir = tempfile::tempdir().unwrap();
-        let node = Setup::new(dir.path()).cores(cores).start();
-        for (name, beside_cores) in [("sign", 19), ("count", 19), ("search-0", 10), ("count-log", 5)] {
-            wait_until("threads in the background", || {
-                let threads = scheduling(&node, name);
-                let is_behind = |(cpus, niceness): &(String, i32)| match free {
-                    0 => *niceness == beside_cores,
-                    free => *niceness == beside_cores.min(10) && cpu_count(cpus) == free,
-                };
-                !threads.is_empty() && threads.iter().all(is_behind)
-            });
-        }
-        for name in ["store-write", "allowances", "visits", "fjall:worker"] {
-            let threads = scheduling(&node, name);
-            assert!(!threads.is_empty() && threads.iter().all(|(_, niceness)| *niceness == 0), "{name}: {threads:?}");
-        }
-    }
-}
-
-/// Counts the CPUs of a list such as `0-2,5`.
-fn cpu_count(list: &str) -> usize {
-    let run = |run: &str| {
-        let (first, last) = run.split_once('-').unwrap_or((run, run));
-        let number = |text: &str| text.parse::<usize>().expect("a CPU");
-        number(last) - number(first) + 1
-    };
-    list.split(',').map(run).sum()
 }

@@ -19,5 +19,6 @@ mod purge;
 mod release;
 mod startup;
 mod terminal;
+mod threads;
 mod top;
 mod watchdog;
