@@ -24,7 +24,7 @@ use super::derived;
 use super::derived::sealed_file::{self, NotWritten, WritePace};
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads;
-use super::threads::priority::Priority;
+use super::threads::priority::{Priority, pause_if_due};
 use crate::bridge::ChangedCodes;
 use carom_limits::{
     IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
@@ -361,6 +361,7 @@ impl Maker {
 
 /// Gives the sorter the part of a record that the map needs: no tombstones, and neither titles nor tags.
 fn sort(sorter: &mut Sorter, pace: &mut WritePace<'_>, key: &[u8], value: &[u8]) -> Result<(), NotWritten> {
+    pause_if_due();
     let decoded = record::decode(key, value);
     let entry = match &decoded {
         Ok(RecordRef::Tombstone(_)) => return Ok(()),
@@ -377,6 +378,7 @@ fn sort(sorter: &mut Sorter, pace: &mut WritePace<'_>, key: &[u8], value: &[u8])
 }
 
 fn write(writer: &mut ImageWriter, pace: &mut WritePace<'_>, record: Sealed<'_>) -> Result<(), NotWritten> {
+    pause_if_due();
     let written = writer.push(record)?;
     pace.wrote(written, || writer.sync())
 }

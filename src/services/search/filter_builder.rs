@@ -17,7 +17,7 @@ use super::part::{Part, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::texts::Texts;
 use crate::services::threads;
-use crate::services::threads::priority::Priority;
+use crate::services::threads::priority::{Priority, pause_if_due};
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{Links, StoreError, Value};
@@ -178,6 +178,7 @@ pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<boo
 /// Writes texts to the text file, and returns their place.
 fn save(catalog: &Catalog, part: &Part) -> Source {
     let Some(file) = &catalog.texts else { return Source::None };
+    pause_if_due();
     match file.write(part) {
         Ok(extent) => {
             catalog.is_unwritten.store(false, Ordering::Relaxed);
@@ -198,6 +199,7 @@ fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError
     let mut section = Section::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
     for key in view.keys(IndexKind::Dates, from, to).rev() {
+        pause_if_due();
         let key: Value = key?;
         // A key without a valid place was not written by this program.
         let Some(place) = place_of(&key, 0) else { continue };

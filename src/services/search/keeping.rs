@@ -15,6 +15,7 @@ use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file;
 use super::text_file::TextFile;
 use super::texts::Texts;
+use crate::services::threads::priority::pause_if_due;
 use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::LinkPosition;
@@ -122,6 +123,7 @@ fn replay(
     }
     let mut small = Vec::new();
     for code in &changed {
+        pause_if_due();
         let stored = match view.get(code) {
             Ok(Some(stored)) => stored,
             Ok(None) | Err(StoreError::Damaged(_)) => continue,
@@ -195,6 +197,8 @@ mod tests {
     use super::super::tests::{CatalogModel, any_change};
     use super::*;
     use crate::services::testing::KEY;
+    use crate::services::threads;
+    use crate::services::threads::priority::Priority;
     use carom_model::link::{Link, Origin};
     use carom_model::purge::PurgedLink;
     use carom_model::query::{Filter, OrderField, SortOrder};
@@ -310,6 +314,34 @@ mod tests {
         assert_eq!(restore(&model.catalog).unwrap().map(|(_, changed)| changed), Some(10));
         let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+    }
+
+    /// Signs all sections on a thread of this priority. Returns how often the thread slept.
+    fn sleeps_of_signing(priority: Priority) -> u64 {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        let model = model.restarted(|_| {});
+        assert_eq!(restore(&model.catalog).unwrap(), None);
+        let catalog = Arc::clone(&model.catalog);
+        let sleeps = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+            count.trim().parse::<u64>().unwrap()
+        };
+        let sign = move || {
+            let before = sleeps();
+            while work_once(&catalog, || ()).unwrap() {}
+            sleeps() - before
+        };
+        threads::start(priority, "sign", sign).unwrap().join().unwrap()
+    }
+
+    #[test]
+    fn signing_pauses_beside_cores() {
+        let sleeps = sleeps_of_signing(Priority::Background);
+        assert!(sleeps >= 400, "{sleeps} for 500 links");
+        let sleeps = sleeps_of_signing(Priority::Urgent);
+        assert!(sleeps < 400, "{sleeps}: a thread that requests wait for does not pause");
     }
 
     #[test]

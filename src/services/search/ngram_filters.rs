@@ -21,6 +21,7 @@ use super::part::{Part, key_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file::Image;
 use super::text_file::Extent;
+use crate::services::threads::priority::pause_if_due;
 use carom_limits::SEARCH_HELD_BYTES;
 use carom_model::query::PLACE_MS_LEN;
 
@@ -47,6 +48,7 @@ pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
     entries.sort_by_key(|entry| key_of(entry));
     let mut sections = vec![Section::new(from)];
     for of_link in entries.chunk_by(|a, b| key_of(a) == key_of(b)) {
+        pause_if_due();
         let entry = of_link[of_link.len() - 1];
         if sections.last().is_some_and(|section| section.is_full(usize::MAX)) {
             sections.push(Section::new(key_of(entry)));

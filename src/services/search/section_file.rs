@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::held::Held;
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::text_file::TextFile;
+use crate::services::threads::priority::pause_if_due;
 use carom_store::links::LogPosition;
 
 /// Name of the file.
@@ -50,6 +51,7 @@ pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io
     let mut file = BufWriter::with_capacity(SIGNATURE_BYTES * 4, file);
     let (mut directory, mut bytes) = (Vec::with_capacity(sections.len() * ENTRY_LEN), Vec::new());
     for (section, end) in sections {
+        pause_if_due();
         bytes.clear();
         encode(section, end, &mut bytes);
         file.write_all(&bytes)?;
@@ -91,6 +93,7 @@ pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogP
     let mut file = BufReader::with_capacity(SIGNATURE_BYTES * 4, file);
     let (mut sections, mut expected, mut bytes) = (Vec::new(), None::<Box<[u8]>>, Vec::new());
     for entry in directory.chunks_exact(ENTRY_LEN) {
+        pause_if_due();
         let (len, sum) = (u32_of(&entry[..4]) as usize, u64_of(&entry[4..]));
         bytes.resize(len, 0);
         file.read_exact(&mut bytes)?;

@@ -1,6 +1,8 @@
 //! Keeps the threads of services out of the way of the cores.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -17,6 +19,19 @@ const NICENESS_WITH_LOCKS: i32 = 5;
 /// seventieth of a busy CPU. A thread that gets nothing (SCHED_IDLE) could hold a lock of the store for as long as
 /// redirects keep the CPU busy.
 const NICENESS_BESIDE_CORES: i32 = 19;
+
+/// Longest time for which long work keeps the CPU of a core without a pause. A niceness is no bound: from Linux 6.6 on, a
+/// core that wakes up waits until the running thread has used up its time slice, whatever the niceness of both, and the
+/// kernel looks at that only at its ticks, which are 4 ms apart with `CONFIG_HZ=250`.
+const RUN_MAX: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_micros(250) };
+
+/// A pause in long work. The kernel adds its timer slack of 50 µs.
+const PAUSE: Duration = Duration::from_micros(50);
+
+thread_local! {
+    /// The end of the last pause. `None` on a thread that shares its CPU with no core, or that requests wait for.
+    static RUN_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// The priority of a thread beside the cores. It follows from what waits for the thread. Decision 0028 lists the threads
 /// of each priority.
@@ -49,12 +64,24 @@ impl Priority {
             return;
         }
         let is_apart = leave_core_cpus();
+        if !is_apart && self != Priority::Awaited {
+            RUN_SINCE.set(Some(Instant::now()));
+        }
         match self {
             Priority::Urgent | Priority::Awaited => {}
             Priority::Locking => set_niceness(NICENESS_WITH_LOCKS),
             Priority::Long => set_niceness(NICENESS),
             Priority::Background => set_niceness(if is_apart { NICENESS } else { NICENESS_BESIDE_CORES }),
         }
+    }
+}
+
+/// Sleeps for a moment if the calling thread does long work on the CPU of a core, and has run for [`RUN_MAX`] since it last
+/// slept here. Call it between short steps, without a lock. It does nothing on other threads.
+pub(crate) fn pause_if_due() {
+    if RUN_SINCE.get().is_some_and(|since| since.elapsed() >= RUN_MAX) {
+        std::thread::sleep(PAUSE);
+        RUN_SINCE.set(Some(Instant::now()));
     }
 }
 
@@ -96,6 +123,20 @@ mod tests {
         for (priority, expected) in [(Priority::Locking, 5), (Priority::Long, 10), (Priority::Background, 19)] {
             assert_eq!(niceness(priority), expected.max(before), "{priority:?}");
         }
+    }
+
+    #[test]
+    fn long_work_pauses_beside_cores() {
+        let paused = |priority| {
+            let run = || {
+                let start = Instant::now();
+                pause_if_due();
+                start.elapsed() >= PAUSE
+            };
+            crate::services::threads::start(priority, "pauses", run).unwrap().join().unwrap()
+        };
+        assert!(paused(Priority::Background));
+        assert!(paused(Priority::Long));
     }
 
     #[test]
