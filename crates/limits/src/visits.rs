@@ -113,6 +113,10 @@ pub const VISIT_DAYS_USUAL: u32 = 30;
 /// Days with visits, of all links together, that a core describes itself: about 0.2 ms. A thread describes more of them.
 pub const VISIT_DAYS_WRITTEN_AT_ONCE: usize = 256;
 
+/// Days, hours and referring hosts of a history of visits that a core describes itself: about 0.2 ms. A thread describes
+/// more of them: a history has 744 hours, and a day for each day with visits.
+pub const HISTORY_WRITTEN_AT_ONCE: usize = 256;
+
 /// Links that a query of the log remembers. Beyond them, links are looked up again.
 pub const VISIT_LINKS_REMEMBERED: usize = 100_000;
 

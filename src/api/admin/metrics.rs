@@ -44,7 +44,7 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     write_certificates(&mut out, &context.node);
     let keys = services.keys();
     write_events(&mut out, &context.node);
-    write_apps(&mut out, &keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect());
+    write_apps(&mut out, &keys.each().map(|(_, app)| (app.name.as_str(), &**app)).collect());
     write_alarms(&mut out, &context.node);
     process::write(&mut out);
     answer(StatusCode::OK, CONTENT_TYPE, out.into_text())

@@ -151,7 +151,7 @@ fn describe_tls(tls: &TlsStats) -> Option<Value> {
 /// Describes the use of each app.
 fn describe_apps(services: &ServiceHandle) -> Vec<Value> {
     let keys = services.keys();
-    let apps: BTreeMap<&str, &Arc<App>> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), app)).collect();
+    let apps: BTreeMap<&str, &Arc<App>> = keys.each().map(|(_, app)| (app.name.as_str(), app)).collect();
     apps.into_values().map(|app| crate::api::rest::apps::describe(app)).collect()
 }
 

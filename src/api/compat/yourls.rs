@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
@@ -18,14 +19,14 @@ use crate::api::problem::Problem;
 use crate::api::rate_limit::with_quota;
 use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::list::failed as no_list;
-use crate::api::rest::short_urls::CreatedLink;
+use crate::api::rest::short_urls::{CreatedLink, short_url_of};
 use crate::bridge::ListRequest;
-use carom_limits::LIST_PER_PAGE_MAX;
+use carom_limits::{LINKS_WRITTEN_AT_ONCE, LIST_PER_PAGE_MAX};
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
 use carom_model::access::{Role, Scope};
 use carom_model::dates;
-use carom_model::domains::DomainName;
+use carom_model::domains::{DomainName, Domains};
 use carom_model::link::Link;
 use carom_model::query::{Filter, ListPage, ListQuery, OrderField, SortOrder};
 use carom_model::visits::tally::VisitCounts;
@@ -41,13 +42,15 @@ struct YourlsReply {
     quota: Option<Quota>,
     /// Seconds after which a retry may succeed.
     retry_after: Option<u64>,
+    /// The number of links that the members describe.
+    links: usize,
 }
 
 impl YourlsReply {
     /// Builds a response from a status, the members of an object, and the line of the format `simple`.
     fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> YourlsReply {
         let Value::Object(members) = members else { unreachable!("it is written as one") };
-        YourlsReply { members, simple: simple.into(), status, quota: None, retry_after: None }
+        YourlsReply { members, simple: simple.into(), status, quota: None, retry_after: None, links: 0 }
     }
 }
 
@@ -71,7 +74,24 @@ impl Context {
             Err(problem) => Err(problem),
         };
         let told = told.unwrap_or_else(|problem| refused(&problem));
-        write(&form, told, self.site.interfaces.yourls_jsonp)
+        self.write_yourls(&form, told).await
+    }
+
+    async fn write_yourls(&self, form: &Form, told: YourlsReply) -> ApiResponse {
+        let YourlsReply { members, simple, status, quota, retry_after, links } = told;
+        let (format, callback) = (form.get("format").to_owned(), form.get("callback").to_owned());
+        let jsonp = self.site.interfaces.yourls_jsonp;
+        let write = move || written((&*format, &*callback), members, simple, jsonp);
+        let written = self.services.write_document(links, LINKS_WRITTEN_AT_ONCE, write).await;
+        let (kind, text) = match written {
+            Ok(written) => written,
+            Err(reason) => return no_list_now(reason).into_answer(),
+        };
+        let answer = with_quota(answer(status, kind, text), quota);
+        match retry_after {
+            Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
+            None => answer,
+        }
     }
 
     async fn try_yourls(
@@ -177,7 +197,8 @@ impl Context {
     async fn yourls_stats_of(&self, form: &Form) -> Result<YourlsReply, Problem> {
         Ok(match self.find_called(form.get("shorturl")).await {
             Ok((link, counts)) => {
-                let members = json!({"statusCode": 200, "message": "success", "link": self.yourls_link(&link, counts)});
+                let members =
+                    json!({"statusCode": 200, "message": "success", "link": described(self.domains(), &link, counts)});
                 YourlsReply::of(StatusCode::OK, members, NEEDS_MORE)
             }
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
@@ -218,12 +239,20 @@ impl Context {
             let ListPage { links, visits, .. } = self.page_of(order, page, limit as usize).await?;
             shown.extend(links.into_iter().zip(visits));
         }
-        let shown = shown.iter().skip(skipped).take(limit as usize).enumerate();
-        let links: Map<String, Value> =
-            shown.map(|(at, (link, counts))| (format!("link_{}", at + 1), self.yourls_link(link, *counts))).collect();
+        let (domains, count) = (Arc::clone(&self.services.context().domains), shown.len().min(limit as usize));
+        let describe = move || -> Map<String, Value> {
+            let shown = shown.iter().skip(skipped).take(limit as usize).enumerate();
+            shown.map(|(at, (link, counts))| (format!("link_{}", at + 1), described(&domains, link, *counts))).collect()
+        };
+        let links = self.services.write_document(count, LINKS_WRITTEN_AT_ONCE, describe).await.map_err(no_list_now)?;
         let stats = self.totals(total).await?;
-        let members = json!({"links": links, "stats": stats, "statusCode": 200, "message": "success"});
-        Ok(YourlsReply::of(StatusCode::OK, members, NEEDS_MORE))
+        let members = Map::from_iter([
+            ("links".to_owned(), Value::Object(links)),
+            ("stats".to_owned(), stats),
+            ("statusCode".to_owned(), json!(200)),
+            ("message".to_owned(), json!("success")),
+        ]);
+        Ok(YourlsReply { links: count, ..YourlsReply::of(StatusCode::OK, Value::Object(members), NEEDS_MORE) })
     }
 
     async fn yourls_totals(&self) -> Result<YourlsReply, Problem> {
@@ -250,20 +279,25 @@ impl Context {
         match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
             Ok(Ok(page)) => Ok(page),
             Ok(Err(failure)) => Err(no_list(failure)),
-            Err(reason) => Err(Problem::unavailable(format!("The list is unavailable: {reason}."))),
+            Err(reason) => Err(no_list_now(reason)),
         }
     }
+}
 
-    fn yourls_link(&self, link: &Link, counts: VisitCounts) -> Value {
-        json!({
-            "shorturl": self.short_url(link),
-            "url": link.target,
-            "title": title_of(link),
-            "timestamp": date(link.created_ms),
-            "ip": "",
-            "clicks": counts.total.to_string(),
-        })
-    }
+fn described(domains: &Domains, link: &Link, counts: VisitCounts) -> Value {
+    json!({
+        "shorturl": short_url_of(domains, link),
+        "url": link.target,
+        "title": title_of(link),
+        "timestamp": date(link.created_ms),
+        "ip": "",
+        "clicks": counts.total.to_string(),
+    })
+}
+
+/// Returns the 503 for a list that is unavailable now.
+fn no_list_now(reason: &str) -> Problem {
+    Problem::unavailable(format!("The list is unavailable: {reason}."))
 }
 
 const NEEDS_MORE: &str = "Need either XML or JSON format for stats";
@@ -304,28 +338,26 @@ fn refused(problem: &Problem) -> YourlsReply {
     YourlsReply { quota, retry_after, ..YourlsReply::of(status, members, message) }
 }
 
-fn write(form: &Form, told: YourlsReply, jsonp: bool) -> ApiResponse {
-    let YourlsReply { members, simple, status, quota, retry_after } = told;
-    let callback = form.get("callback");
-    let answer = match form.get("format") {
+/// Formats a response. Returns its content type and its text.
+fn written(
+    (format, callback): (&str, &str),
+    members: Map<String, Value>,
+    simple: String,
+    jsonp: bool,
+) -> (&'static str, String) {
+    match format {
         // Without the permission for JSONP the response is plain JSON.
-        "jsonp" if !jsonp => answer(status, "application/json", Value::Object(members).to_string()),
-        "json" => answer(status, "application/json", Value::Object(members).to_string()),
+        "jsonp" if !jsonp => ("application/json", Value::Object(members).to_string()),
+        "json" => ("application/json", Value::Object(members).to_string()),
         "jsonp" if is_name(callback) => {
-            let text = format!("{callback}({})", Value::Object(members));
-            answer(status, "application/javascript; charset=utf-8", text)
+            ("application/javascript; charset=utf-8", format!("{callback}({})", Value::Object(members)))
         }
-        "simple" => answer(status, "text/plain; charset=utf-8", simple),
+        "simple" => ("text/plain; charset=utf-8", simple),
         _ => {
             let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
             push_xml(&mut text, "result", &Value::Object(members));
-            answer(status, "application/xml; charset=utf-8", text)
+            ("application/xml; charset=utf-8", text)
         }
-    };
-    let answer = with_quota(answer, quota);
-    match retry_after {
-        Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
-        None => answer,
     }
 }
 

@@ -9,12 +9,13 @@ use crate::api::admin::status;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
-use crate::api::response::{ApiResponse, json as json_answer};
+use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::{failed, unreadable};
+use crate::api::rest::short_urls::refused;
 use crate::api::rest::visits::{self, HOUR_MS, Span};
 use crate::bridge::{Answer, ListRequest, Ticket};
-use carom_limits::REFERRERS_SHOWN_MAX;
+use carom_limits::{HISTORY_WRITTEN_AT_ONCE, REFERRERS_SHOWN_MAX};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
@@ -41,12 +42,12 @@ impl Context {
     /// Handles `GET /admin/api/usage`: returns the use of links in a period.
     pub(super) async fn usage(&self, query: Option<&str>) -> ApiResponse {
         match self.try_usage(query).await {
-            Ok(told) => json_answer(StatusCode::OK, &told),
+            Ok(text) => json_text(StatusCode::OK, text),
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn try_usage(&self, query: Option<&str>) -> Result<Value, Problem> {
+    async fn try_usage(&self, query: Option<&str>) -> Result<Vec<u8>, Problem> {
         let now_ms = self.services.unix_ms();
         let mut params = Params::of(query);
         let end_ms = params.until_ms("endDate").unwrap_or(now_ms);
@@ -62,8 +63,7 @@ impl Context {
         if end_ms.min(now_ms).saturating_sub(start_ms) > DAYS_MAX * DAY_MS {
             notes.push("New links and referrers are known only for the last 400 days of the period.");
         }
-        let mut of_links = visits::describe(&all, &span);
-        of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
+        let referrers = self.referrers(&span, now_ms).await?;
         // A node that does not store all links cannot count them, and knows few of those that were visited.
         let has_all = self.services.stores_all_links();
         let (links, knows_apps) =
@@ -74,14 +74,22 @@ impl Context {
                 "Visits by app may be up to an hour old: with this many links, they are assigned to apps once an hour.",
             );
         }
-        Ok(json!({
-            "visits": of_links,
-            "orphanVisits": visits::describe(&orphans, &span),
-            "links": links,
-            "topLinks": top_links,
-            "sources": status::sources(&self.services.context().node, now_ms),
-            "notes": notes,
-        }))
+        let sources = status::sources(&self.services.context().node, now_ms);
+        let parts = visits::parts_of(&all) + visits::parts_of(&orphans);
+        let write = move || {
+            let mut of_links = visits::describe(&all, &span);
+            of_links["referrers"] = referrers.into();
+            let of_orphans = visits::describe(&orphans, &span);
+            to_json(&json!({
+                "visits": of_links,
+                "orphanVisits": of_orphans,
+                "links": links,
+                "topLinks": top_links,
+                "sources": sources,
+                "notes": notes,
+            }))
+        };
+        self.services.write_document(parts, HISTORY_WRITTEN_AT_ONCE, write).await.map_err(refused)
     }
 
     /// Returns the most visited links of a period.
@@ -170,7 +178,7 @@ impl Context {
     /// Returns the apps that have or had API keys, in the order of their names, at most [`ROWS_MAX`].
     fn apps_known(&self) -> Vec<AppName> {
         let keys = self.services.keys();
-        let mut apps: Vec<AppName> = keys.all().into_iter().map(|(entry, _)| entry.app.clone()).collect();
+        let mut apps: Vec<AppName> = keys.each().map(|(entry, _)| entry.app.clone()).collect();
         apps.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         apps.dedup();
         apps.truncate(ROWS_MAX);

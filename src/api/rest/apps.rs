@@ -16,10 +16,10 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::percent_decoded;
 use crate::api::request::is_read;
-use crate::api::response::{ApiResponse, json as json_answer};
+use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json};
 use crate::bridge::{AppsAnswer, AppsRequest, WriteFailure};
-use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
-use carom_model::access::registry::{Grant, Refusal};
+use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX, KEYS_WRITTEN_AT_ONCE};
+use carom_model::access::registry::{Grant, Keyring, Refusal};
 use carom_model::access::usage::App;
 use carom_model::access::{AppName, KEY_NAME_LEN_MAX, KeyDomains, KeyName, Role};
 use carom_model::dates;
@@ -37,6 +37,9 @@ pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
 
 /// Answers a request for a path below `/apps` that [`methods_at`] knows.
 pub(in crate::api) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
+    if segments.is_empty() && is_read(request.method()) {
+        return list(context).await;
+    }
     let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
     match try_serve(context, &names, request).await {
         Ok((status, body)) => json_answer(status, &body),
@@ -52,7 +55,6 @@ async fn try_serve(
     let method = request.method().clone();
     let app = names.first().map(|name| app_named(name)).transpose()?;
     let wanted = match (app, &names[names.len().min(1)..]) {
-        (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
         (None, _) => {
             let fields = read_object(&context.services, request).await?;
             let grant = read_grant(&fields, context.domains(), context.services.unix_ms());
@@ -109,10 +111,19 @@ fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) ->
     json!({"app": app.as_str(), "id": id, "key": key, "follows": follows})
 }
 
+/// Returns all apps, with their keys and their use of this node.
+async fn list(context: &Context) -> ApiResponse {
+    let (keys, now_ms) = (context.services.keys(), context.services.unix_ms());
+    let count = keys.each().count();
+    let write = move || to_json(&described(&keys, now_ms));
+    match context.services.write_document(count, KEYS_WRITTEN_AT_ONCE, write).await {
+        Ok(text) => json_text(StatusCode::OK, text),
+        Err(reason) => Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer(),
+    }
+}
+
 /// Describes all apps, with their keys and their use of this node.
-fn list(context: &Context) -> Value {
-    let keys = context.services.keys();
-    let now_ms = context.services.unix_ms();
+fn described(keys: &Keyring<App>, now_ms: u64) -> Value {
     let mut apps: BTreeMap<&str, (&Arc<App>, Vec<Value>)> = BTreeMap::new();
     for (entry, app) in keys.all() {
         apps.entry(app.name.as_str()).or_insert_with(|| (app, Vec::new())).1.push(entry.describe(now_ms));

@@ -13,7 +13,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::request::is_read;
 use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json, uncached_redirect};
-use crate::bridge::{DomainRedirectsAnswer, JobKind, WriteFailure};
+use crate::bridge::{DomainRedirectsAnswer, WriteFailure};
 use carom_limits::DOMAINS_WRITTEN_AT_ONCE;
 use carom_model::access::{KeyDomains, Role};
 use carom_model::destination::hosts::authority_of;
@@ -60,10 +60,7 @@ impl Context {
         let limited = self.caller.domains().cloned();
         let count = domains.all().len();
         let write = move || written(&domains, &redirects, limited.as_ref());
-        if count <= DOMAINS_WRITTEN_AT_ONCE {
-            return json_text(StatusCode::OK, write());
-        }
-        let text = self.services.hand_off(JobKind::Document, write).await;
+        let text = self.services.write_document(count, DOMAINS_WRITTEN_AT_ONCE, write).await;
         text.map_or_else(|reason| refused(reason).into_answer(), |text| json_text(StatusCode::OK, text))
     }
 

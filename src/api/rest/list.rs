@@ -9,7 +9,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer, json_text, to_json};
-use crate::bridge::{JobKind, ListRequest};
+use crate::bridge::ListRequest;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_FACTOR, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
     SEARCH_TERM_MAX, SEARCH_TIME_MAX,
@@ -98,15 +98,10 @@ impl Context {
     }
 
     async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> ApiResponse {
-        let describer = self.describer();
-        if page.links.len() <= LINKS_WRITTEN_AT_ONCE {
-            return json_text(StatusCode::OK, written(&page, &describer, per_page, key));
-        }
+        let (describer, count) = (self.describer(), page.links.len());
         let write = move || written(&page, &describer, per_page, key);
-        self.services
-            .hand_off(JobKind::Document, write)
-            .await
-            .map_or_else(no_list, |text| json_text(StatusCode::OK, text))
+        let text = self.services.write_document(count, LINKS_WRITTEN_AT_ONCE, write).await;
+        text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
     }
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.

@@ -26,7 +26,7 @@ use carom_model::access::Scope;
 use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
 use carom_model::access::usage::Quota;
 use carom_model::dates::{INSTANT_MS_MAX, whole_second};
-use carom_model::domains::DomainName;
+use carom_model::domains::{DomainName, Domains};
 use carom_model::link::private_code::{self, RandomSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::replication::formats;
@@ -339,7 +339,7 @@ impl Context {
 
     /// Returns the short URL of a link.
     pub(in crate::api) fn short_url(&self, link: &Link) -> String {
-        format!("{}/{}", self.domains().base_url_of(link.labels.domain.as_ref()), link.code.as_slug())
+        short_url_of(self.domains(), link)
     }
 
     /// Handles `PATCH /rest/v3/short-urls/{shortCode}`: changes a link.
@@ -486,6 +486,11 @@ pub(super) fn unserved() -> Problem {
 
 fn no_random_bytes() -> Problem {
     Problem::unavailable("The operating system cannot provide random bytes for a short code. Try again.")
+}
+
+/// Returns the short URL of a link.
+pub(in crate::api) fn short_url_of(domains: &Domains, link: &Link) -> String {
+    format!("{}/{}", domains.base_url_of(link.labels.domain.as_ref()), link.code.as_slug())
 }
 
 /// Returns the 503 for a request that changed nothing, with the reason.

@@ -9,7 +9,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
-use crate::bridge::{JobKind, ListRequest};
+use crate::bridge::ListRequest;
 use carom_limits::{TAGS_COUNTED_MAX, TAGS_PER_PAGE_MAX, TAGS_SORTED_LINKS_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
 use carom_model::query::{TagField, TagQuery, TagsFailure};
@@ -53,10 +53,7 @@ impl Context {
                     shown["pagination"] = json!(Pagination::of(page, per_page, found.tags.len(), found.total));
                     to_json(&json!({"tags": shown}))
                 };
-                if count <= TAGS_WRITTEN_AT_ONCE {
-                    return json_text(StatusCode::OK, write());
-                }
-                let text = self.services.hand_off(JobKind::Document, write).await;
+                let text = self.services.write_document(count, TAGS_WRITTEN_AT_ONCE, write).await;
                 text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
             }
             Ok(Err(failure)) => failed(failure).into_answer(),

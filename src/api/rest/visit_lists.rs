@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use hyper::{Method, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::list::Pagination;
 use super::short_urls::{refused, write_failed};
 use super::visit_filters;
-use super::visits::{Span, describe};
+use super::visits::{Span, describe, parts_of};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json};
+use crate::bridge::WriteFailure;
 use crate::bridge::visit_log::{VisitDeletion, VisitFilter, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
-use crate::bridge::{JobKind, WriteFailure};
 use carom_http::forward;
-use carom_limits::{VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
+use carom_limits::{HISTORY_WRITTEN_AT_ONCE, VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
 use carom_model::access::{Role, Scope};
 use carom_model::clients::locations::{Coordinates, GeoLocation};
 use carom_model::dates;
@@ -25,6 +25,7 @@ use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::{AgentTraits, VisitCondition};
 use carom_model::visits::campaign::Campaign;
+use carom_model::visits::history::History;
 use carom_model::visits::record::{LoggedKind, VisitRecord};
 use carom_model::visits::tally::Subject;
 
@@ -87,8 +88,7 @@ impl Context {
         let history = self.history(Subject::Link(link.code), code).await?;
         let selection = VisitSelection::Link { code: link.code, since_ms: link.created_ms };
         // The totals come from the counts, which exist without a log and for longer.
-        let Value::Object(totals) = describe(&history, &span.span) else { return Err(Problem::no_link(code)) };
-        self.list_visits(span, selection, totals).await
+        self.list_visits(span, selection, Some(history)).await
     }
 
     async fn delete_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
@@ -114,7 +114,7 @@ impl Context {
         if span.page > 1 && page.total == 0 {
             self.require_tag(&tag).await?;
         }
-        self.show_visits(span, page, Map::new()).await
+        self.show_visits(span, page, None).await
     }
 
     /// Returns without an error if a link that the caller may see has the tag, or if the links cannot be listed now.
@@ -137,7 +137,7 @@ impl Context {
             (Ok(_), None) => Err(Problem::no_domain(domain)),
             (Ok(span), Some(id)) => {
                 let selection = VisitSelection::Links { scope: self.caller.scope().within([id]), tag: None };
-                self.list_visits(span, selection, Map::new()).await
+                self.list_visits(span, selection, None).await
             }
         };
         answer.unwrap_or_else(Problem::into_answer)
@@ -147,7 +147,7 @@ impl Context {
     pub(in crate::api) async fn visits_of_links(&self, query: Option<&str>) -> ApiResponse {
         let selection = VisitSelection::Links { scope: self.scope_in(query), tag: None };
         let answer = match VisitSpan::read(query) {
-            Ok(span) => self.list_visits(span, selection, Map::new()).await,
+            Ok(span) => self.list_visits(span, selection, None).await,
             Err(problem) => Err(problem),
         };
         answer.unwrap_or_else(Problem::into_answer)
@@ -188,7 +188,7 @@ impl Context {
         self.caller.needs_all(Role::ReadAll)?;
         let span = VisitSpan::read(query)?;
         let selection = VisitSelection::Orphans { kind: span.kind, host: self.host_in(query) };
-        self.list_visits(span, selection, Map::new()).await
+        self.list_visits(span, selection, None).await
     }
 
     async fn delete_logged(&self, deletion: VisitDeletion) -> Result<ApiResponse, Problem> {
@@ -205,7 +205,7 @@ impl Context {
         &self,
         span: VisitSpan,
         selection: VisitSelection,
-        totals: Map<String, Value>,
+        totals: Option<Box<History>>,
     ) -> Result<ApiResponse, Problem> {
         let page = self.visit_page(&span, selection).await?;
         self.show_visits(span, page, totals).await
@@ -220,27 +220,28 @@ impl Context {
         &self,
         span: VisitSpan,
         page: VisitPage,
-        totals: Map<String, Value>,
+        totals: Option<Box<History>>,
     ) -> Result<ApiResponse, Problem> {
         let domains = Arc::clone(&self.services.context().domains);
-        let count = page.records.len();
-        let write = move || written(&page, &domains, &span, totals);
-        let text = match count {
-            ..=VISITS_WRITTEN_AT_ONCE => write(),
-            _ => self.services.hand_off(JobKind::Document, write).await.map_err(refused)?,
-        };
+        // A long history takes as long as a long page.
+        let is_long = totals.as_ref().is_some_and(|history| parts_of(history) > HISTORY_WRITTEN_AT_ONCE);
+        let at_once = if is_long { 0 } else { VISITS_WRITTEN_AT_ONCE };
+        let count = page.records.len() + usize::from(is_long);
+        let write = move || written(&page, &domains, &span, totals.as_deref());
+        let text = self.services.write_document(count, at_once, write).await.map_err(refused)?;
         Ok(json_text(StatusCode::OK, text))
     }
 }
 
-/// Serialises a page of visits.
-fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, mut shown: Map<String, Value>) -> Vec<u8> {
+/// Serialises a page of visits, with the totals of a link.
+fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, totals: Option<&History>) -> Vec<u8> {
+    let mut shown = totals.map_or_else(|| json!({}), |history| describe(history, &span.span));
     let visits = page.records.iter().filter_map(|bytes| VisitRecord::take(&mut &bytes[..]));
     let data: Vec<Value> = visits.map(|visit| described(&visit, domains)).collect();
     let mut pagination = json!(Pagination::of(span.page, span.per_page as usize, data.len(), page.total));
     pagination["complete"] = json!(page.complete);
-    shown.insert("data".to_owned(), json!(data));
-    shown.insert("pagination".to_owned(), pagination);
+    shown["data"] = json!(data);
+    shown["pagination"] = pagination;
     to_json(&json!({ "visits": shown }))
 }
 

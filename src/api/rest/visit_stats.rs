@@ -11,7 +11,6 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
-use crate::bridge::JobKind;
 use crate::bridge::visit_log::{VisitFilter, VisitSelection, VisitStatistics};
 use carom_limits::{VISIT_VALUES_SHOWN, VISIT_VALUES_SHOWN_MAX, VISIT_VALUES_WRITTEN_AT_ONCE};
 use carom_model::access::AppName;
@@ -86,10 +85,7 @@ impl Context {
         let (count, limit) = (statistics.breakdown.len(), request.limit);
         // Dropping the values takes about as long as sorting them, and the thread does both.
         let write = move || to_json(&json!({ "visitStats": described(&statistics, limit) }));
-        match count {
-            ..=VISIT_VALUES_WRITTEN_AT_ONCE => Ok(write()),
-            _ => self.services.hand_off(JobKind::Document, write).await.map_err(refused),
-        }
+        self.services.write_document(count, VISIT_VALUES_WRITTEN_AT_ONCE, write).await.map_err(refused)
     }
 
     async fn counted(&self, request: &StatsRequest, query: Option<&str>) -> Result<VisitSelection, Problem> {

@@ -77,6 +77,13 @@ impl Span {
     }
 }
 
+/// Returns the number of parts of a history, each of which [`describe`] looks at.
+pub(in crate::api) fn parts_of(history: &History) -> usize {
+    history.days.len() + history.hours.len() + history.all.hosts.len()
+}
+
+/// Describes a history within a period. A core does this only for one of few parts
+/// ([`carom_limits::HISTORY_WRITTEN_AT_ONCE`]).
 pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
     let within = |times: &BTreeMap<u32, VisitCounts>, len_ms: u64| -> Vec<(u64, VisitCounts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));

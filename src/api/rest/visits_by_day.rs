@@ -13,7 +13,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
-use crate::bridge::{JobKind, LinkAnswer};
+use crate::bridge::LinkAnswer;
 use carom_limits::{VISIT_DAYS_LINKS_MAX, VISIT_DAYS_MAX, VISIT_DAYS_USUAL, VISIT_DAYS_WRITTEN_AT_ONCE};
 use carom_model::dates;
 use carom_model::domains::DomainName;
@@ -86,10 +86,7 @@ impl Context {
         }
         let count: usize = links.iter().map(|link| link.days.len()).sum();
         let write = move || written(&links);
-        let text = match count {
-            ..=VISIT_DAYS_WRITTEN_AT_ONCE => write(),
-            _ => self.services.hand_off(JobKind::Document, write).await.map_err(refused)?,
-        };
+        let text = self.services.write_document(count, VISIT_DAYS_WRITTEN_AT_ONCE, write).await.map_err(refused)?;
         Ok(json_text(StatusCode::OK, text))
     }
 

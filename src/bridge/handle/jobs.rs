@@ -32,6 +32,19 @@ impl ServiceHandle {
         self.hand_to(queue, within, run).await
     }
 
+    /// Writes a document of so many parts: the core if they are at most `at_once`, and a thread otherwise.
+    ///
+    /// # Errors
+    /// The errors of [`ServiceHandle::hand_off`]. A document that the core writes has none.
+    pub async fn write_document<T: Send + 'static>(
+        &self,
+        parts: usize,
+        at_once: usize,
+        write: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, &'static str> {
+        if parts <= at_once { Ok(write()) } else { self.hand_off(JobKind::Document, write).await }
+    }
+
     /// Asks the thread that reads snapshots for joining nodes, and waits for its answer.
     ///
     /// # Errors
@@ -76,5 +89,36 @@ impl ServiceHandle {
         self.context.jobs.purges.try_send(order(waiter.ticket())).map_err(|error| refusal(&error).to_owned())?;
         let answer: Option<PurgeAnswer> = waiter.answer().await;
         answer.map_or_else(|| Err(LATE.to_owned()), |PurgeAnswer(result)| result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::rc::Rc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::bridge::Reply;
+    use crate::bridge::handle::batches::tests::services;
+
+    #[test]
+    fn a_thread_writes_documents_of_many_parts() {
+        let (mut services, _orders) = services(1);
+        let (queue, jobs) = sync_channel(1);
+        Rc::get_mut(&mut services).unwrap().context.jobs.documents = queue;
+        let writer_of = |parts| services.write_document(parts, 2, || std::thread::current().id());
+        let core = std::thread::current().id();
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(pin!(writer_of(2)).as_mut().poll(&mut context), Poll::Ready(Ok(core)));
+        assert!(jobs.try_recv().is_err());
+        let mut writing = pin!(writer_of(3));
+        assert!(writing.as_mut().poll(&mut context).is_pending());
+        let Job { ticket, run } = jobs.try_recv().unwrap();
+        std::thread::spawn(run).join().unwrap();
+        services.deliver(ticket.token, Reply::JobDone(JobDone));
+        let Poll::Ready(Ok(writer)) = writing.as_mut().poll(&mut context) else { panic!("it waits on") };
+        assert_ne!(writer, core);
     }
 }

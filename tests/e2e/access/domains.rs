@@ -187,10 +187,12 @@ fn long_lists_of_domains_are_whole() {
     let dir = tempfile::tempdir().unwrap();
     let serve: Vec<String> = (0..300).map(|number| format!("https://d{number}.test")).collect();
     let node = setup(dir.path(), 1).env("CAROM_DOMAINS_SERVE", &serve.join(", ")).start();
-    let shown = node.wire().get("/rest/v3/domains").json()["domains"].clone();
+    let mut wire = node.wire();
+    let shown = node.by_document_thread(|| wire.get("/rest/v3/domains").json()["domains"].clone());
     let names: Vec<&str> = shown["data"].as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();
     assert_eq!((names.len(), names[0], names[300]), (301, "s.test", "d299.test"));
     assert_eq!(shown["defaultRedirects"]["baseUrlRedirect"], Value::Null);
+    drop(wire);
     node.terminate();
 }
 

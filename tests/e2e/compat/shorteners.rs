@@ -178,6 +178,22 @@ fn yourls_expands_and_counts_links() {
 }
 
 #[test]
+fn a_thread_writes_long_lists_for_yourls() {
+    with_one_and_three_cores(|setup| {
+        let api = Yourls::new(&setup);
+        for number in 0..40 {
+            let url = format!("https://example.org/{number}");
+            let made = api.call(&[("action", "shorturl"), ("url", &url)]).json();
+            assert_eq!(made["status"], "success", "{made}");
+        }
+        let stats = [("action", "stats"), ("limit", "40")];
+        let shown = api.node.by_document_thread(|| api.call(&stats).json());
+        assert_eq!(shown["links"].as_object().unwrap().len(), 40, "{shown}");
+        api.node.terminate();
+    });
+}
+
+#[test]
 fn yourls_answers_in_every_format() {
     with_one_and_three_cores(|setup| {
         let api = Yourls::new(&setup);

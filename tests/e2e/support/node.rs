@@ -340,6 +340,26 @@ impl Node {
         fields.map(|ticks| ticks.parse::<f64>().expect("a number")).sum::<f64>() / 100.0
     }
 
+    /// The number of times that the thread of that name has slept.
+    fn sleeps_of(&self, name: &str) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
+        let mut texts = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+        let status = texts.find(|text| text.starts_with(&format!("Name:\t{name}\n"))).expect("it runs");
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a count");
+        count.trim().parse().expect("a number")
+    }
+
+    /// Sends a request, and checks that the thread for long documents has worked for its response.
+    pub(crate) fn by_document_thread<T>(&self, request: impl FnOnce() -> T) -> T {
+        let sleeps = || self.sleeps_of("documents-0");
+        wait_until("a thread for documents that waits for work", || sleeps() > 0);
+        let before = sleeps();
+        let reply = request();
+        // It sleeps again after its work.
+        wait_until("a document of the thread", || sleeps() > before);
+        reply
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.memory("VmRSS:")

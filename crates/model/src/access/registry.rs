@@ -344,11 +344,15 @@ impl<A> Keyring<A> {
         self.is_unsure
     }
 
+    /// Iterates over all keys, in no order.
+    pub fn each(&self) -> impl Iterator<Item = (&KeyEntry, &Arc<A>)> {
+        self.keys.values().flatten().map(|(entry, about)| (entry, about))
+    }
+
     /// Returns all keys, the oldest first.
     pub fn all(&self) -> Vec<(&KeyEntry, &Arc<A>)> {
-        let mut all: Vec<(&KeyEntry, &Arc<A>)> =
-            self.keys.values().flatten().map(|(entry, about)| (entry, about)).collect();
-        all.sort_by_key(|(entry, _)| (entry.created_ms, entry.id()));
+        let mut all: Vec<(&KeyEntry, &Arc<A>)> = self.each().collect();
+        all.sort_by_cached_key(|(entry, _)| (entry.created_ms, entry.id()));
         all
     }
 
