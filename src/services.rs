@@ -31,6 +31,7 @@ pub mod search;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod threads;
+mod versions;
 pub mod visit_log;
 pub mod visits;
 mod whole_file;

@@ -24,6 +24,7 @@ use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, To
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
+use crate::services::versions::Versions;
 use carom_model::access::AppName;
 use carom_model::access::registry::{KeyEntry, Keyring, Registry};
 use carom_model::access::usage::App;
@@ -88,6 +89,7 @@ struct KeyWorker {
     /// The time when keys that ended long ago were last dropped.
     pruned: Instant,
     rates: RateShares,
+    versions: Versions<Keyring<App>>,
 }
 
 impl KeyWorker {
@@ -100,6 +102,7 @@ impl KeyWorker {
             shared: None,
             pruned: Instant::now(),
             rates: RateShares::default(),
+            versions: Versions::default(),
         }
     }
 
@@ -113,6 +116,7 @@ impl KeyWorker {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.versions.sweep();
             self.doubt_file(Instant::now());
             self.look();
             if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
@@ -230,6 +234,7 @@ impl KeyWorker {
         } else {
             Arc::new(Keyring::of(&self.setup.registry, about))
         };
+        self.versions.hold(&keys);
         for mailbox in self.setup.mailboxes.all() {
             mailbox.post(ToCore::Keys(Arc::clone(&keys)));
         }

@@ -14,6 +14,7 @@ use crate::bridge::geo::{GeoDatabase, GeoSlot};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
+use crate::services::versions::Versions;
 use carom_limits::GEO_FILE_LEN_MAX;
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
@@ -56,13 +57,14 @@ impl GeoWatch {
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: GeoSetup) -> io::Result<GeoWatch> {
-    let mut watch = Watch { setup, tried: None, seen: None };
+    let mut watch = Watch { setup, tried: None, seen: None, versions: Versions::default() };
     watch.read();
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
         while !until.load(Ordering::Acquire) {
             watch.look();
+            watch.versions.sweep();
             std::thread::park_timeout(LOOK_EVERY);
         }
     };
@@ -85,6 +87,7 @@ struct Watch {
     tried: Option<FileMark>,
     /// The file at the last look.
     seen: Option<FileMark>,
+    versions: Versions<GeoDatabase>,
 }
 
 impl Watch {
@@ -111,6 +114,7 @@ impl Watch {
                 let (kind, built) = (geo.kind(), dates::format(geo.built_at().saturating_mul(1_000)));
                 tracing::info!(file = %file.display(), kind, built, "locations of addresses are read");
                 let geo = Arc::new(geo);
+                self.versions.hold(&geo);
                 slot.set(Arc::clone(&geo));
                 mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::Geo(Arc::clone(&geo))));
                 stats.alarms.clear(Alarm::GeoFileInvalid);

@@ -29,6 +29,7 @@ use self::source::{HostListSource, SourceName};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
+use crate::services::versions::Versions;
 use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -146,6 +147,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         is_malformed: false,
         is_kept: false,
         sent: None,
+        versions: Versions::default(),
         data_dir,
         mailboxes,
         stats,
@@ -168,6 +170,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let polled = Arc::clone(&state);
     let run = move || {
         while !until.load(Ordering::Acquire) {
+            reader.versions.sweep();
             // A block list is read as often as without notifications: a lost one must not keep a host unblocked.
             let is_notified = reader.kind == ListKind::Allow && polled.is_reliable();
             let wait = schedule.wait(polled.changes(), is_notified, Instant::now());
@@ -216,6 +219,7 @@ struct Reader {
     is_kept: bool,
     /// The dynamic part that the cores have.
     sent: Option<Vec<HostPattern>>,
+    versions: Versions<HostSet>,
     data_dir: PathBuf,
     mailboxes: Mailboxes,
     stats: Arc<NodeStats>,
@@ -368,6 +372,7 @@ impl Reader {
         }
         let dynamic = dynamic.to_vec();
         let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
+        self.versions.hold(&hosts);
         self.mailboxes.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.sent.replace(dynamic).is_some() {
@@ -390,6 +395,7 @@ mod tests {
             is_malformed: false,
             is_kept: false,
             sent: None,
+            versions: Versions::default(),
             data_dir: dir.to_owned(),
             mailboxes: node.mailboxes,
             stats: Arc::default(),
@@ -453,6 +459,20 @@ mod tests {
         let mut other = reader(dir.path());
         other.recall(&named("another file"));
         assert_eq!(other.valid, None);
+    }
+
+    #[test]
+    fn replaced_lists_are_freed_by_a_sweep() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = reader(dir.path());
+        for text in [br#"{"1": "a.example"}"#, br#"{"1": "b.example"}"#] {
+            take(&mut reader, Ok(text));
+            reader.publish();
+        }
+        // The mailboxes of this node are closed, so no core has a list. It is freed only now.
+        assert_eq!(reader.versions.held(), 2);
+        reader.versions.sweep();
+        assert_eq!(reader.versions.held(), 0);
     }
 
     #[test]
