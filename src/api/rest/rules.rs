@@ -13,10 +13,10 @@ use super::short_urls::{changed, read_object};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::response::{ApiResponse, json as json_answer};
+use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::StoreRequest;
 use crate::bridge::geo::source;
-use carom_limits::{REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
+use carom_limits::{CONDITIONS_WRITTEN_AT_ONCE, REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
 use carom_model::clients::locations::{GeoLocation, GeoSource};
 use carom_model::dates;
 use carom_model::link::Link;
@@ -33,15 +33,28 @@ impl Context {
     /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules`: returns the rules of a link.
     pub(in crate::api) async fn redirect_rules(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.find_in(code, query).await {
-            Ok((link, _)) => json_answer(StatusCode::OK, &described(&link)),
+            Ok((link, _)) => self.show_rules(link).await.unwrap_or_else(|reason| unshown(reason).into_answer()),
             Err(problem) => problem.into_answer(),
         }
+    }
+
+    /// Describes the rules of a link.
+    ///
+    /// # Errors
+    /// The reason for which no thread describes many rules.
+    async fn show_rules(&self, link: Arc<Link>) -> Result<ApiResponse, &'static str> {
+        let count = conditions_of(&link);
+        let write = move || to_json(&described(&link));
+        let text = self.services.write_document(count, CONDITIONS_WRITTEN_AT_ONCE, write).await?;
+        Ok(json_text(StatusCode::OK, text))
     }
 
     /// Handles `POST /rest/v3/short-urls/{shortCode}/redirect-rules`: replaces the rules of a link.
     pub(in crate::api) async fn set_redirect_rules(&self, code: &str, request: Request<Incoming>) -> ApiResponse {
         match self.try_set_redirect_rules(code, request).await {
-            Ok(link) => json_answer(StatusCode::OK, &described(&link)),
+            Ok(link) => self.show_rules(link).await.unwrap_or_else(|reason| {
+                Problem::in_doubt(format!("The redirect rules are set, but cannot be shown: {reason}.")).into_answer()
+            }),
             Err(problem) => problem.into_answer(),
         }
     }
@@ -85,18 +98,29 @@ impl Context {
     /// which conditions match.
     pub(in crate::api) async fn try_redirect_rules(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.tried_rules(code, query).await {
-            Ok(body) => json_answer(StatusCode::OK, &body),
+            Ok(text) => json_text(StatusCode::OK, text),
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn tried_rules(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
+    async fn tried_rules(&self, code: &str, query: Option<&str>) -> Result<Vec<u8>, Problem> {
         let now_ms = self.services.unix_ms();
         let tried = TriedVisitor::read(query, now_ms).map_err(|invalid| Problem::invalid(&invalid))?;
         let (link, _) = self.find_in(code, query).await?;
-        let geo = self.services.geo();
-        Ok(tried.decide(&link, source(&geo)))
+        let (geo, count) = (self.services.geo().clone(), conditions_of(&link));
+        let write = move || to_json(&tried.decide(&link, source(&geo)));
+        self.services.write_document(count, CONDITIONS_WRITTEN_AT_ONCE, write).await.map_err(unshown)
     }
+}
+
+/// Returns the number of conditions in the rules of a link.
+fn conditions_of(link: &Link) -> usize {
+    link.labels.rules.as_slice().iter().map(|rule| rule.conditions.len()).sum()
+}
+
+/// Returns the 503 for rules that cannot be shown now.
+fn unshown(reason: &str) -> Problem {
+    Problem::unavailable(format!("The redirect rules cannot be shown: {reason}."))
 }
 
 /// Describes the rules of a link.

@@ -246,3 +246,23 @@ fn rules_are_tried_without_a_visit() {
     assert_eq!((&tried["longUrl"], &tried["priority"]), (&json!("https://default.test/"), &Value::Null));
     assert_eq!(wire.get(&format!("{api}?ipAddress=x")).status, 400);
 }
+
+#[test]
+fn a_thread_describes_many_conditions() {
+    on_every_kind(|setup| {
+        let node = setup.start();
+        let mut wire = node.wire();
+        let code = wire.shorten("https://default.test/");
+        // More conditions than a core describes or tries itself.
+        let conditions: Vec<Value> =
+            (0..10).map(|number| condition("any-value-query-param", Some(&format!("p{number}")), None)).collect();
+        let rules: Vec<Value> = (0..20).map(|_| rule("https://many.test/", &conditions)).collect();
+        let reply = node.by_document_thread(|| set(&mut wire, &code, &rules));
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let path = format!("{SHORT_URLS}/{code}/redirect-rules");
+        for path in [path.clone(), format!("{path}/try")] {
+            let shown = node.by_document_thread(|| wire.get(&path).json());
+            assert_eq!(shown["redirectRules"].as_array().unwrap().len(), 20, "{path}: {shown}");
+        }
+    });
+}
