@@ -23,10 +23,9 @@ use super::bulk_body::{BodyEvent, BulkBody, NDJSON, shutting_down};
 use super::create::{Create, Slug};
 use super::describe::ShortUrl;
 use super::lines::Line;
-use super::short_urls::{NewLink, Shown, idempotency_key, refused, taken};
-use super::streaming::{Outlet, stream, yield_once};
+use super::short_urls::{NewLink, Shown, idempotency_key, parse_line, refused, taken};
+use super::streaming::{LINES_PER_TURN, Outlet, TurnShare, stream};
 use crate::api::context::Context;
-use crate::api::fields;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::ServiceHandle;
@@ -39,9 +38,6 @@ use carom_limits::{
 use carom_model::access::idempotency::IdempotencyKey;
 use carom_model::link::Reuse;
 use carom_telemetry::stats::NodeStats;
-
-/// Lines that are read or written before the task yields to others of the core.
-const LINES_PER_TURN: usize = 64;
 
 /// The reason for a line without an answer.
 const NO_ANSWER: &str = "the store did not answer";
@@ -206,8 +202,8 @@ impl Context {
 
 impl Context {
     /// Reads a line. `key` is the idempotency key of the whole request.
-    fn create_of(&self, number: u64, line: &[u8], key: Option<&IdempotencyKey>) -> Result<Create, Problem> {
-        let mut fields = fields::parse(line)?;
+    async fn create_of(&self, number: u64, line: &[u8], key: Option<&IdempotencyKey>) -> Result<Create, Problem> {
+        let mut fields = parse_line(&self.services, line).await?;
         self.keyed_create(&mut fields, || key.map(|key| key.of_line(number)))
     }
 }
@@ -264,19 +260,18 @@ impl Bulk {
     /// Reads the lines that have arrived, at most a chunk, and asks the store about them.
     async fn next_chunk(&mut self) -> Option<Chunk> {
         let mut read = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut share) = (0, TurnShare::default());
         while read.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
             let Some(line) = self.body.next() else { break };
+            let before = bytes;
             read.push(match line {
                 Line::Whole(number, line) => {
                     bytes += line.len();
-                    (number, self.context.create_of(number, line, self.key.as_ref()))
+                    (number, self.context.create_of(number, line, self.key.as_ref()).await)
                 }
                 Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
             });
-            if read.len().is_multiple_of(LINES_PER_TURN) {
-                yield_once().await;
-            }
+            share.take(bytes - before).await;
         }
         if read.is_empty() { None } else { Some(self.ask(read, bytes).await) }
     }

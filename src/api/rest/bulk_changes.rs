@@ -12,18 +12,14 @@ use serde_json::{Map, Value};
 use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
 use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_refusal, push_result};
 use super::lines::Line;
-use super::short_urls::refused;
-use super::streaming::{Outlet, stream, yield_once};
+use super::short_urls::{parse_line, refused};
+use super::streaming::{Outlet, TurnShare, stream};
 use crate::api::context::Context;
-use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::LinkAnswer;
 use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, IMPORT_LINE_MAX};
 use carom_model::domains::DomainName;
-
-/// Lines that are read before the task yields to others of the core.
-const LINES_PER_TURN: usize = 64;
 
 /// A line that was read.
 type ReadLine = (u64, Result<EditTarget, Problem>);
@@ -52,8 +48,8 @@ impl Context {
     }
 
     /// Reads a line of a request.
-    fn edit_of(&self, number: u64, line: &[u8]) -> Result<EditTarget, Problem> {
-        let fields = fields::parse(line)?;
+    async fn edit_of(&self, number: u64, line: &[u8]) -> Result<EditTarget, Problem> {
+        let fields = parse_line(&self.services, line).await?;
         let mut invalid = Vec::new();
         BulkEdit::refuse_unknown(&fields, &["shortCode", "domain"], &mut invalid);
         let edit = self.bounded(|bounds| BulkEdit::read(&fields, bounds));
@@ -105,14 +101,15 @@ impl LineBatches for Edits {
     async fn next_batch(&mut self) -> Vec<ReadLine> {
         let mut batch: Vec<ReadLine> = Vec::new();
         let mut deletes = None;
-        let mut bytes = 0;
+        let (mut bytes, mut share) = (0, TurnShare::default());
         while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
+            let before = bytes;
             let read = match self.next.take() {
                 Some(read) => read,
                 None => match self.body.next() {
                     Some(Line::Whole(number, line)) => {
                         bytes += line.len();
-                        (number, self.context.edit_of(number, line))
+                        (number, self.context.edit_of(number, line).await)
                     }
                     Some(Line::TooLong(number)) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
                     None => break,
@@ -126,9 +123,7 @@ impl LineBatches for Edits {
                 }
             }
             batch.push(read);
-            if batch.len().is_multiple_of(LINES_PER_TURN) {
-                yield_once().await;
-            }
+            share.take(bytes - before).await;
         }
         batch
     }

@@ -16,10 +16,9 @@ use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
 use super::bulk_edit::{no_answer, push_import, push_refusal};
 use super::import_line;
 use super::lines::Line;
-use super::short_urls::{refused, unserved, write_failed};
-use super::streaming::{Outlet, stream, yield_once};
+use super::short_urls::{parse_line, refused, unserved, write_failed};
+use super::streaming::{Outlet, TurnShare, stream};
 use crate::api::context::Context;
-use crate::api::fields;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest};
@@ -27,9 +26,6 @@ use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_SLUGS_TRIED, IMPORT_
 use carom_model::access::Role;
 use carom_model::link::{Link, Reuse};
 use carom_model::replication::formats;
-
-/// Lines that are read before the task yields to others of the core.
-const LINES_PER_TURN: usize = 64;
 
 /// A line that was read.
 type ReadLine = (u64, Result<Arc<Link>, Problem>);
@@ -67,8 +63,8 @@ impl Context {
     }
 
     /// Reads the link of a line.
-    fn import_of(&self, line: &[u8]) -> Result<Arc<Link>, Problem> {
-        let fields = fields::parse(line)?;
+    async fn import_of(&self, line: &[u8]) -> Result<Arc<Link>, Problem> {
+        let fields = parse_line(&self.services, line).await?;
         let now_ms = self.services.unix_ms();
         let link = self.bounded(|bounds| import_line::read(fields, bounds, now_ms));
         let link = link.map_err(|invalid| Problem::invalid(&invalid))?;
@@ -158,19 +154,18 @@ impl LineBatches for BulkImport {
 
     async fn next_batch(&mut self) -> Vec<ReadLine> {
         let mut batch: Vec<ReadLine> = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut share) = (0, TurnShare::default());
         while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
+            let before = bytes;
             batch.push(match self.body.next() {
                 Some(Line::Whole(number, line)) => {
                     bytes += line.len();
-                    (number, self.context.import_of(line))
+                    (number, self.context.import_of(line).await)
                 }
                 Some(Line::TooLong(number)) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
                 None => break,
             });
-            if batch.len().is_multiple_of(LINES_PER_TURN) {
-                yield_once().await;
-            }
+            share.take(bytes - before).await;
         }
         batch
     }

@@ -529,7 +529,19 @@ pub(in crate::api) async fn read_object(
     if body.len() as u64 <= SHORT_BODY_LEN {
         return fields::parse(&body);
     }
-    let read = services.hand_off(JobKind::Document, move || fields::parse(&body)).await;
+    parse_long(services, body).await
+}
+
+/// Reads a line of a body as a JSON object. A long line is parsed on another thread.
+pub(super) async fn parse_line(services: &ServiceHandle, line: &[u8]) -> Result<Map<String, Value>, Problem> {
+    if line.len() as u64 <= SHORT_BODY_LEN { fields::parse(line) } else { parse_long(services, line.to_vec()).await }
+}
+
+async fn parse_long(
+    services: &ServiceHandle,
+    text: impl AsRef<[u8]> + Send + 'static,
+) -> Result<Map<String, Value>, Problem> {
+    let read = services.hand_off(JobKind::Document, move || fields::parse(text.as_ref())).await;
     read.unwrap_or_else(|reason| Err(Problem::unavailable(format!("The body could not be read: {reason}."))))
 }
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
 use crate::api::response::Content;
+use carom_limits::SHORT_BODY_LEN;
 
 /// The writing end of a streamed body.
 pub(in crate::api) struct Outlet(Rc<Cell<Option<Bytes>>>);
@@ -69,8 +70,30 @@ impl<F: Future<Output = ()>> Body for Stream<F> {
     }
 }
 
+/// Lines after which a task yields to the others of its core.
+pub(in crate::api) const LINES_PER_TURN: usize = 64;
+
+/// The lines that a task has read since it last yielded to the others of its core.
+#[derive(Default)]
+pub(in crate::api) struct TurnShare {
+    lines: usize,
+    bytes: usize,
+}
+
+impl TurnShare {
+    /// Notes a line of so many bytes. Yields after [`LINES_PER_TURN`] lines, or as many bytes as a core parses at once.
+    pub(in crate::api) async fn take(&mut self, bytes: usize) {
+        self.lines += 1;
+        self.bytes += bytes;
+        if self.lines >= LINES_PER_TURN || self.bytes as u64 >= SHORT_BODY_LEN {
+            *self = TurnShare::default();
+            yield_once().await;
+        }
+    }
+}
+
 /// Yields to the other tasks of the core once.
-pub(in crate::api) async fn yield_once() {
+async fn yield_once() {
     let mut waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {
@@ -85,6 +108,19 @@ pub(in crate::api) async fn yield_once() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_yields_after_many_lines_or_bytes() {
+        let mut share = TurnShare::default();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut yields = |bytes: usize| std::pin::pin!(share.take(bytes)).poll(&mut context).is_pending();
+        assert!((1..LINES_PER_TURN).all(|_| !yields(1)));
+        assert!(yields(1));
+        let long = SHORT_BODY_LEN as usize;
+        assert!(!yields(long / 2));
+        assert!(yields(long / 2));
+        assert!(yields(long));
+    }
 
     #[test]
     fn pieces_come_one_by_one_and_only_when_they_are_asked_for() {

@@ -254,3 +254,19 @@ fn repeated_lines_get_the_first_links() {
     }
     node.terminate();
 }
+
+#[test]
+fn a_thread_parses_long_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(&dir.path().join("data")).start();
+    let mut wire = node.wire();
+    // Longer than what a core parses at once.
+    let blanks = " ".repeat(20_000);
+    let create = format!("{{\"longUrl\": \"{TARGET}\",{blanks}\"customSlug\": \"long\"}}\n");
+    let created = node.by_document_thread(|| wire.ask("POST", BULK, KIND, create.as_bytes()));
+    assert_eq!(results(&created)[0]["shortUrl"]["shortCode"], "long");
+    let change = format!("{{\"shortCode\": \"long\",{blanks}\"addTags\": [\"new\"]}}\n");
+    let changed = node.by_document_thread(|| wire.ask("POST", CHANGES, KIND, change.as_bytes()));
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    assert_eq!(record(&mut wire, "long")["tags"], json!(["new"]));
+}
