@@ -174,5 +174,9 @@ pub const RULE_AGENT_LEN_MAX: usize = 512;
 /// Languages of `Accept-Language` that redirect rules read. Browsers send at most a dozen.
 pub const RULE_LANGUAGES_MAX: usize = 32;
 
+/// Bytes of `Accept-Language` that redirect rules read: several times as many as browsers send. Each condition on a
+/// language reads them again.
+pub const RULE_LANGUAGES_LEN_MAX: usize = 1_024;
+
 /// Parameters of a query that redirect rules read.
 pub const RULE_QUERY_PARAMETERS_MAX: usize = 128;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use carom_limits::RULE_LANGUAGES_MAX;
+use carom_limits::{RULE_LANGUAGES_LEN_MAX, RULE_LANGUAGES_MAX};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -123,7 +123,12 @@ pub(super) fn is_language(text: &str) -> bool {
 /// matches with any.
 pub(super) fn accepts(lines: &[&[u8]], wanted: &str) -> bool {
     let (language, region) = subtags(wanted.as_bytes());
-    let items = lines.iter().flat_map(|line| line.split(|&byte| byte == b','));
+    let mut left = RULE_LANGUAGES_LEN_MAX;
+    let items = lines.iter().flat_map(|line| {
+        let part = read_part(line, left);
+        left = if part.len() < line.len() { 0 } else { left - part.len() };
+        part.split(|&byte| byte == b',')
+    });
     items.take(RULE_LANGUAGES_MAX).any(|item| {
         let (tag, parameters) = match memchr::memchr(b';', item) {
             Some(at) => (&item[..at], &item[at + 1..]),
@@ -134,6 +139,15 @@ pub(super) fn accepts(lines: &[&[u8]], wanted: &str) -> bool {
             && (region.is_empty() || place.eq_ignore_ascii_case(region))
             && quality(parameters) >= QUALITY_MIN
     })
+}
+
+/// Returns the part of a line of `Accept-Language` within `len_max` bytes. A language that is cut off is left out, because
+/// it could become another one.
+fn read_part(line: &[u8], len_max: usize) -> &[u8] {
+    match line.get(..len_max) {
+        Some(part) if part.len() < line.len() => &part[..memchr::memrchr(b',', part).unwrap_or_default()],
+        _ => line,
+    }
 }
 
 /// Returns the language and the second subtag, or an empty second subtag.
@@ -197,6 +211,20 @@ mod tests {
         assert!(!accepts(&[format!("{hundreds}en").as_bytes()], "en"), "only the first {RULE_LANGUAGES_MAX} count");
         assert!(!accepts(&[hundreds.as_bytes(), b"en"], "en"), "only the first {RULE_LANGUAGES_MAX} count");
         assert!(!accepts(&[], "en"));
+    }
+
+    #[test]
+    fn long_lists_of_languages_are_cut() {
+        let blanks = |count: usize| " ".repeat(count);
+        let fits = format!("{}en", blanks(RULE_LANGUAGES_LEN_MAX - 2));
+        assert!(accepts(&[fits.as_bytes()], "en"));
+        assert!(!accepts(&[format!(" {fits}").as_bytes()], "en"));
+        assert!(accepts(&[format!("en,{}", blanks(RULE_LANGUAGES_LEN_MAX)).as_bytes()], "en"));
+        let cut = format!("fr,{}en-GB", blanks(RULE_LANGUAGES_LEN_MAX - 5));
+        assert!(accepts(&[cut.as_bytes()], "fr"));
+        assert!(!accepts(&[cut.as_bytes()], "en"), "its region is cut off");
+        assert!(accepts(&[b"fr", fits[2..].as_bytes()], "en"));
+        assert!(!accepts(&[b"fr", fits.as_bytes()], "en"), "all lines count");
     }
 
     #[test]
