@@ -49,14 +49,14 @@ pub struct FleetView {
     /// True if the node may lack links that Redis no longer has.
     is_behind: AtomicBool,
     /// The instant before which every acknowledged link of the fleet is in Redis.
-    vouched_ms: AtomicU64,
+    delivered_ms: AtomicU64,
     /// The instant before which every change in the streams has been passed by all other nodes.
     passed_ms: AtomicU64,
     /// The instant whose changes all nodes must pass before codes are recycled; 0 if none wait.
     awaited_ms: AtomicU64,
     /// True if codes of expired links may get another link, so that a tombstone is not final.
     recycles: AtomicBool,
-    /// Number of questions that wait for the other nodes to vouch.
+    /// Number of questions that wait for confirmations of the other nodes.
     doubts: AtomicUsize,
     /// The heartbeat thread, which beats faster while questions wait.
     heart: OnceLock<Thread>,
@@ -82,7 +82,7 @@ impl FleetView {
             others_restore: AtomicBool::new(false),
             has_marks: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
-            vouched_ms: AtomicU64::new(0),
+            delivered_ms: AtomicU64::new(0),
             passed_ms: AtomicU64::new(0),
             awaited_ms: AtomicU64::new(0),
             recycles: AtomicBool::new(false),
@@ -198,18 +198,18 @@ impl FleetView {
     }
 
     /// Records that every link of the fleet that was acknowledged before that instant is in Redis.
-    pub fn vouch(&self, at: Duration) {
-        self.vouched_ms.fetch_max(ms_of(at), Ordering::Release);
+    pub fn confirm_delivered(&self, at: Duration) {
+        self.delivered_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
     /// True if every link that was acknowledged before that instant is in Redis. A later answer of Redis can deny others.
-    pub fn is_vouched(&self, asked: Duration) -> bool {
-        self.vouched_ms.load(Ordering::Acquire) > ms_of(asked)
+    pub fn is_delivered(&self, asked: Duration) -> bool {
+        self.delivered_ms.load(Ordering::Acquire) > ms_of(asked)
     }
 
-    /// True if all other nodes have vouched within that time, so that they are likely to vouch again.
-    pub fn vouches_within(&self, time: Duration) -> bool {
-        is_fresh(self.vouched_ms.load(Ordering::Acquire), since_boot(), time)
+    /// True if all other nodes have confirmed a delivery within that time, so that they are likely to do so again.
+    pub fn confirms_within(&self, time: Duration) -> bool {
+        is_fresh(self.delivered_ms.load(Ordering::Acquire), since_boot(), time)
     }
 
     /// Records that codes of expired links may get another link.
@@ -256,8 +256,8 @@ impl FleetView {
         let _ = self.heart.set(thread);
     }
 
-    /// Replaces the number of questions of one thread that wait for the other nodes to vouch: `before` by `now`. The first
-    /// question of all threads wakes the heartbeat thread.
+    /// Replaces the number of questions of one thread that wait for confirmations of the other nodes: `before` by `now`.
+    /// The first question of all threads wakes the heartbeat thread.
     pub fn count_doubts(&self, before: usize, now: usize) {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
@@ -266,7 +266,7 @@ impl FleetView {
         }
     }
 
-    /// True if questions wait for the other nodes to vouch.
+    /// True if questions wait for confirmations of the other nodes.
     pub fn has_doubts(&self) -> bool {
         self.doubts.load(Ordering::Acquire) > 0
     }
@@ -311,13 +311,14 @@ impl FleetView {
         absence::is_absent(form, self.bound(form, now), true) && !may_be_slug()
     }
 
-    /// True if a code is certainly on no node, after Redis has said that it has no link. `vouched` if the other nodes had
-    /// vouched for the time of the question before Redis was asked ([`FleetView::is_vouched`]).
-    pub fn is_denied(&self, code: &Code, vouched: bool) -> bool {
+    /// True if a code is certainly on no node, after Redis has said that it has no link. `is_delivered` if Redis had,
+    /// before it was asked, all links that were acknowledged before the question ([`FleetView::is_delivered`]).
+    pub fn is_denied(&self, code: &Code, is_delivered: bool) -> bool {
         let (now, form) = (since_boot(), self.form(code));
-        // Nodes of the other site do not vouch here.
-        let (is_settled, vouched) = (self.is_settled(now) && self.is_beside(now), vouched && !self.has_other_site);
-        absence::is_denied(form, self.bound(form, now), is_settled, vouched)
+        let is_settled = self.is_settled(now) && self.is_beside(now);
+        // Nodes of the other site confirm nothing here.
+        let is_delivered = is_delivered && !self.has_other_site;
+        absence::is_denied(form, self.bound(form, now), is_settled, is_delivered)
     }
 
     /// True if Redis has lost nothing lately that another node may be about to bring back.
@@ -512,14 +513,14 @@ mod tests {
     }
 
     #[test]
-    fn redis_denies_a_leased_code_once_all_have_vouched() {
+    fn redis_denies_a_leased_code_once_all_confirmed() {
         let view = view();
         let (issued, asked) = (generated(&view, 500), since_boot());
         view.hear([(LENGTH, 1_000)], false, asked);
-        view.vouch(asked);
-        assert!(!view.is_vouched(asked), "a link may have been acknowledged in the same millisecond");
-        view.vouch(asked + Duration::from_millis(1));
-        assert!(view.is_vouched(asked) && view.vouches_within(Duration::from_secs(1)));
+        view.confirm_delivered(asked);
+        assert!(!view.is_delivered(asked), "a link may have been acknowledged in the same millisecond");
+        view.confirm_delivered(asked + Duration::from_millis(1));
+        assert!(view.is_delivered(asked) && view.confirms_within(Duration::from_secs(1)));
         assert!(view.is_denied(&issued, true) && !view.is_denied(&issued, false));
         view.disturb(since_boot());
         assert!(!view.is_denied(&issued, true), "a new master may have lost it");
@@ -541,7 +542,7 @@ mod tests {
         assert!(view.is_absent(&guess, view.followed()) && view.is_absent(&late, view.followed()));
         view.hear_other_site([(LENGTH, 300 << 20)], since_boot());
         assert!(!view.is_absent(&late, view.followed()), "a node of that site may have it");
-        assert!(!view.is_denied(&early, true), "nodes of that site do not vouch here");
+        assert!(!view.is_denied(&early, true), "nodes of that site confirm nothing here");
     }
 
     #[test]

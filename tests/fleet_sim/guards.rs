@@ -37,9 +37,9 @@ pub(crate) enum Guard {
     Settled,
     /// Other nodes may have leased values that this node has not heard of.
     Bound,
-    /// A node vouches only while Redis has all its links.
+    /// A node confirms delivery only while Redis has all its links.
     Empty,
-    /// A node vouches only for what it acknowledged before it heard of the other node.
+    /// A node confirms only what it acknowledged before it heard of the other node.
     Heard,
     /// A node denies a slug that looks like a generated code only if it has read the streams.
     Followed,

@@ -19,7 +19,7 @@
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
 //! 5. A node whose client was told that a link is gone does not show it again.
 //! 6. A link that was changed does not expire: here, a change is that its end was moved.
-//! 7. No node answers 404 for an acknowledged link (`absence.rs`, `vouching.rs`).
+//! 7. No node answers 404 for an acknowledged link (`absence.rs`, `heartbeats.rs`).
 //! 8. Nodes of two versions (`versions.rs`): a node does not serve a state after it has read a newer one that it cannot
 //!    decode. After the upgrade it has all states. While all nodes are heard of and none goes back to the older version,
 //!    each of them can decode everything.
@@ -82,7 +82,7 @@ mod store;
 mod stream;
 mod trace;
 mod versions;
-mod vouching;
+mod heartbeats;
 mod world;
 mod writer;
 
@@ -170,8 +170,8 @@ guards! {
     redis_cannot_deny_what_it_may_have_lost: Guard::Settled,
     others_may_have_leased_since: Guard::Bound,
     a_slug_in_the_form_of_a_code_is_in_the_streams: Guard::Followed,
-    a_node_vouches_once_redis_has_its_links: Guard::Empty,
-    a_node_vouches_for_the_time_before_it_heard: Guard::Heard,
+    a_node_confirms_once_redis_has_its_links: Guard::Empty,
+    a_node_confirms_the_time_before_it_heard: Guard::Heard,
     undecoded_entry_holds_its_place: Guard::Place,
     mark_outlives_the_process: Guard::Marked,
     marked_codes_are_read_again: Guard::Again,

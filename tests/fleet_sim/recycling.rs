@@ -1,7 +1,7 @@
 //! A world of its own for recycled codes: links expire, their codes wait until every member has passed the removals and
 //! the releases, and get other links.
 //!
-//! `replication::passing`, `replication::vouching`, `replication::rules`, the outbox and the planner are driven as the
+//! `replication::passing`, `replication::confirmations`, `replication::rules`, the outbox and the planner are driven as the
 //! threads of a node drive them. Redis keeps all states in one stream, and may fall back to what a replica had. A node that
 //! is cut off creates links alone, until the others forget it. Commands are neither lost nor late, and stores are durable
 //! at once: the main world has the rest.
@@ -20,10 +20,10 @@ use std::time::Duration;
 use carom::bridge::{CreateAnswer, FleetDecision, StoreRequest, Ticket, WriterOrder, WriterReply};
 use carom_model::link::{Link, Reuse};
 use carom_model::replication::State;
+use carom_model::replication::confirmations::{Confirmations, DeliveryReport};
 use carom_model::replication::follow::Read;
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::vouching::{Statement, Vouching};
 use carom_shards::{CoreId, Policy};
 
 use crate::codes::{Index, issued, new_link};
@@ -81,7 +81,7 @@ struct Node {
     followed: Duration,
     /// The instant before which all other nodes have passed everything.
     others_passed: Duration,
-    passing: Vouching,
+    passing: Confirmations,
     passed: PassedBeats,
 }
 
@@ -97,7 +97,7 @@ impl Node {
             stage: Stage::default(),
             followed: Duration::ZERO,
             others_passed: Duration::ZERO,
-            passing: Vouching::new(first),
+            passing: Confirmations::new(first),
             passed: PassedBeats::default(),
         }
     }
@@ -222,11 +222,11 @@ impl World {
         let at = &mut self.nodes[node];
         at.passed.hear(others.iter().map(|(other, beat)| (other.clone(), beat.number)), now);
         let me = node.to_string();
-        let statements = others.iter().map(|(other, beat)| {
-            let statement = beat.passed.get(&me).map(|heard| Statement { undelivered: 0, heard: *heard });
-            (other.clone(), beat.number, statement)
+        let reports = others.iter().map(|(other, beat)| {
+            let report = beat.passed.get(&me).map(|heard| DeliveryReport { undelivered: 0, heard: *heard });
+            (other.clone(), beat.number, report)
         });
-        if let Some(passed) = at.passing.observe(number, statements, now, AFTER) {
+        if let Some(passed) = at.passing.observe(number, reports, now, AFTER) {
             at.others_passed = at.others_passed.max(passed);
         }
     }
@@ -309,7 +309,7 @@ impl World {
     fn restart(&mut self, node: usize) {
         let first = 1_000_000 * node as u64 + 100 * self.instant;
         let at = &mut self.nodes[node];
-        (at.stage, at.passing, at.passed) = (Stage::default(), Vouching::new(first), PassedBeats::default());
+        (at.stage, at.passing, at.passed) = (Stage::default(), Confirmations::new(first), PassedBeats::default());
         (at.followed, at.others_passed) = (Duration::ZERO, Duration::ZERO);
         note!(self, "node {node} starts again");
     }

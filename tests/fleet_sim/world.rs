@@ -13,6 +13,7 @@ use crate::adapter;
 use crate::codes::{PARTS, VALUES, code_at, index_of, part_of};
 use crate::faults::Faults;
 use crate::guards::Guard;
+use crate::heartbeats::Heartbeats;
 use crate::ledger::Ledger;
 use crate::node::{Cut, Node};
 use crate::redis::{Answer, Command, Redis};
@@ -21,7 +22,6 @@ use crate::schedules::Simulation;
 use crate::store::Batch;
 use crate::trace::{brief, note};
 use crate::versions::Versions;
-use crate::vouching::Vouchers;
 
 /// The fate of a command.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ pub(crate) struct World {
     pub(crate) granted: u64,
     /// The counter as each node knows it, or would if no guard was left out.
     pub(crate) known: Vec<u64>,
-    /// The statements of the nodes about their links, and the clients that wait for them.
-    pub(crate) vouchers: Vouchers,
+    /// The reports of the nodes on the delivery of their links, and the clients that wait for them.
+    pub(crate) heartbeats: Heartbeats,
     pub(crate) claims: u64,
     /// True if nodes take changes while they cannot ask.
     pub(crate) alone: bool,
@@ -91,7 +91,7 @@ impl Simulation for World {
             guard,
             granted: 0,
             known: vec![0; count],
-            vouchers: Vouchers::new(count),
+            heartbeats: Heartbeats::new(count),
             claims: 0,
             alone,
             versions,
@@ -425,7 +425,7 @@ impl World {
             at.store.sync();
         }
         note!(self, "node {node} restarts, power lost: {power}");
-        self.end_vouching(node);
+        self.end_heartbeats(node);
         self.begin_process(node, power)
     }
 }

@@ -30,19 +30,19 @@ pub const HOME_SETTLE_TIME: Duration = Duration::from_secs(10);
 /// two million such slugs, one guess in 2,000 is asked for; with four million, one in 50.
 pub const HOME_SLUG_BITS: usize = 1 << 25;
 
-/// Time for which a request for a code in doubt waits until the other nodes have vouched that Redis has all their
+/// Time for which a request for a code in doubt waits until the other nodes have confirmed that Redis has all their
 /// links. A node may have generated such a code, but Redis does not have it. Longer than the second until their next
 /// heartbeats, and shorter than [`crate::FETCH_TIME_MAX`].
 pub const DOUBT_TIME: Duration = Duration::from_millis(1_500);
 
-/// Maximum number of requests for codes in doubt that wait on a node until the other nodes vouch ([`DOUBT_TIME`]).
+/// Maximum number of requests for codes in doubt that wait on a node for the other nodes ([`DOUBT_TIME`]).
 /// Further ones get 503 at once.
 pub const DOUBTS_MAX: usize = 64;
 
-/// Greatest age of the last instant that all other nodes have vouched for, at which a request for a code in doubt still
-/// waits for them. They send one heartbeat a second, so it is at most three heartbeats old while all of them vouch. If
-/// it is older, such requests get 503 at once.
-pub const VOUCHED_KEPT: Duration = Duration::from_secs(4);
+/// Greatest age of the delivery that all other nodes have confirmed, at which a request for a code in doubt still waits
+/// for them. They send one heartbeat a second, so it is at most three heartbeats old while all of them confirm. If it is
+/// older, such requests get 503 at once.
+pub const DELIVERED_KEPT: Duration = Duration::from_secs(4);
 
 /// Time for which a node relies on the answer to its last heartbeat, which brings the highest counter value of the
 /// fleet: three heartbeats. After that, the node answers 503 instead of 404 for codes that it does not have.

@@ -12,9 +12,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::context::{FleetContext, FleetSetup, SettingFingerprints};
 use super::redis::HeartbeatReply;
 use super::retention::NodeRetention;
+use carom_model::replication::confirmations::DeliveryReport;
 use carom_model::replication::formats;
 use carom_model::replication::members::NodeId;
-use carom_model::replication::vouching::Statement;
 use carom_settings::Settings;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::alarms::Alarm;
@@ -68,17 +68,18 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
 }
 
-/// The parts of a heartbeat by which nodes vouch for their links (see [`carom_model::replication::vouching`]), and tell
-/// what they have passed in the streams (see [`carom_model::replication::passing`]).
+/// The parts of a heartbeat that acknowledge heartbeats of the other nodes: those that this node has heard of (see
+/// [`carom_model::replication::confirmations`]), and those after which it has read all streams (see
+/// [`carom_model::replication::passing`]).
 #[derive(Debug)]
-pub(super) struct Voucher<'a> {
+pub(super) struct HeartbeatAcks<'a> {
     /// The number of this heartbeat.
     pub number: u64,
     /// The numbers of the last heartbeats of the other nodes.
     pub heard: &'a BTreeMap<NodeId, u64>,
     /// The numbers of their last heartbeats after which this node has read all streams to their ends.
     pub passed: BTreeMap<NodeId, u64>,
-    /// True if a client of this node waits until the other nodes vouch.
+    /// True if a client of this node waits for confirmations of the other nodes.
     pub is_asking: bool,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn about(
     setup: &FleetSetup,
     stats: &NodeStats,
     (restoring, stopped): (u64, bool),
-    voucher: &Voucher<'_>,
+    acks: &HeartbeatAcks<'_>,
 ) -> String {
     let last = stats.activity.last().unwrap_or_default();
     let of_cores = |of: fn(&CoreSample) -> u32| last.cores.iter().map(|core| u64::from(of(core))).sum::<u64>();
@@ -109,12 +110,12 @@ pub(super) fn about(
         "restoring": restoring,
         // Null in a fleet of one site.
         "relay": stats.fleet.site.names.get().map(|_| !stopped && stats.fleet.site.is_relay.load(Ordering::Acquire)),
-        "beat": voucher.number,
-        "asking": voucher.is_asking,
+        "beat": acks.number,
+        "asking": acks.is_asking,
         // Counted after the other heartbeats were heard.
-        "heard": voucher.heard,
+        "heard": acks.heard,
         "undelivered": stats.fleet.undelivered.get(),
-        "passed": voucher.passed,
+        "passed": acks.passed,
         // Age of the oldest logged visit that other nodes cannot have; null if the log is not shared.
         "visitLog": stats.visit_log.is_shared.load(Ordering::Acquire).then(|| stats.visit_log.lag_ms.get()),
     })
@@ -129,12 +130,12 @@ pub(super) struct OtherNode {
     pub beat: u64,
     /// The number of the heartbeat; `None` for versions that do not number them.
     pub number: Option<u64>,
-    /// The statement about its links; `None` for versions that make none.
-    pub statement: Option<Statement>,
+    /// Its report on the delivery of its links; `None` for versions that make none.
+    pub report: Option<DeliveryReport>,
     /// The number of the last heartbeat of this node after which it has read all streams to their ends; `None` for versions
     /// that do not say so.
     pub passed: Option<u64>,
-    /// True if a client waits until all other nodes vouch.
+    /// True if a client of that node waits for confirmations of the others.
     pub is_asking: bool,
     /// True if Redis may lack some of its links, which it restores.
     pub is_restoring: bool,
@@ -151,15 +152,15 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
     let names: BTreeSet<&str> = about.keys().chain(beats.keys()).copied().filter(|node| *node != me).collect();
     let other = |node: &str| {
         let about = about.get(node).unwrap_or(&Value::Null);
-        let statement = || {
+        let report = || {
             let (undelivered, heard) = (about["undelivered"].as_u64()?, about["heard"][me].as_u64()?);
-            Some(Statement { undelivered, heard })
+            Some(DeliveryReport { undelivered, heard })
         };
         OtherNode {
             node: node.to_owned(),
             beat: beats.get(node).copied().unwrap_or_default(),
             number: about["beat"].as_u64(),
-            statement: statement(),
+            report: report(),
             passed: about["passed"][me].as_u64(),
             is_asking: about["asking"].as_bool() == Some(true),
             is_restoring: about["restoring"].as_u64().is_some_and(|partitions| partitions > 0),
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_without_statement_vouches_for_nothing() {
+    fn a_heartbeat_without_report_confirms_nothing() {
         let about = [
             ("n0", json!({"beat": 9})),
             ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "passed": {"n0": 7}, "asking": true})),
@@ -332,13 +333,13 @@ mod tests {
         let others = others(&HeartbeatReply { beats, about, ..HeartbeatReply::default() }, "n0");
         let names: Vec<(&str, u64)> = others.iter().map(|other| (other.node.as_str(), other.beat)).collect();
         assert_eq!(names, [("n1", 70), ("n2", 0), ("n3", 0), ("n4", 71)]);
-        assert_eq!(others[0].statement, Some(Statement { undelivered: 2, heard: 8 }));
+        assert_eq!(others[0].report, Some(DeliveryReport { undelivered: 2, heard: 8 }));
         assert!(others[0].number == Some(4) && others[0].is_asking && !others[0].is_restoring);
         assert_eq!(others[0].passed, Some(7));
-        assert!(others[1].statement.is_none() && others[1].is_restoring, "an older version");
+        assert!(others[1].report.is_none() && others[1].is_restoring, "an older version");
         assert!(others[1..].iter().all(|other| other.passed.is_none()));
-        assert!(others[2].statement.is_none(), "it has not heard of this node");
-        assert!(others[3].statement.is_none() && !others[3].is_asking);
+        assert!(others[2].report.is_none(), "it has not heard of this node");
+        assert!(others[3].report.is_none() && !others[3].is_asking);
     }
 
     #[test]

@@ -10,9 +10,9 @@
 //! [`carom_model::replication::absence`].
 //!
 //! A node that does not reach Redis creates links alone. So a code that may be generated, and that Redis does not have,
-//! is in *doubt*. Its request waits until all other nodes have vouched that Redis has their links, and Redis is asked once
-//! more ([`carom_model::replication::vouching`]). That takes a heartbeat of each node, so few requests may wait, and none
-//! does while a node is silent.
+//! is in *doubt*. Its request waits until all other nodes have confirmed that Redis has their links
+//! ([`carom_model::replication::confirmations`]). Then Redis is asked once more. That takes a heartbeat of each node, so few
+//! requests may wait, and none does while a node is silent.
 //!
 //! `trust` decides which links of a shared home may be in memory after a failover.
 
@@ -35,8 +35,8 @@ use crate::services::replication::redis::{Redis, RedisError, RedisReply, Request
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::{
-    BULK_LOOK_UP_QUEUE_LEN, BULK_LOOK_UP_WAIT, BULK_LOOK_UPS_MAX, DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH,
-    LOOK_UP_QUEUE_LEN, VOUCHED_KEPT,
+    BULK_LOOK_UP_QUEUE_LEN, BULK_LOOK_UP_WAIT, BULK_LOOK_UPS_MAX, DELIVERED_KEPT, DOUBT_TIME, DOUBTS_MAX,
+    LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN,
 };
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
@@ -51,7 +51,7 @@ const TIME_MIN: Duration = Duration::from_millis(2);
 /// Longest delay of a new question while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Longest delay until this thread notices that the other nodes have vouched.
+/// Longest delay until this thread notices the confirmations of the other nodes.
 const NOTICE_EVERY: Duration = Duration::from_millis(10);
 
 /// Longest delay until this thread notices that its connection was disturbed, while it has nothing to ask.
@@ -171,8 +171,8 @@ struct Asked {
     asked: Instant,
     /// The number of commits that had ended before Redis was asked.
     as_of: u64,
-    /// True if all other nodes had vouched for the time of the questions before Redis was asked.
-    is_vouched: bool,
+    /// True if Redis had, before it was asked, all links that were acknowledged before the questions.
+    is_delivered: bool,
 }
 
 /// A look-up of a code that Redis does not have, but that another node may have created alone.
@@ -262,13 +262,13 @@ impl CodeLookup {
         }
     }
 
-    /// Asks Redis again for the codes in doubt for whose time all other nodes have vouched. Answers those that have waited
-    /// for too long.
+    /// Asks Redis again for the codes in doubt, once it has all links that were acknowledged before their questions. Answers
+    /// those that have waited for too long.
     fn resolve_doubts(&mut self) {
         let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         while let Some(doubt) = self.doubts.front() {
             let look_up = doubt.look_up;
-            if self.fleet.view.is_vouched(doubt.asked) {
+            if self.fleet.view.is_delivered(doubt.asked) {
                 by_code.entry(look_up.code).or_default().push(look_up);
             } else if look_up.since.elapsed() >= DOUBT_TIME {
                 self.reply(&look_up, &Lookup::Unconfirmed, false);
@@ -281,14 +281,14 @@ impl CodeLookup {
         by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
     }
 
-    fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
+    fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_delivered: bool, deadline: Instant) {
         self.fleet.stats.fleet.look_ups.add_shared(1);
         let (asked, as_of) = (Instant::now(), self.fleet.links.commits());
         let request_id = self.redis.put_state(&code, deadline);
         if self.fleet.home.shares_questions() {
             self.in_flight.insert(code, request_id);
         }
-        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), asked, as_of, is_vouched });
+        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), asked, as_of, is_delivered });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
@@ -305,7 +305,8 @@ impl CodeLookup {
         }
     }
 
-    /// Returns the look-ups to answer now for a code that Redis does not have. The others wait until the other nodes vouch.
+    /// Returns the look-ups to answer now for a code that Redis does not have. The others wait for
+    /// confirmations of the other nodes.
     fn doubt(&mut self, look_ups: Vec<LookupRequest>) -> Vec<LookupRequest> {
         let asked = since_boot();
         let mut rest = Vec::new();
@@ -336,15 +337,15 @@ impl CodeLookup {
     }
 
     /// Returns the answer for a code after Redis has said that it has no link: this state, or none. Returns `None` if the
-    /// other nodes must vouch first.
-    fn missing(&self, code: &Code, theirs: Option<&State>, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
+    /// other nodes must confirm their deliveries first.
+    fn missing(&self, code: &Code, theirs: Option<&State>, is_delivered: bool) -> Option<Lookup<Arc<Link>>> {
         let view = &self.fleet.view;
         // Where codes are recycled, Redis may have lost the next link.
         let is_final = theirs.is_some_and(is_spent) && (!view.recycles() || view.trusts_redis());
-        if is_final || view.is_denied(code, is_vouched) {
+        if is_final || view.is_denied(code, is_delivered) {
             return Some(Lookup::Missing);
         }
-        let would_help = !is_vouched && view.vouches_within(VOUCHED_KEPT) && view.is_denied(code, true);
+        let would_help = !is_delivered && view.confirms_within(DELIVERED_KEPT) && view.is_denied(code, true);
         (!would_help).then_some(Lookup::Unconfirmed)
     }
 
@@ -374,7 +375,8 @@ impl CodeLookup {
         // Before any answer is judged.
         self.check_disturbance();
         for (request_id, answer) in answers {
-            let Some(Asked { mut look_ups, joined, asked, as_of, is_vouched }) = self.asked.remove(&request_id) else {
+            let Some(Asked { mut look_ups, joined, asked, as_of, is_delivered }) = self.asked.remove(&request_id)
+            else {
                 continue;
             };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
@@ -383,7 +385,7 @@ impl CodeLookup {
             }
             let answered = self.with_own(&code, answer.state(code));
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
-            let found = self.judge(&code, answered, is_vouched);
+            let found = self.judge(&code, answered, is_delivered);
             if let Some(Lookup::Live(link)) = &found {
                 if self.fills_memory() && self.trust.may_keep(asked) {
                     self.fleet.home.keep_in_memory(link, as_of, &self.fleet.mailboxes);
@@ -411,15 +413,16 @@ impl CodeLookup {
         }
     }
 
-    /// Judges the state of a code as Redis has reported it. Returns `None` if the other nodes must vouch first.
-    fn judge(&self, code: &Code, answered: StateAnswer, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
+    /// Judges the state of a code as Redis has reported it. Returns `None` if the other nodes must
+    /// confirm their deliveries first.
+    fn judge(&self, code: &Code, answered: StateAnswer, is_delivered: bool) -> Option<Lookup<Arc<Link>>> {
         match answered {
             Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
             Ok(Some(ReceivedState::Known(State::Link(link)))) => {
                 match self.is_known_to_be_gone(code, &State::Link(Arc::clone(&link))) {
                     Ok(false) => Some(Lookup::Live(link)),
                     // The slug may have another link, which Redis has lost.
-                    Ok(true) => self.missing(code, None, is_vouched),
+                    Ok(true) => self.missing(code, None, is_delivered),
                     Err(_) => Some(Lookup::NotResident),
                 }
             }
@@ -428,8 +431,8 @@ impl CodeLookup {
                 self.report_newer();
                 Some(Lookup::Unconfirmed)
             }
-            Ok(Some(ReceivedState::Known(gone))) => self.missing(code, Some(&gone), is_vouched),
-            Ok(None) => self.missing(code, None, is_vouched),
+            Ok(Some(ReceivedState::Known(gone))) => self.missing(code, Some(&gone), is_delivered),
+            Ok(None) => self.missing(code, None, is_delivered),
             Err(error) => {
                 note_error(&self.fleet.stats, &error);
                 Some(Lookup::Unconfirmed)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
-use super::agreement::{self, OtherNode, Voucher};
+use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_error};
 use super::eviction::EvictionWatch;
 use crate::bridge::fleet_view::since_boot;
@@ -19,10 +19,10 @@ use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, Redi
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_model::replication::Partition;
+use carom_model::replication::confirmations::{Confirmations, DeliveryReport};
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::round_trips::RoundTrips;
-use carom_model::replication::vouching::{Statement, Vouching};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -33,7 +33,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Interval between two heartbeats while Redis does not answer, short enough to notice its return soon.
 const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
 
-/// Interval between two heartbeats while a client waits for the other nodes to vouch, here or on another node.
+/// Interval between two heartbeats while a client waits for confirmations, here or on another node.
 const EVERY_WHILE_ASKED: Duration = Duration::from_millis(100);
 
 /// Timeout of a heartbeat.
@@ -55,8 +55,8 @@ pub(super) fn start(
         fleet: fleet.clone(),
         lengths,
         members: Members::default(),
-        vouching: Vouching::new(first),
-        passing: Vouching::new(first),
+        confirmations: Confirmations::new(first),
+        passing: Confirmations::new(first),
         heard: BTreeMap::new(),
         passed: PassedBeats::default(),
         is_asked: false,
@@ -82,15 +82,15 @@ struct HeartbeatThread {
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
-    /// The statements of the other nodes about their links.
-    vouching: Vouching,
-    /// The statements of the other nodes about what they have passed in the streams, for the same heartbeats.
-    passing: Vouching,
+    /// The reports of the other nodes on the delivery of their links.
+    confirmations: Confirmations,
+    /// Their reports on what they have passed in the streams, for the same heartbeats.
+    passing: Confirmations,
     /// The number of the last heartbeat of each other node.
     heard: BTreeMap<NodeId, u64>,
     /// The heartbeats of the other nodes after which this node has read all streams to their ends.
     passed: PassedBeats,
-    /// True if a client of another node waits until this node vouches.
+    /// True if a client of another node waits for a confirmation of this node.
     is_asked: bool,
     reclaimed: Sender<Run>,
     written_down: Option<Instant>,
@@ -126,16 +126,16 @@ impl HeartbeatThread {
         let Ok(seen) = self.seen() else { return };
         let number = self.begin(since_boot());
         let passed = self.passed_beats();
-        let voucher = Voucher { number, heard: &self.heard, passed, is_asking: false };
+        let acks = HeartbeatAcks { number, heard: &self.heard, passed, is_asking: false };
         let restoring = self.restoring();
-        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &voucher);
+        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &acks);
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
     }
 
-    /// Begins a heartbeat, about which other nodes will make statements. Returns its number.
+    /// Begins a heartbeat, on which other nodes will report. Returns its number.
     fn begin(&mut self, now: Duration) -> u64 {
-        let (number, passing) = (self.vouching.begin(now), self.passing.begin(now));
-        assert_eq!(number, passing, "the statements about one heartbeat would be taken for those about another");
+        let (number, passing) = (self.confirmations.begin(now), self.passing.begin(now));
+        assert_eq!(number, passing, "the reports on one heartbeat would be taken for those on another");
         number
     }
 
@@ -173,8 +173,8 @@ impl HeartbeatThread {
         let restoring = self.restoring();
         let number = self.begin(sent);
         let (passed, is_asking) = (self.passed_beats(), self.fleet.view.has_doubts());
-        let voucher = Voucher { number, heard: &self.heard, passed, is_asking };
-        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);
+        let acks = HeartbeatAcks { number, heard: &self.heard, passed, is_asking };
+        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &acks);
         let begun = Instant::now();
         let answer = self.send(about, &seen);
         match answer {
@@ -244,7 +244,7 @@ impl HeartbeatThread {
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
         self.hear_passed(&others, number, now);
-        self.hear_statements(others, number, now);
+        self.hear_reports(others, number, now);
         self.show_fleet(heard, now);
         self.take_over(heard, now);
     }
@@ -317,16 +317,16 @@ impl HeartbeatThread {
         }
     }
 
-    /// Takes the statements of the other nodes about their links, and remembers their heartbeats for the next statement of
-    /// this node.
-    fn hear_statements(&mut self, others: Vec<OtherNode>, number: u64, now: Duration) {
+    /// Takes the reports of the other nodes on the delivery of their links, and remembers their heartbeats for the next report
+    /// of this node.
+    fn hear_reports(&mut self, others: Vec<OtherNode>, number: u64, now: Duration) {
         // The last heartbeat of a lost node may ask for ever.
         let is_live = |other: &OtherNode| self.heard.get(&other.node).copied() != other.number;
         self.is_asked = others.iter().any(|other| other.is_asking && is_live(other));
         self.heard = others.iter().filter_map(|other| Some((other.node.clone(), other.number?))).collect();
-        let statements = others.into_iter().map(|other| (other.node, other.beat, other.statement));
-        let vouched = self.vouching.observe(number, statements, now, self.fleet.settings.reclaim_after);
-        vouched.into_iter().for_each(|at| self.fleet.view.vouch(at));
+        let reports = others.into_iter().map(|other| (other.node, other.beat, other.report));
+        let delivered = self.confirmations.observe(number, reports, now, self.fleet.settings.reclaim_after);
+        delivered.into_iter().for_each(|at| self.fleet.view.confirm_delivered(at));
     }
 
     /// Returns the numbers of the heartbeats of the other nodes after which this node has read all streams to their ends.
@@ -337,16 +337,16 @@ impl HeartbeatThread {
         self.passed.numbers()
     }
 
-    /// Takes the statements of the other nodes about what they have passed in the streams. Names the nodes for which the
+    /// Takes the reports of the other nodes on what they have passed in the streams. Names the nodes for which the
     /// codes of expired links wait.
     fn hear_passed(&mut self, others: &[OtherNode], number: u64, now: Duration) {
         let FleetContext { view, settings, stats, .. } = &self.fleet;
         self.passed.hear(others.iter().filter_map(|other| Some((other.node.clone(), other.number?))), now);
-        let statements = others.iter().map(|other| {
-            let statement = other.passed.map(|heard| Statement { undelivered: 0, heard });
-            (other.node.clone(), other.beat, statement)
+        let reports = others.iter().map(|other| {
+            let report = other.passed.map(|heard| DeliveryReport { undelivered: 0, heard });
+            (other.node.clone(), other.beat, report)
         });
-        let passed = self.passing.observe(number, statements, now, settings.reclaim_after);
+        let passed = self.passing.observe(number, reports, now, settings.reclaim_after);
         passed.into_iter().for_each(|at| view.pass(at));
         let late = view.awaited().map_or_else(Vec::new, |at| self.passing.missing(at));
         *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;

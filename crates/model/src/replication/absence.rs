@@ -6,8 +6,8 @@
 //! * A link with a chosen slug exists only once Redis has accepted it. So Redis can deny it, as long as Redis has lost
 //!   nothing that another node is yet to bring back ([`is_denied`]).
 //! * A link with a generated code may exist on its node alone, while that node does not reach Redis. So Redis can deny a
-//!   code whose counter value may be leased only once all other nodes have vouched that it has
-//!   their links. A value beyond [`bound`] is leased by nobody.
+//!   code whose counter value may be leased only once all other nodes have confirmed that it has their links. No node
+//!   has leased a value beyond [`bound`].
 //!
 //! A chosen slug can look like a generated code. Its create is therefore acknowledged only once every node that still
 //! reads its streams must have seen it. A node that has just read them denies the codes beyond the bound by itself
@@ -74,10 +74,10 @@ pub fn is_absent(form: CodeForm, bound: Option<u64>, has_followed: bool) -> bool
 }
 
 /// True if a code is certainly on no node, after Redis has said that it has no link. Redis `is_settled` if it has lost
-/// nothing lately that another node may be about to bring back. The other nodes have `vouched` if, before Redis was asked,
-/// it had every link that was acknowledged before the question (see [`super::vouching`]).
-pub fn is_denied(form: CodeForm, bound: Option<u64>, is_settled: bool, vouched: bool) -> bool {
-    (vouched || is_never_generated(form, bound)) && is_settled
+/// nothing lately that another node may be about to bring back. Everything `is_delivered` if, before Redis was asked, it
+/// had every link that was acknowledged before the question (see [`super::confirmations`]).
+pub fn is_denied(form: CodeForm, bound: Option<u64>, is_settled: bool, is_delivered: bool) -> bool {
+    (is_delivered || is_never_generated(form, bound)) && is_settled
 }
 
 /// True if no node can have generated the code.
@@ -125,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(is_absent(form, Some(100), true), unasked, "{form:?}");
             assert_eq!(is_denied(form, Some(100), true, false), denied, "{form:?}");
-            assert!(is_denied(form, None, true, true), "{form:?}: all nodes have vouched");
+            assert!(is_denied(form, None, true, true), "{form:?}: all links are in Redis");
             assert!(!is_denied(form, Some(100), false, true), "{form:?}: Redis may have lost it");
             assert!(!is_absent(form, Some(100), false) && !is_denied(form, Some(100), false, false), "{form:?}");
             assert!(form == CodeForm::Chosen || !is_denied(form, None, true, false), "{form:?}: unknown counter");

@@ -3,7 +3,7 @@
 //! Each heartbeat of a node has a number. The other nodes hear of it, and then read all streams to their ends. From then
 //! on they have *passed* every change that Redis had accepted before the heartbeat was sent, and say so in their own
 //! heartbeats. Once every node has said so, none of them still has an earlier state of a code. The rule by which the
-//! statements of all nodes count is the one of [`super::vouching`]: it compares no clocks.
+//! reports of all nodes count is the one of [`super::confirmations`]: it compares no clocks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
