@@ -399,19 +399,19 @@ impl HeartbeatThread {
 /// Judges whether this node may lack changes that Redis no longer has, and tells the other threads and the operator.
 fn judge(fleet: &FleetContext) {
     let stats = &fleet.stats;
-    let standing = if fleet.home.stores_all_links() {
+    let status = if fleet.home.stores_all_links() {
         fleet.retention.judge(stats.fleet.comparing.get() > 0)
     } else {
         fleet.retention.judge_shared_home()
     };
-    fleet.view.set_behind(standing.is_behind);
-    stats.fleet.retention_ms.set(standing.retention.map_or(0, |retention| retention.as_millis() as u64));
+    fleet.view.set_behind(status.is_behind);
+    stats.fleet.retention_ms.set(status.retention.map_or(0, |retention| retention.as_millis() as u64));
     stats.fleet.may_have_expired.store(fleet.retention.may_have_expired(), Ordering::Release);
-    stats.fleet.unfollowed_ms.set(standing.lag_ms);
-    stats.fleet.is_behind.store(standing.is_behind, Ordering::Release);
-    stats.fleet.needs_copy.store(standing.needs_copy, Ordering::Release);
-    if standing.is_behind {
-        stats.alarms.raise(Alarm::FleetBehind, standing.describe(awaits_upgrade(&fleet.links)));
+    stats.fleet.unfollowed_ms.set(status.lag_ms);
+    stats.fleet.is_behind.store(status.is_behind, Ordering::Release);
+    stats.fleet.needs_copy.store(status.needs_copy, Ordering::Release);
+    if status.is_behind {
+        stats.alarms.raise(Alarm::FleetBehind, status.describe(awaits_upgrade(&fleet.links)));
     } else {
         stats.alarms.clear(Alarm::FleetBehind);
     }

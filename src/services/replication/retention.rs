@@ -1,7 +1,7 @@
-//! The standing of a node whose Redis keeps only recent states: whether it has everything that Redis no longer has.
+//! Retention in Redis: tells whether this node has every state that Redis has expired, so that it is current.
 //!
 //! The rule is [`carom_model::replication::retention`]. The heartbeat thread measures the lag, since it hears the clock of
-//! Redis, and stores how far the node has followed. All other threads only ask.
+//! Redis, and stores how far the node has followed. The other threads read the result.
 //!
 //! A comparison offers the states that have changed on this node within the retention. The store has a log of changed
 //! codes, and this module notes the positions of that log over time.
@@ -37,9 +37,9 @@ pub(super) struct NodeRetention {
     pub beat_ms: u64,
 }
 
-/// The standing of a node at a moment.
+/// The status of this node as a replica: current, behind, or in need of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Standing {
+pub(super) struct ReplicaStatus {
     /// The shortest retention of the nodes that count; `None` if all keep states forever.
     pub retention: Option<Duration>,
     /// The time for which this node may lack changes, in milliseconds by the clock of Redis.
@@ -52,7 +52,7 @@ pub(super) struct Standing {
     pub is_home: bool,
 }
 
-impl Standing {
+impl ReplicaStatus {
     /// Describes the problem of a node that is behind, and its remedy. It may await an upgrade to read some changes.
     pub(super) fn describe(&self, awaits_upgrade: bool) -> String {
         if self.is_home {
@@ -138,7 +138,7 @@ fn time_of(at: Duration, (clock_ms, read): (u64, Duration)) -> u64 {
 }
 
 impl Retention {
-    /// Returns the standing of a node with this setting, as its store knows it.
+    /// Returns the retention of a node with this setting, with what its store has recorded.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read.
@@ -235,26 +235,26 @@ impl Retention {
         self.state_ms.store(state_ms, Ordering::Release);
     }
 
-    /// Judges the standing of a node whose links have a shared home. It is behind as soon as states may expire there.
-    pub(super) fn judge_shared_home(&self) -> Standing {
+    /// Judges the status of a node whose links have a shared home. It is behind as soon as states may expire there.
+    pub(super) fn judge_shared_home(&self) -> ReplicaStatus {
         let (retention, is_behind) = (self.shortest(), self.may_have_expired());
-        Standing { retention, lag_ms: 0, is_behind, needs_copy: false, is_home: true }
+        ReplicaStatus { retention, lag_ms: 0, is_behind, needs_copy: false, is_home: true }
     }
 
-    /// Judges the standing of a node that stores all links. It `compares` partitions with Redis, or waits for that.
-    pub(super) fn judge(&self, compares: bool) -> Standing {
+    /// Judges the status of a node that stores all links. It `compares` partitions with Redis, or waits for that.
+    pub(super) fn judge(&self, compares: bool) -> ReplicaStatus {
         let shortest = self.shortest();
         let (now_ms, span) = {
             let measured = self.measured();
             (measured.now_ms(), measured.span)
         };
         let Some(retention) = shortest else {
-            return Standing { retention: None, lag_ms: 0, is_behind: false, needs_copy: false, is_home: false };
+            return ReplicaStatus { retention: None, lag_ms: 0, is_behind: false, needs_copy: false, is_home: false };
         };
         let is_behind = !span.is_current(now_ms, retention);
         let needs_copy = is_behind && (compares || !span.has_had_all(retention));
         let lag_ms = span.lag_ms(now_ms, retention);
-        Standing { retention: shortest, lag_ms, is_behind, needs_copy, is_home: false }
+        ReplicaStatus { retention: shortest, lag_ms, is_behind, needs_copy, is_home: false }
     }
 
     /// Adds to a batch how far the node has followed, and the position of the change log, if that is due.
@@ -380,15 +380,15 @@ mod tests {
             retention.judge(false)
         };
         assert!(!hear(None, 9_000_000, None).is_behind, "states are kept forever");
-        let standing = hear(Some(600_000), 9_000_000, None);
-        assert_eq!((standing.is_behind, standing.needs_copy), (true, true), "another node lets them expire");
+        let status = hear(Some(600_000), 9_000_000, None);
+        assert_eq!((status.is_behind, status.needs_copy), (true, true), "another node lets them expire");
         assert!(retention.may_have_expired());
-        assert!(standing.describe(false).contains("carom join"), "{}", standing.describe(false));
+        assert!(status.describe(false).contains("carom join"), "{}", status.describe(false));
         assert!(!hear(Some(600_000), 1_000_500, Some(since_boot())).is_behind);
         assert!(hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind, "the clock was set since");
         assert!(!hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind);
-        let standing = hear(Some(600_000), 9_400_000, None);
-        assert_eq!((standing.is_behind, standing.needs_copy), (true, false), "it can read on");
+        let status = hear(Some(600_000), 9_400_000, None);
+        assert_eq!((status.is_behind, status.needs_copy), (true, false), "it can read on");
         assert!(retention.judge(true).needs_copy, "its positions are gone");
     }
 
@@ -445,9 +445,9 @@ mod tests {
         assert!(!retention.judge_shared_home().is_behind);
         let other = NodeRetention { kept: Duration::from_secs(600), beat_ms: 1_000_000 };
         retention.hear(&[other], (0, None), None);
-        let standing = retention.judge_shared_home();
-        assert!(standing.is_behind, "another node lets states expire");
-        assert!(standing.describe(false).contains("links.home"), "{}", standing.describe(false));
+        let status = retention.judge_shared_home();
+        assert!(status.is_behind, "another node lets states expire");
+        assert!(status.describe(false).contains("links.home"), "{}", status.describe(false));
         let retention = Retention::new(None, &links).unwrap();
         retention.hear(&[], (7, None), None);
         assert!(retention.judge_shared_home().is_behind, "they have expired before");

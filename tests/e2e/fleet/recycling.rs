@@ -180,7 +180,7 @@ mod fault_tests {
     use super::*;
 
     #[test]
-    fn standing_node_is_left_out() {
+    fn paused_node_is_left_out() {
         let server = Server::start();
         let fleet = Fleet::new(3, &server.url());
         let start = |fleet: &Fleet, number: usize| {

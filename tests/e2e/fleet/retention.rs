@@ -29,12 +29,12 @@ fn retaining(setup: Setup) -> Setup {
 fn start(fleet: &Fleet, setup_of: impl Fn(Setup) -> Setup) -> Vec<Node> {
     let nodes: Vec<Node> = (0..2).map(|number| setup_of(retaining(fleet.setup(number))).start()).collect();
     nodes.iter().for_each(settle);
-    nodes.iter().for_each(|node| wait_until("a node that is current", || standing(node) == "current"));
+    nodes.iter().for_each(|node| wait_until("a node that is current", || replica_state(node) == "current"));
     nodes
 }
 
-fn standing(node: &Node) -> Value {
-    node.status()["fleet"]["retention"]["standing"].clone()
+fn replica_state(node: &Node) -> Value {
+    node.status()["fleet"]["retention"]["state"].clone()
 }
 
 /// Returns the number of states in Redis.
@@ -85,7 +85,7 @@ fn unchanged_links_cost_redis_nothing() {
             assert_eq!(node.wire().get(&format!("{SHORT_URLS}/s{number}")).code(), format!("s{number}"));
         }
         wait_until("an answer that no node has a slug", || is_gone(node, "no-such-slug"));
-        assert_eq!(standing(node), "current");
+        assert_eq!(replica_state(node), "current");
     }
 }
 
@@ -134,7 +134,7 @@ fn slugs_stay_taken_with_retention_off() {
     let forever = |setup: Setup| setup.env("CAROM_FLEET_RETENTION", "forever").start();
     let nodes: Vec<Node> = setups.into_iter().map(forever).collect();
     nodes.iter().for_each(settle);
-    nodes.iter().for_each(|node| wait_until("states that are kept", || standing(node).is_null()));
+    nodes.iter().for_each(|node| wait_until("states that are kept", || replica_state(node).is_null()));
     for node in &nodes {
         assert_eq!(claim(node, "s1"), 400, "the slug is taken, although Redis does not know it");
         assert!(redirects(node, "s1", TARGET));
@@ -214,7 +214,7 @@ fn empty_redis_gets_recent_changes() {
         assert!(redirects(node, "old7", TARGET) && redirects(node, "new7", TARGET));
         assert_eq!(claim(node, "old8"), 400);
         assert_eq!(claim(node, "new8"), 400);
-        assert_eq!(standing(node), "current");
+        assert_eq!(replica_state(node), "current");
     }
 }
 
@@ -235,7 +235,7 @@ fn node_that_was_away_too_long_refuses_writes() {
     wait_until("a Redis without states", || states(&server) == 0);
     let back = away.start();
     is_seen(&back, "fleet_behind");
-    wait_until("a node that needs a copy", || standing(&back) == "needsCopy");
+    wait_until("a node that needs a copy", || replica_state(&back) == "needsCopy");
     let status = back.status();
     let told = status["alarms"].as_array().unwrap().iter().find(|alarm| alarm["name"] == "fleet_behind").unwrap();
     assert!(told["text"].as_str().is_some_and(|text| text.contains("carom join --from")), "{told}");
@@ -262,7 +262,7 @@ fn node_that_can_read_on_catches_up() {
         .map(|setup| retaining(setup).expect("redis_away").expect("fleet_behind").start())
         .collect();
     nodes.iter().for_each(settle);
-    wait_until("a node that is current", || standing(&nodes[0]) == "current");
+    wait_until("a node that is current", || replica_state(&nodes[0]) == "current");
     // A node that does not know yet that states expire cannot be behind.
     let mut probes = 0;
     wait_until("a node that lets states expire", || {
@@ -276,11 +276,11 @@ fn node_that_can_read_on_catches_up() {
     proxy.set(Mode::Cut);
     assert_eq!(nodes[0].wire().create(&json!({"longUrl": TARGET})).status, 200, "a generated code needs no Redis");
     is_seen(&nodes[0], "fleet_behind");
-    assert_eq!(standing(&nodes[0]), "behind");
+    assert_eq!(replica_state(&nodes[0]), "behind");
     assert_eq!(nodes[0].wire().create(&json!({"longUrl": TARGET})).status, 503, "another node may know more");
     nodes[1].wire().shorten_as("meanwhile", TARGET);
     proxy.set(Mode::Pass);
-    wait_until("a node that has caught up", || standing(&nodes[0]) == "current");
+    wait_until("a node that has caught up", || replica_state(&nodes[0]) == "current");
     wait_until("the end of the alarm", || !alarms(&nodes[0].status()).contains(&"fleet_behind"));
     wait_until("the link", || redirects(&nodes[0], "meanwhile", TARGET));
     assert_eq!(claim(&nodes[0], "meanwhile"), 400);

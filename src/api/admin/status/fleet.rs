@@ -85,12 +85,12 @@ fn retention(fleet: &FleetStats) -> Value {
     if retention_ms == 0 {
         return Value::Null;
     }
-    let standing = match (fleet.is_behind.load(Ordering::Acquire), fleet.needs_copy.load(Ordering::Acquire)) {
+    let state = match (fleet.is_behind.load(Ordering::Acquire), fleet.needs_copy.load(Ordering::Acquire)) {
         (false, _) => "current",
         (true, false) => "behind",
         (true, true) => "needsCopy",
     };
-    json!({"millis": retention_ms, "lagMillis": fleet.unfollowed_ms.get(), "standing": standing})
+    json!({"millis": retention_ms, "lagMillis": fleet.unfollowed_ms.get(), "state": state})
 }
 
 /// Describes what this site hears of the other one; `null` for a fleet of one site.

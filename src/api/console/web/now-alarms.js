@@ -1,4 +1,4 @@
-// Alarms: those that stand, and, folded, those that are over.
+// Alarms: the active ones, and a folded list of those that are resolved.
 
 import { badge, fill, h, outside } from "./dom.js";
 import { relative, updateRelative } from "./format.js";
@@ -6,11 +6,11 @@ import { alarms as text } from "./strings-traffic.js";
 
 /** The list of alarms: `{ element, update(status) }`. It is redrawn only when an alarm is raised or cleared. */
 export function alarmList() {
-  const standing = h("ul", { class: "alarms" });
+  const active = h("ul", { class: "alarms" });
   const over = h("ul", { class: "alarms" });
   const summary = h("summary");
   const folded = h("details", { hidden: true }, summary, over);
-  const element = h("section", { "aria-label": text.title, class: "stack" }, standing, folded);
+  const element = h("section", { "aria-label": text.title, class: "stack" }, active, folded);
   let said = null;
   const update = ({ alarms }) => {
     const now = JSON.stringify(alarms);
@@ -20,8 +20,8 @@ export function alarmList() {
     }
     said = now;
     const [up, cleared] = [alarms.filter((alarm) => alarm.cleared === null), alarms.filter((alarm) => alarm.cleared !== null)];
-    standing.hidden = up.length === 0;
-    fill(standing, up.map(standingAlarm));
+    active.hidden = up.length === 0;
+    fill(active, up.map(activeAlarm));
     fill(over, cleared.map(clearedAlarm));
     fill(summary, text.resolvedMany(cleared.length));
     folded.hidden = cleared.length === 0;
@@ -29,7 +29,7 @@ export function alarmList() {
   return { element, update };
 }
 
-function standingAlarm({ name, text: said, since }) {
+function activeAlarm({ name, text: said, since }) {
   return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, h("p", { class: "wrap" }, outside(said)),
     h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.remedy)));
 }

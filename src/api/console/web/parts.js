@@ -108,10 +108,10 @@ export function followStatus(host, shapeOf, build) {
   });
 }
 
-/** The alarms that stand and whose name begins so. */
+/** The active alarms whose name begins with one of the prefixes. */
 export function alarmNotes(status, prefixes) {
-  const standing = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
-  return standing.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(alarm.text)));
+  const active = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
+  return active.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(alarm.text)));
 }
 
 /** Names of nodes with commas between them, each with what `say(one)` adds. */

@@ -52,8 +52,8 @@ function build(body) {
 function wellness() {
   const element = h("p", { class: "well", role: "status" });
   const update = ({ draining, ready, alarms, store }, state) => {
-    const standing = alarms.filter((alarm) => alarm.cleared === null).length;
-    const [kind, said] = state === "lost" ? ["bad", text.isUnknown] : draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : standing > 0 ? ["bad", text.hasAlarms(standing)]
+    const active = alarms.filter((alarm) => alarm.cleared === null).length;
+    const [kind, said] = state === "lost" ? ["bad", text.isUnknown] : draining ? ["warn", text.isDraining] : !ready ? ["warn", text.isStarting] : active > 0 ? ["bad", text.hasAlarms(active)]
       : !store.writable ? ["bad", text.refusesWrites] : ["good", text.isWell];
     element.dataset.kind = kind;
     setText(element, said);
