@@ -381,7 +381,7 @@ impl Writer {
 
     /// Sends a fence to all cores, behind the changes that came before it. Refuses it if one of them was left out.
     fn send_fence(&self, fence: &Arc<FollowFence>) {
-        if self.outbox.has_passed_over() {
+        if self.outbox.has_left_out() {
             return fence.refuse();
         }
         self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));

@@ -107,7 +107,7 @@ impl World {
         let is_read = |part: usize| at.has_read(part, &self.redis);
         at.followed.is_empty()
             && !at.places.has_marks
-            && !at.outbox.has_passed_over()
+            && !at.outbox.has_left_out()
             && !at.store.now.compare.contains(&true)
             && (0..PARTS).all(is_read)
     }

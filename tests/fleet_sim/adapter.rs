@@ -42,7 +42,7 @@ pub(crate) fn tick(outbox: &mut Outbox) {
 
 /// Tells the outbox that an entry has come by.
 pub(crate) fn seen(outbox: &mut Outbox, echo: Echo) {
-    outbox.seen(echo);
+    outbox.note_seen(echo);
 }
 
 /// The verdict of Redis on a delete of the link with this claim.

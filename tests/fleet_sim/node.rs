@@ -200,7 +200,7 @@ impl Node {
         if guard == Some(Guard::Echo) {
             for Delivery { code, .. } in &self.store.now.outbox {
                 if !self.outbox.is_undelivered(code) {
-                    self.outbox.forget(code);
+                    self.outbox.remove(code);
                 }
             }
         }

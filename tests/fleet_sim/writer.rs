@@ -79,7 +79,7 @@ impl Writer {
 
     /// True if the node has every change that Redis had accepted when the node read the stream to its end.
     pub(crate) fn has_followed(&self) -> bool {
-        !self.compare && !self.outbox.has_passed_over()
+        !self.compare && !self.outbox.has_left_out()
     }
 
     /// True if nothing waits to be delivered or compared.

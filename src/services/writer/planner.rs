@@ -228,7 +228,7 @@ impl<'o> CommitPlanner<'o> {
             }
             WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
             WriterOrder::PositionLost { partition, at } => {
-                self.outbox.lost_place(partition, at);
+                self.outbox.note_lost_position(partition, at);
                 if self.stores_all_links() {
                     self.compare.insert(partition, true);
                 }

@@ -1,10 +1,10 @@
 //! The changes that Redis may not have: codes whose state must still be sent to it, and changes that it has accepted
 //! but that have not appeared in the stream.
 //!
-//! An entry is written in the commit of its change. It is removed only when the change was seen in the stream of its
-//! partition: from then on its loss would be a gap for every node that follows (see [`super::follow`]). A change that
-//! the stream has passed without showing it was lost, and is sent again. The disk keeps only the codes; the state to
-//! send is the present one in the store. So several changes of one code are sent as one.
+//! An entry is written in the commit of its change. It is removed only once the stream of its partition has shown the
+//! change: from then on, a loss would be a gap for every node that follows (see [`super::follow`]). If the stream was
+//! read beyond the place of a change without showing it, the change was lost, and is sent again. The disk keeps only the
+//! codes; the state to send is the present one in the store. So several changes of one code are sent as one.
 
 mod settling;
 
@@ -43,7 +43,7 @@ struct Pending {
     /// Number of calls of [`Outbox::tick`] that have found it waiting there.
     ticks: u8,
     /// True if the state came from Redis, and only has to appear in the stream.
-    is_theirs: bool,
+    is_reported: bool,
 }
 
 /// Number of stream entries and withdrawn links that are remembered: far more than pass while an answer is on its way.
@@ -58,18 +58,18 @@ pub struct Outbox {
     /// which cannot come before its own. So several codes may wait for one entry.
     echoes: BTreeSet<(Echo, Code)>,
     /// The position up to which each stream was read.
-    places: BTreeMap<Partition, StreamPosition>,
-    /// The last stream entries that were taken into account.
+    positions: BTreeMap<Partition, StreamPosition>,
+    /// The last stream entries that this node has applied.
     recent: VecDeque<Echo>,
     /// Links that may still appear although their clients got an error.
     withdrawn: VecDeque<(Code, u64)>,
-    /// Codes of which a change of another node may have been left out for a change of ours. A restart forgets which, so
-    /// then they are all.
-    passed_over: HashSet<Code>,
+    /// Codes of which a change of another node may have been left out, because a change of this node waits for Redis.
+    /// After a restart it is unknown which these are, so all codes of the outbox count.
+    left_out: HashSet<Code>,
     /// Codes whose state Redis refused, because it has an earlier one of a kind that its scripts do not know: at most
     /// [`RECENT`].
     refused: HashSet<Code>,
-    /// Partitions with more such codes, or with codes from before a restart, which may be any of theirs.
+    /// Partitions with further such codes: more than fit, or from before a restart. There, any code counts as refused.
     refused_in: HashSet<Partition>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
@@ -88,13 +88,13 @@ impl Outbox {
     /// All entries are sent again: after a restart it is unknown whether Redis has them.
     pub fn restore(
         entries: impl IntoIterator<Item = Delivery>,
-        places: impl IntoIterator<Item = (Partition, StreamPosition)>,
+        positions: impl IntoIterator<Item = (Partition, StreamPosition)>,
     ) -> Outbox {
-        let mut outbox = Outbox { places: places.into_iter().collect(), ..Outbox::default() };
+        let mut outbox = Outbox { positions: positions.into_iter().collect(), ..Outbox::default() };
         for delivery in entries {
             outbox.next_seq = outbox.next_seq.max(delivery.seq + 1);
-            let pending = Pending { seq: delivery.seq, echo: None, ticks: 0, is_theirs: false };
-            outbox.passed_over.insert(delivery.code);
+            let pending = Pending { seq: delivery.seq, echo: None, ticks: 0, is_reported: false };
+            outbox.left_out.insert(delivery.code);
             if let Some(older) = outbox.pending.insert(delivery.code, pending) {
                 outbox.writes.removed.push(older.seq);
             }
@@ -106,15 +106,15 @@ impl Outbox {
     /// Records that a code has changed. With `echo`, Redis has accepted the change already. If the stream was read
     /// beyond that entry by now, the change may have been lost before, and is sent again.
     pub fn note(&mut self, code: Code, echo: Option<Echo>) {
-        self.forget(&code);
-        let echo = echo.filter(|echo| !self.is_behind(*echo));
+        self.remove(&code);
+        let echo = echo.filter(|echo| !self.is_read_past(*echo));
         let delivery = Delivery { seq: self.next_seq, code };
         assert!(
             self.writes.added.last().is_none_or(|last| last.seq < delivery.seq),
             "the entry would replace one of another code on disk"
         );
         self.next_seq += 1;
-        self.pending.insert(code, Pending { seq: delivery.seq, echo, ticks: 0, is_theirs: false });
+        self.pending.insert(code, Pending { seq: delivery.seq, echo, ticks: 0, is_reported: false });
         self.writes.added.push(delivery);
         match echo {
             Some(echo) => _ = self.echoes.insert((echo, code)),
@@ -123,38 +123,38 @@ impl Outbox {
         self.assert_listed(&code);
     }
 
-    /// Records that a code has a state that Redis reported and that has not appeared in the stream. Until it does,
-    /// Redis may lose it, and then perhaps no other node would send it again. A node that does not store all links
+    /// Records that a code has a state that Redis has reported and the stream has not shown. Until it does, Redis may lose
+    /// the state, and then perhaps no other node would send it again. A node that does not store all links
     /// forgets the entry of the code: the node that made the change sends it again.
-    pub fn note_theirs(&mut self, code: Code) {
+    pub fn note_reported(&mut self, code: Code) {
         if self.settling.is_some() {
-            return self.forget(&code);
+            return self.remove(&code);
         }
         self.note(code, None);
         if let Some(pending) = self.pending.get_mut(&code) {
-            pending.is_theirs = true;
+            pending.is_reported = true;
         }
     }
 
     /// Removes the entry of a code, if it has one.
-    pub fn forget(&mut self, code: &Code) {
+    pub fn remove(&mut self, code: &Code) {
         if let Some(pending) = self.pending.remove(code) {
-            self.passed_over.remove(code);
+            self.left_out.remove(code);
             if let Some(echo) = pending.echo {
                 assert!(self.echoes.remove(&(echo, *code)), "the change was awaited, and would not have been noticed");
             }
             self.writes.removed.push(pending.seq);
-            self.keep_awhile(*code);
+            self.begin_settling(*code);
         }
     }
 
     /// Records that Redis has the state of a code, and may still lose it.
-    pub fn keep_awhile(&mut self, code: Code) {
+    pub fn begin_settling(&mut self, code: Code) {
         self.settling.iter_mut().for_each(|settling| settling.add(code));
     }
 
-    /// Records that the state of a code need not be kept: this node does not store it.
-    pub fn keep_no_longer(&mut self, code: &Code) {
+    /// Records that this node does not store the state of a code, so that it need not settle.
+    pub fn stop_settling(&mut self, code: &Code) {
         self.settling.iter_mut().for_each(|settling| settling.remove(code));
     }
 
@@ -164,23 +164,23 @@ impl Outbox {
         self.settling.as_ref().is_some_and(|settling| settling.has(code))
     }
 
-    /// True if a stream was read up to that entry. The entry there may be another by now.
-    fn is_behind(&self, echo: Echo) -> bool {
-        self.places.get(&echo.partition).is_some_and(|place| echo.id <= place.id)
+    /// True if a stream was read up to the place of that entry, or beyond. The entry in that place may be another by now.
+    fn is_read_past(&self, echo: Echo) -> bool {
+        self.positions.get(&echo.partition).is_some_and(|position| echo.id <= position.id)
     }
 
     /// True if the node's position is this very entry, so that its loss would be a gap.
-    fn is_place(&self, echo: Echo) -> bool {
-        self.places.get(&echo.partition) == Some(&StreamPosition { id: echo.id, check: echo.check })
+    fn is_position(&self, echo: Echo) -> bool {
+        self.positions.get(&echo.partition) == Some(&StreamPosition { id: echo.id, check: echo.check })
     }
 
     /// Records that Redis has the change of this entry. It will appear at `echo`, or did already.
-    pub fn accepted(&mut self, delivery: Delivery, echo: Echo) {
-        if self.is_current(delivery) && self.is_place(echo) {
-            return self.forget(&delivery.code);
+    pub fn note_accepted(&mut self, delivery: Delivery, echo: Echo) {
+        if self.is_current(delivery) && self.is_position(echo) {
+            return self.remove(&delivery.code);
         }
         if let Some(pending) = self.pending.get_mut(&delivery.code).filter(|pending| pending.seq == delivery.seq) {
-            self.passed_over.remove(&delivery.code);
+            self.left_out.remove(&delivery.code);
             let before = pending.echo.replace(echo);
             if let Some(before) = before {
                 assert!(self.echoes.remove(&(before, delivery.code)), "an awaited change was not listed");
@@ -207,18 +207,18 @@ impl Outbox {
 
     /// True if Redis has not yet accepted a code's state, so that a state from there may be older.
     pub fn is_undelivered(&self, code: &Code) -> bool {
-        self.pending.get(code).is_some_and(|pending| pending.echo.is_none() && !pending.is_theirs)
+        self.pending.get(code).is_some_and(|pending| pending.echo.is_none() && !pending.is_reported)
     }
 
     /// Records that a change of another node was left out, because Redis has not accepted our change of the code.
-    pub fn pass_over(&mut self, code: Code) {
-        debug_assert!(self.is_undelivered(&code), "nothing of ours is in the way");
-        self.passed_over.insert(code);
+    pub fn leave_out(&mut self, code: Code) {
+        debug_assert!(self.is_undelivered(&code), "no change of this node is in its way");
+        self.left_out.insert(code);
     }
 
     /// True if this node may lack a change that it has read in a stream.
-    pub fn has_passed_over(&self) -> bool {
-        !self.passed_over.is_empty()
+    pub fn has_left_out(&self) -> bool {
+        !self.left_out.is_empty()
     }
 
     /// Records that Redis refused the state of a code, although the state in Redis is earlier.
@@ -246,8 +246,8 @@ impl Outbox {
         self.pending.contains_key(code)
     }
 
-    /// Sends changes again that have waited for their stream entry since the last call but one. The caller calls it
-    /// from time to time, because an entry that was lost may be ahead of everything that comes.
+    /// Sends changes again that have waited for their stream entry since the last call but one. To be called every few
+    /// seconds: in a quiet stream, no later entry shows that an entry was lost.
     pub fn tick(&mut self) {
         let mut late = Vec::new();
         for (code, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.echo.is_some()) {
@@ -258,7 +258,7 @@ impl Outbox {
         }
         late.sort_unstable();
         for (_, code) in late {
-            self.again(code);
+            self.resend(code);
         }
     }
 
@@ -276,47 +276,47 @@ impl Outbox {
         state.is_link() && self.withdrawn.contains(&(*code, state.version().claim))
     }
 
-    /// Records that the entry of a code was seen, and its state adopted or found older than the present one.
-    pub fn taken(&mut self, echo: Echo, code: Code) {
+    /// Records that this node has applied the stream entry of a code: it has adopted its state, or has a later one.
+    pub fn note_applied(&mut self, echo: Echo, code: Code) {
         self.recent.push_back(echo);
         let is_full = self.recent.len() > RECENT;
         if is_full {
             self.recent.pop_front();
         }
-        self.settling.iter_mut().for_each(|settling| settling.take(code, is_full));
+        self.settling.iter_mut().for_each(|settling| settling.note_applied(code, is_full));
     }
 
-    /// True if this entry was [`Outbox::taken`] a short while ago.
-    pub fn was_taken(&self, echo: Echo) -> bool {
+    /// True if this entry was applied a short while ago ([`Outbox::note_applied`]).
+    pub fn was_applied(&self, echo: Echo) -> bool {
         self.recent.contains(&echo)
     }
 
-    /// True if an entry was [`Outbox::taken`] a short while ago, and a later one of the same code since. Always false on a
+    /// True if an entry was applied a short while ago, and a later one of the same code since. Always false on a
     /// node that stores all links.
-    pub fn was_followed(&self, echo: Echo, code: &Code) -> bool {
-        let at = self.recent.iter().rposition(|taken| *taken == echo);
-        at.zip(self.settling.as_ref()).is_some_and(|(at, settling)| settling.was_taken_behind(at, code))
+    pub fn was_superseded(&self, echo: Echo, code: &Code) -> bool {
+        let at = self.recent.iter().rposition(|applied| *applied == echo);
+        at.zip(self.settling.as_ref()).is_some_and(|(at, settling)| settling.was_applied_after(at, code))
     }
 
     /// Records that the stream has shown this entry.
-    pub fn seen(&mut self, echo: Echo) {
+    pub fn note_seen(&mut self, echo: Echo) {
         while let Some(code) = self.first_from(echo).filter(|(of, _)| *of == echo).map(|(_, code)| code) {
-            self.forget(&code);
+            self.remove(&code);
         }
     }
 
     /// Records that the stream of a partition was read up to this entry. Changes that should have appeared by then were
     /// lost.
-    pub fn passed(&mut self, partition: Partition, to: StreamPosition) {
-        self.places.insert(partition, to);
-        self.bring_again(partition, to.id);
+    pub fn note_position(&mut self, partition: Partition, to: StreamPosition) {
+        self.positions.insert(partition, to);
+        self.resend_up_to(partition, to.id);
     }
 
-    fn bring_again(&mut self, partition: Partition, id: EntryId) {
+    fn resend_up_to(&mut self, partition: Partition, id: EntryId) {
         let from = Echo { partition, id: EntryId::default(), check: 0 };
         let to = Echo { partition, id, check: u64::MAX };
         while let Some((_, code)) = self.first_from(from).filter(|(echo, _)| *echo <= to) {
-            self.again(code);
+            self.resend(code);
             debug_assert!(
                 self.deliveries.last().is_some_and(|last| last.code == code),
                 "a lost change is not sent again"
@@ -330,9 +330,9 @@ impl Outbox {
     }
 
     /// Records that the position in a stream is lost, and that `at` is the new one. Every awaited change is sent again.
-    pub fn lost_place(&mut self, partition: Partition, at: StreamPosition) {
-        self.bring_again(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
-        self.places.insert(partition, at);
+    pub fn note_lost_position(&mut self, partition: Partition, at: StreamPosition) {
+        self.resend_up_to(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
+        self.positions.insert(partition, at);
         self.unsettle(partition);
     }
 
@@ -346,13 +346,13 @@ impl Outbox {
         }
     }
 
-    /// Returns the codes whose states this node need not store any longer: they had no entry from an instant up to `until`
-    /// on. Instants are times since the boot of the machine, and `now` is the present one. A node that stores all links
-    /// gets none.
+    /// Returns the codes whose states this node need not store any longer, because they have had no entry since the instant
+    /// `until` or before. Instants are times since the boot of the machine, and `now` is the present one. Empty on a node
+    /// that stores all links.
     pub fn settle(&mut self, now: Duration, until: Duration) -> Vec<Code> {
         let Some(settling) = &mut self.settling else { return Vec::new() };
         let mut settled = settling.settle(now, until);
-        // A code with an entry comes again once it has lost that one, too.
+        // A code with an entry settles later, once that entry is removed.
         settled.retain(|code| !self.pending.contains_key(code));
         settled
     }
@@ -362,7 +362,7 @@ impl Outbox {
         self.settling.as_ref().map_or(0, Settling::len)
     }
 
-    fn again(&mut self, code: Code) {
+    fn resend(&mut self, code: Code) {
         let pending = self.pending.get_mut(&code).expect("every echo belongs to an entry");
         pending.ticks = 0;
         let seq = pending.seq;
@@ -387,7 +387,7 @@ impl Outbox {
         self.pending.is_empty()
     }
 
-    /// Returns the writes for the next commit. An entry that came and went since the last call is left out.
+    /// Returns the writes for the next commit, without entries that were added and removed since the last call.
     pub fn take_writes(&mut self) -> OutboxWrites {
         let mut writes = std::mem::take(&mut self.writes);
         debug_assert!(
@@ -424,61 +424,58 @@ mod tests {
     }
 
     #[test]
-    fn passed_over_changes_count_until_ours_is_delivered() {
+    fn left_out_changes_count_until_ours_is_delivered() {
         let mut outbox = Outbox::default();
         outbox.note(code("a"), None);
-        assert!(!outbox.has_passed_over(), "no other change has come");
-        outbox.pass_over(code("a"));
-        assert!(outbox.has_passed_over());
+        assert!(!outbox.has_left_out(), "no other change has come");
+        outbox.leave_out(code("a"));
+        assert!(outbox.has_left_out());
         let delivery = outbox.take_deliveries()[0];
-        outbox.accepted(delivery, echo(5));
-        assert!(!outbox.has_passed_over(), "ours is the newest");
+        outbox.note_accepted(delivery, echo(5));
+        assert!(!outbox.has_left_out(), "ours is the newest");
         outbox.note(code("a"), None);
-        assert!(!outbox.has_passed_over(), "that was before");
-        assert!(
-            Outbox::restore([delivery], []).has_passed_over(),
-            "a change may have been left out before the restart"
-        );
+        assert!(!outbox.has_left_out(), "that was before");
+        assert!(Outbox::restore([delivery], []).has_left_out(), "a change may have been left out before the restart");
     }
 
     #[test]
-    fn an_entry_stays_until_it_comes_by() {
+    fn an_entry_stays_until_the_stream_shows_it() {
         let mut outbox = Outbox::default();
         outbox.note(code("a"), None);
         let [first] = outbox.take_deliveries()[..] else { panic!("one delivery") };
         assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![first], removed: vec![] });
         assert!(outbox.is_undelivered(&code("a")) && outbox.undelivered() == 1);
-        outbox.accepted(first, echo(5));
+        outbox.note_accepted(first, echo(5));
         assert_eq!(outbox.undelivered(), 0, "Redis has it");
         assert!(!outbox.is_undelivered(&code("a")) && !outbox.is_empty());
-        outbox.seen(Echo { partition: Partition(4), ..echo(5) });
+        outbox.note_seen(Echo { partition: Partition(4), ..echo(5) });
         assert_eq!(outbox.len(), 1, "that was another stream");
-        outbox.seen(echo(5));
+        outbox.note_seen(echo(5));
         assert!(outbox.is_empty());
         assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![], removed: vec![first.seq] });
     }
 
     #[test]
-    fn what_the_stream_passes_without_showing_it_is_brought_again() {
+    fn a_change_that_the_stream_skips_is_sent_again() {
         let mut outbox = Outbox::default();
         outbox.note(code("a"), Some(echo(5)));
         outbox.note(code("b"), Some(echo(9)));
         assert_eq!(outbox.take_deliveries(), []);
-        outbox.passed(HERE, at(4));
+        outbox.note_position(HERE, at(4));
         assert_eq!(outbox.take_deliveries(), []);
-        outbox.passed(HERE, at(6));
+        outbox.note_position(HERE, at(6));
         assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code("a") }]);
-        outbox.lost_place(HERE, at(20));
+        outbox.note_lost_position(HERE, at(20));
         assert_eq!(outbox.take_deliveries(), [Delivery { seq: 1, code: code("b") }]);
         assert_eq!(outbox.take_writes().added.len(), 2, "they stay on disk");
     }
 
     #[test]
-    fn what_redis_has_had_for_long_is_not_waited_for() {
+    fn a_change_that_redis_has_had_for_long_is_complete() {
         // In a quiet stream no further entry may ever come.
         let mut outbox = Outbox::restore([Delivery { seq: 3, code: code("a") }], [(HERE, at(9))]);
         let [delivery] = outbox.take_deliveries()[..] else { panic!("one delivery") };
-        outbox.accepted(delivery, echo(9));
+        outbox.note_accepted(delivery, echo(9));
         assert!(outbox.is_empty());
         // A change that was passed a while ago may have been lost before.
         outbox.note(code("b"), Some(echo(8)));
@@ -519,15 +516,15 @@ mod tests {
     }
 
     #[test]
-    fn several_may_wait_for_one_entry() {
+    fn several_codes_may_wait_for_one_entry() {
         let mut outbox = Outbox::default();
         for text in ["a", "b", "c"] {
             outbox.note(code(text), None);
         }
         for delivery in outbox.take_deliveries() {
-            outbox.accepted(delivery, echo(7));
+            outbox.note_accepted(delivery, echo(7));
         }
-        outbox.seen(echo(7));
+        outbox.note_seen(echo(7));
         assert!(outbox.is_empty());
     }
 
@@ -539,14 +536,14 @@ mod tests {
         outbox.take_writes();
         outbox.note(code("a"), None);
         assert!(!outbox.is_current(first));
-        outbox.accepted(first, echo(1));
-        outbox.seen(echo(1));
+        outbox.note_accepted(first, echo(1));
+        outbox.note_seen(echo(1));
         assert_eq!(outbox.len(), 1, "an answer to the earlier one says nothing of the later one");
         assert_eq!(outbox.take_writes().removed, [first.seq]);
     }
 
     #[test]
-    fn a_restart_brings_everything_again_in_order() {
+    fn a_restart_sends_everything_again_in_order() {
         let entries = [(4, "a"), (7, "b"), (9, "a")].map(|(seq, text)| Delivery { seq, code: code(text) });
         let mut outbox = Outbox::restore(entries, []);
         assert_eq!(outbox.take_deliveries(), entries);

@@ -32,17 +32,17 @@ impl<'o> CommitPlanner<'o> {
 
     /// True if the stream has shown a change that Redis has accepted, and this node does not store its code.
     fn is_followed_at_home(&self, echo: Echo, before: &CodeState) -> bool {
-        !self.stores_all_links() && before.state().is_none() && self.outbox.was_taken(echo)
+        !self.stores_all_links() && before.state().is_none() && self.outbox.was_applied(echo)
     }
 
     /// Handles a change in a shared home of links that the stream has shown already. Redis may lose it, and no other node
     /// stores it, unless it has replaced it.
     fn accepted_late(&mut self, code: Code, state: &State, echo: Echo, before: &CodeState, done: WriterReply) {
-        if *before != CodeState::Absent || self.outbox.was_followed(echo, &code) {
+        if *before != CodeState::Absent || self.outbox.was_superseded(echo, &code) {
             return self.confirm(code, before, done);
         }
         self.put(code, state, state.version(), done);
-        self.outbox.keep_awhile(code);
+        self.outbox.begin_settling(code);
     }
 
     /// Takes back a link that has turned up after its client heard that it was not created.
@@ -92,8 +92,8 @@ impl<'o> CommitPlanner<'o> {
             self.outbox.note(code, Some(echo));
             return;
         };
-        if self.outbox.was_taken(echo) {
-            self.outbox.keep_awhile(code);
+        if self.outbox.was_applied(echo) {
+            self.outbox.begin_settling(code);
             self.confirm(code, before, done);
             return;
         }
@@ -135,7 +135,7 @@ impl<'o> CommitPlanner<'o> {
     /// was changed.
     fn is_followed_by_mark(&self, accepted: &State, echo: Echo, before: &CodeState) -> bool {
         let CodeState::Unread(text) = before else { return false };
-        let was_taken = self.outbox.was_taken(echo);
+        let was_taken = self.outbox.was_applied(echo);
         let is_same_link = StateHead::of(text).is_some_and(|head| head.version.claim == accepted.version().claim);
         if is_same_link { accepted.is_link() && (was_taken || !before.adopts(accepted)) } else { was_taken }
     }
@@ -146,7 +146,7 @@ impl<'o> CommitPlanner<'o> {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
             if is_theirs {
-                self.outbox.note_theirs(code);
+                self.outbox.note_reported(code);
             }
         }
     }
@@ -158,10 +158,10 @@ impl<'o> CommitPlanner<'o> {
         }
         for (StreamPosition { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
-            self.outbox.seen(echo);
+            self.outbox.note_seen(echo);
             if let Some(StreamChange { code, state, displaced }) = told {
                 if !self.outbox.is_undelivered(&code) {
-                    self.outbox.taken(echo, code);
+                    self.outbox.note_applied(echo, code);
                 }
                 let kept = match state {
                     ReceivedState::Known(state) => {
@@ -180,14 +180,14 @@ impl<'o> CommitPlanner<'o> {
                 }
             }
         }
-        self.outbox.passed(partition, to);
+        self.outbox.note_position(partition, to);
         self.positions.insert(partition, to);
     }
 
     /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
     pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
         if self.outbox.is_undelivered(&code) {
-            self.outbox.pass_over(code);
+            self.outbox.leave_out(code);
         } else {
             let before = self.stored(&code, look_up);
             let was_refused = self.outbox.take_refused(&code);
@@ -223,7 +223,7 @@ impl<'o> CommitPlanner<'o> {
         let head = StateHead::of(&text);
         // Without a head nothing tells which state is newer. A pending one of this node will come back.
         if self.outbox.is_undelivered(&code) {
-            self.outbox.pass_over(code);
+            self.outbox.leave_out(code);
             return;
         }
         if head.is_none() && self.outbox.has(&code) {
@@ -263,8 +263,8 @@ impl<'o> CommitPlanner<'o> {
         if let Some(theirs) = StateHead::of(&text) {
             self.report_conflict_by_head(code, before, theirs.version);
         }
-        self.outbox.forget(&code);
-        self.outbox.keep_no_longer(&code);
+        self.outbox.remove(&code);
+        self.outbox.stop_settling(&code);
         self.set(code, CodeState::Unread(text));
         if self.may_be_in_memory(before) {
             self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
@@ -337,7 +337,7 @@ impl<'o> CommitPlanner<'o> {
             match (verdict, echo) {
                 // Redis has lost the state of this node, and cannot tell that the state that it has is earlier.
                 (Verdict::HeldUnread(text), _) if is_sent && is_later_than(&sent, &text) => {
-                    self.outbox.forget(&code);
+                    self.outbox.remove(&code);
                     self.keep_refused(code);
                 }
                 (Verdict::HeldUnread(text), _) if is_sent => self.mark(code, text, &before),
@@ -345,19 +345,19 @@ impl<'o> CommitPlanner<'o> {
                     let is_theirs = !self.outbox.is_withdrawn(&code, &state);
                     self.adopt_over(code, state, &before);
                     if is_theirs {
-                        self.outbox.note_theirs(code);
+                        self.outbox.note_reported(code);
                     }
                 }
-                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
+                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.remove(&code),
                 (Verdict::Accepted(state), Some(echo)) if is_sent => {
                     if state != sent {
                         self.set(code, CodeState::Held(state));
                     }
-                    self.outbox.accepted(delivery, echo);
+                    self.outbox.note_accepted(delivery, echo);
                 }
-                (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
+                (Verdict::Same, Some(echo)) if is_sent => self.outbox.note_accepted(delivery, echo),
                 // The state here has changed since, through the stream, and is delivered instead.
-                _ => self.outbox.note_theirs(code),
+                _ => self.outbox.note_reported(code),
             }
         }
     }

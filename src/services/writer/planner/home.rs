@@ -43,7 +43,7 @@ pub(super) fn keep_unsettled(
     for (code, state) in std::mem::take(&mut writes.states) {
         let kept = state.filter(|_| is_kept(outbox, &code));
         if kept.is_none() {
-            outbox.keep_no_longer(&code);
+            outbox.stop_settling(&code);
         }
         states.insert(code, kept);
     }

@@ -186,7 +186,7 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
 #[test]
 fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
     let mut outbox = Outbox::default();
-    outbox.taken(echo(5), code());
+    outbox.note_applied(echo(5), code());
     let mine = state(Origin::Custom, 1, 7);
     for stored in [mine.clone(), mine.deleted(NOW)] {
         let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
@@ -290,9 +290,9 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
         delete_on(FleetDecision::NoReply { asked: false, alone: true }),
     );
     let gone = CodeState::Held(mine.deleted(NOW));
-    assert!(!outbox.has_passed_over());
+    assert!(!outbox.has_left_out());
     assert_eq!(decide(&mut outbox, &gone, WriterOrder::ComparedStates(vec![(code(), theirs)])), (None, None));
-    assert!(outbox.has_passed_over(), "redirects may lack a change that was read");
+    assert!(outbox.has_left_out(), "redirects may lack a change that was read");
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn earlier_state_that_redis_cannot_compare_replaces_no_later_one() {
     let stored = CodeState::Held(mine.clone());
     assert_eq!(decide(&mut outbox, &stored, compared(&theirs)), (None, None));
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 1, code: code() }]);
-    outbox.forget(&code());
+    outbox.remove(&code());
     decide(&mut outbox, &stored, compared(&theirs));
     assert!(outbox.is_empty(), "it was offered");
 
@@ -554,14 +554,14 @@ fn accepted_change_replaces_no_later_state_of_a_later_version() {
     assert_eq!((answer, written, outbox.len()), (Some(CreateAnswer::Created.into()), None, 0));
     let (_, written) = decide(&mut outbox, &CodeState::Unread(newer(&first, 0)), accepted());
     assert_eq!((written, outbox.len()), (Some(Some(mine.clone())), 1), "that one came before");
-    outbox.taken(echo(5), code());
+    outbox.note_applied(echo(5), code());
     let gone = first.deleted(NOW);
     let deleted = delete_on(FleetDecision::Accepted { state: gone.clone(), echo: echo(5) });
     let (answer, written) = decide(&mut outbox, &CodeState::Unread(newer(&state(Origin::Custom, 4, 7), 2)), deleted);
     assert_eq!((answer, written), (Some(DeleteAnswer::Deleted.into()), Some(Some(gone))), "a delete ends its link");
     let next = CodeState::Unread(newer(&state(Origin::Custom, 3, 9), 0));
     let mut outbox = Outbox::default();
-    outbox.taken(echo(5), code());
+    outbox.note_applied(echo(5), code());
     let (answer, written) = decide(&mut outbox, &next, accepted());
     assert_eq!((answer, written, outbox.len()), (Some(CreateAnswer::Created.into()), None, 0), "the link is over");
 }

@@ -13,12 +13,12 @@ use crate::replication::Partition;
 pub(super) struct Settling {
     /// Codes that lost their entry since the last call of [`Settling::settle`].
     left: Vec<Code>,
-    /// Codes in the order of the calls that took them.
+    /// Codes in the order of the calls of [`Settling::settle`] that took them from `left`.
     waiting: VecDeque<(Duration, Code)>,
     /// The instant of the last such call for each code that is kept.
     latest: HashMap<Code, Duration>,
-    /// The codes of the last stream entries that were taken into account.
-    taken: VecDeque<Code>,
+    /// The codes of the last stream entries that this node has applied, as in the outbox.
+    applied: VecDeque<Code>,
 }
 
 impl Settling {
@@ -74,17 +74,17 @@ impl Settling {
         settled
     }
 
-    /// Notes the code of a stream entry that was taken into account, and forgets the first one if all have no room.
-    pub(super) fn take(&mut self, code: Code, is_full: bool) {
-        self.taken.push_back(code);
+    /// Records the code of a stream entry that this node has applied. Forgets the first one if `is_full`.
+    pub(super) fn note_applied(&mut self, code: Code, is_full: bool) {
+        self.applied.push_back(code);
         if is_full {
-            self.taken.pop_front();
+            self.applied.pop_front();
         }
     }
 
-    /// True if an entry behind this place has the code.
-    pub(super) fn was_taken_behind(&self, at: usize, code: &Code) -> bool {
-        self.taken.iter().skip(at + 1).any(|taken| taken == code)
+    /// True if an entry after the one at this index has the code.
+    pub(super) fn was_applied_after(&self, at: usize, code: &Code) -> bool {
+        self.applied.iter().skip(at + 1).any(|applied| applied == code)
     }
 }
 
@@ -114,40 +114,40 @@ mod tests {
         let mut outbox = Outbox::default().with_settling();
         outbox.note(code("a"), Some(echo(5)));
         assert_eq!(outbox.settle(seconds(1), seconds(1)), [], "the stream has not shown it");
-        outbox.seen(echo(5));
+        outbox.note_seen(echo(5));
         assert_eq!(outbox.settle(seconds(2), seconds(1)), [], "that was just now");
         assert_eq!(outbox.settling(), 1);
         assert_eq!(outbox.settle(seconds(20), seconds(2)), [code("a")]);
         assert_eq!(outbox.settling(), 0);
         // A further change restarts the wait.
         outbox.note(code("a"), Some(echo(6)));
-        outbox.seen(echo(6));
+        outbox.note_seen(echo(6));
         assert_eq!(outbox.settle(seconds(30), seconds(20)), []);
         outbox.note(code("a"), Some(echo(7)));
         assert_eq!(outbox.settle(seconds(45), seconds(35)), [], "it is on its way");
-        outbox.seen(echo(7));
+        outbox.note_seen(echo(7));
         assert_eq!(outbox.settle(seconds(50), seconds(40)), []);
         assert_eq!(outbox.settle(seconds(60), seconds(50)), [code("a")]);
     }
 
     #[test]
-    fn a_lost_position_brings_settling_states_again() {
+    fn a_lost_position_sends_settling_states_again() {
         let mut outbox = Outbox::default().with_settling();
         let of = Partition::of(&code("a"));
         let (first, second) = (Echo { partition: of, ..echo(5) }, Echo { partition: of, ..echo(6) });
         outbox.note(code("a"), Some(first));
-        outbox.seen(first);
+        outbox.note_seen(first);
         outbox.settle(Duration::from_secs(1), Duration::ZERO);
-        outbox.lost_place(of, at(9));
+        outbox.note_lost_position(of, at(9));
         assert!(outbox.is_undelivered(&code("a")), "Redis may have lost it");
         let delivery = outbox.take_deliveries()[0];
         assert_eq!((delivery.code, outbox.settling()), (code("a"), 0));
-        outbox.accepted(delivery, Echo { id: EntryId { ms: 2, seq: 0 }, ..second });
+        outbox.note_accepted(delivery, Echo { id: EntryId { ms: 2, seq: 0 }, ..second });
         assert_eq!(outbox.undelivered(), 0);
         let mut all = Outbox::default();
         all.note(code("a"), Some(first));
-        all.seen(first);
-        all.lost_place(of, at(9));
+        all.note_seen(first);
+        all.note_lost_position(of, at(9));
         assert!(all.is_empty(), "a comparison finds the loss");
     }
 
@@ -156,13 +156,13 @@ mod tests {
         let seconds = Duration::from_secs;
         let mut outbox = Outbox::default().with_settling();
         let (stored, other) = (code("a"), code("b"));
-        outbox.keep_awhile(stored);
-        outbox.keep_awhile(other);
+        outbox.begin_settling(stored);
+        outbox.begin_settling(other);
         assert_eq!(outbox.settle(seconds(1), seconds(0)), []);
         assert!(outbox.is_settling(&stored));
-        outbox.keep_no_longer(&other);
+        outbox.stop_settling(&other);
         assert!(!outbox.is_settling(&other));
-        outbox.lost_place(Partition::of(&other), at(9));
+        outbox.note_lost_position(Partition::of(&other), at(9));
         assert!(!outbox.has(&other), "an entry without a state would never be delivered");
         let kept = if Partition::of(&other) == Partition::of(&stored) { vec![] } else { vec![stored] };
         assert_eq!(outbox.settle(seconds(20), seconds(10)), kept);
@@ -172,25 +172,25 @@ mod tests {
     fn a_state_that_redis_reported_is_left_to_its_node() {
         let mut outbox = Outbox::default().with_settling();
         outbox.note(code("a"), None);
-        outbox.note_theirs(code("a"));
+        outbox.note_reported(code("a"));
         assert!(!outbox.has(&code("a")), "the node that made the change sends it again");
         let mut all = Outbox::default();
-        all.note_theirs(code("a"));
+        all.note_reported(code("a"));
         assert!(all.has(&code("a")), "perhaps no other node would send it again");
     }
 
     #[test]
     fn later_entries_of_a_code_are_known() {
         let mut outbox = Outbox::default().with_settling();
-        outbox.taken(echo(5), code("a"));
-        outbox.taken(echo(6), code("b"));
-        assert!(!outbox.was_followed(echo(5), &code("a")));
-        outbox.taken(echo(7), code("a"));
-        assert!(outbox.was_followed(echo(5), &code("a")));
-        assert!(!outbox.was_followed(echo(7), &code("a")) && !outbox.was_followed(echo(6), &code("b")));
+        outbox.note_applied(echo(5), code("a"));
+        outbox.note_applied(echo(6), code("b"));
+        assert!(!outbox.was_superseded(echo(5), &code("a")));
+        outbox.note_applied(echo(7), code("a"));
+        assert!(outbox.was_superseded(echo(5), &code("a")));
+        assert!(!outbox.was_superseded(echo(7), &code("a")) && !outbox.was_superseded(echo(6), &code("b")));
         let mut all = Outbox::default();
-        all.taken(echo(5), code("a"));
-        all.taken(echo(7), code("a"));
-        assert!(!all.was_followed(echo(5), &code("a")), "the node has the newest state");
+        all.note_applied(echo(5), code("a"));
+        all.note_applied(echo(7), code("a"));
+        assert!(!all.was_superseded(echo(5), &code("a")), "the node has the newest state");
     }
 }
