@@ -196,7 +196,7 @@ impl Writer {
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
-        let forgets = self.setup.home.is_some() && orders.iter().any(is_lost_place);
+        let drops_links = self.setup.home.is_some() && orders.iter().any(is_position_lost);
         let mut fences = Vec::new();
         for order in orders {
             if is_of_fleet(&order) {
@@ -218,7 +218,7 @@ impl Writer {
             plan.decide(
                 order,
                 |code| look_up(links, stats, code),
-                |key, which| similar_urls::alike(links, stats, key, which),
+                |key, which| similar_urls::find_entries(links, stats, key, which),
             );
         }
         let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
@@ -239,7 +239,7 @@ impl Writer {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             count_outbox(&self.setup.stats, &self.outbox);
             let unread = &self.setup.stats.fleet.unread;
-            unread.set(unread.get().saturating_add_signed(writes.unread_more));
+            unread.set(unread.get().saturating_add_signed(writes.unread_change));
             if !ended.is_empty() {
                 // Without a receiver the node is shutting down.
                 let _ = self.setup.ended.send(ended);
@@ -248,7 +248,7 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.setup.stats.commits.record(begun.elapsed());
-            self.publish(effects, forgets);
+            self.publish(effects, drops_links);
             fences.iter().for_each(|fence| self.send_fence(fence));
             self.reply_to_expiry(removal);
             self.hand_deliveries_over();
@@ -258,8 +258,8 @@ impl Writer {
         self.refuse_effects(&effects, FAILED);
     }
 
-    /// Writes the changes of a commit. Changes from other nodes become durable with the next sync; until then a power
-    /// failure takes them together with their position in the stream.
+    /// Writes the changes of a commit. Changes from other nodes become durable with the next sync. A power failure before
+    /// that loses them together with their position in the stream, so they are read again.
     fn write(&mut self, writes: &Writes, ended: &[Ended]) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
@@ -318,7 +318,7 @@ impl Writer {
         self.setup.catalog.commit(batch, &writes.relisted)
     }
 
-    /// Hands changes to the thread that delivers them to Redis. They are on disk by now.
+    /// Hands changes, which are on disk by now, to the thread that delivers them to Redis.
     fn hand_deliveries_over(&mut self) {
         if let Some(deliveries) = &self.setup.deliveries {
             // Without a receiver the node is shutting down, and everything is delivered after the next start.
@@ -326,8 +326,8 @@ impl Writer {
         }
     }
 
-    /// Does what must be done before clients are told. A build with faults may tell them first, and sync when that is
-    /// due.
+    /// Makes the commit durable before clients get their answers: syncs. A build with faults may answer first, and sync
+    /// later.
     fn make_durable(&mut self) -> bool {
         #[cfg(feature = "faults")]
         if self.setup.faults.ack_before_sync && !self.synced.is_due() {
@@ -353,8 +353,9 @@ impl Writer {
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 
-    /// Sends every core its messages after a commit, in one bundle. If it `forgets`, all cores drop their links afterwards.
-    fn publish(&mut self, effects: Vec<CommitEffect>, forgets: bool) {
+    /// Sends every core its messages after a commit, in one bundle. With `drops_links`, all cores then drop
+    /// their links.
+    fn publish(&mut self, effects: Vec<CommitEffect>, drops_links: bool) {
         let (setup, commit) = (&self.setup, self.setup.links.commits());
         for effect in effects {
             match effect {
@@ -367,7 +368,7 @@ impl Writer {
             }
         }
         self.post_bundles();
-        if forgets {
+        if drops_links {
             self.forget_links();
         }
     }
@@ -492,7 +493,7 @@ impl Writer {
     }
 }
 
-/// Returns an empty commit of a node.
+/// Returns an empty commit with the settings and the fleet of this node.
 fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o> {
     let fleet = &setup.stats.fleet;
     let keep_ms = fleet.recycles.load(Ordering::Acquire).then(|| fleet.keep_expired_ms.get());
@@ -506,13 +507,13 @@ fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o
 
 /// Returns the times by which states settle now, in the home of the links that a node shares.
 fn settle_times(view: &FleetView) -> SettleTimes {
-    // As long as the node does not read the streams to their ends, it would not notice a loss.
+    // A node notices a loss in Redis only by reading the streams to their ends.
     let followed = view.followed_at().unwrap_or_default();
     SettleTimes { now: since_boot(), until: followed.saturating_sub(HOME_SETTLE_TIME) }
 }
 
 /// True if an order tells that a position in a stream is lost.
-fn is_lost_place(order: &WriterOrder) -> bool {
+fn is_position_lost(order: &WriterOrder) -> bool {
     matches!(order, WriterOrder::PositionLost { .. })
 }
 

@@ -23,7 +23,7 @@ use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};
+use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_match};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
 use carom_model::replication::state::ReceivedState;
@@ -212,7 +212,7 @@ impl LinkReuse {
                 // Only the link with this very slug can be the answer.
                 let search = Search::new(link, *reuse, key, at);
                 let is_here =
-                    turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
+                    turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_match(&state, link, turn.now_ms));
                 searches.push(if is_here {
                     Search { step: Step::Look(link.code), here: Some(link.code), ..search }
                 } else {
@@ -434,7 +434,7 @@ impl Turn<'_> {
     /// Judges the link of a code, by what this node and Redis know of it.
     fn judge(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> Judgement {
         let here = self.fleet.stored_state(&code);
-        let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
+        let is_here = here.as_ref().is_some_and(|state| is_live_match(state, link, self.now_ms));
         if let Ok(there) = &answer {
             match self.fleet.knows_lost_marked(&code, there.as_ref()) {
                 Ok(false) => {}
@@ -444,7 +444,7 @@ impl Turn<'_> {
             }
         }
         match answer {
-            Ok(Some(ReceivedState::Known(there))) if is_live_like(&there, link, self.now_ms) => match here {
+            Ok(Some(ReceivedState::Known(there))) if is_live_match(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
                 // This node knows of a delete that Redis does not know, or has lost.
                 Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,

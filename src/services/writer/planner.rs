@@ -52,8 +52,8 @@ struct LookedUpCode {
     after: CodeState,
     /// The entry in the index of destinations, for a link that this commit puts.
     entry: Option<UrlEntry>,
-    /// True if the new state is to be written.
-    is_new: bool,
+    /// True if the commit writes the state after it.
+    must_write: bool,
     /// True if the code was without a link at some point of this commit.
     ended: bool,
 }
@@ -82,12 +82,12 @@ pub struct CommitPlanner<'o> {
     conflicts: Vec<Conflict>,
     /// The events of the commit; `None` if events are off.
     events: Option<Vec<LinkEvent>>,
-    /// True if Redis keeps only recent states.
-    forgets: bool,
-    /// Time for which expired links are kept, in milliseconds, in a fleet that recycles their codes.
-    recycles: Option<u64>,
+    /// True if states expire in Redis.
+    states_expire: bool,
+    /// Time for which expired links are kept, in milliseconds, in a fleet that recycles their codes; `None` otherwise.
+    keep_expired_ms: Option<u64>,
     /// The times by which states settle in a shared home of links; `None` if this node stores all links.
-    shared: Option<SettleTimes>,
+    settle_times: Option<SettleTimes>,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -111,9 +111,9 @@ impl<'o> CommitPlanner<'o> {
             edits: Vec::new(),
             conflicts: Vec::new(),
             events: None,
-            forgets: false,
-            recycles: None,
-            shared: None,
+            states_expire: false,
+            keep_expired_ms: None,
+            settle_times: None,
             needs_sync: false,
         }
     }
@@ -124,17 +124,17 @@ impl<'o> CommitPlanner<'o> {
         CommitPlanner { window_ms, ..self }
     }
 
-    /// Plans for a Redis that keeps only recent states, if `forgets` is true.
+    /// Plans for a Redis in which states may have expired, if `states_expire` is true.
     #[must_use]
-    pub fn with_retention(self, forgets: bool) -> CommitPlanner<'o> {
-        CommitPlanner { forgets, ..self }
+    pub fn with_retention(self, states_expire: bool) -> CommitPlanner<'o> {
+        CommitPlanner { states_expire, ..self }
     }
 
-    /// Plans for a fleet that recycles the codes of expired links, and keeps these links for so many milliseconds; `None`
-    /// if no codes are recycled through Redis.
+    /// Plans for a fleet that keeps expired links for this time, and then recycles their codes; `None` if no codes are
+    /// recycled through Redis.
     #[must_use]
-    pub fn with_recycling(self, recycles: Option<u64>) -> CommitPlanner<'o> {
-        CommitPlanner { recycles, ..self }
+    pub fn with_recycling(self, keep_expired_ms: Option<u64>) -> CommitPlanner<'o> {
+        CommitPlanner { keep_expired_ms, ..self }
     }
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
@@ -160,29 +160,29 @@ impl<'o> CommitPlanner<'o> {
         self.decide(order, look_up, |_, _| Vec::new());
     }
 
-    /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `alike`
-    /// returns entries of the index of destinations.
+    /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `similar`
+    /// returns the entries of links with the same destination.
     pub fn decide(
         &mut self,
         order: WriterOrder,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
+        similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.effects.len());
-        self.decide_one(order, look_up, alike);
+        self.dispatch(order, look_up, similar);
         let answers = self.effects[decided..].iter().filter(|effect| effect.answer().is_some()).count();
         assert_eq!(answers, usize::from(is_of_client), "each request of a client gets exactly one answer");
     }
 
-    fn decide_one(
+    fn dispatch(
         &mut self,
         order: WriterOrder,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
+        similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
-                if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, alike) {
+                if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, similar) {
                     let (code, before) = (link.code, self.stored(&link.code, look_up));
                     self.create(link, ticket, decision, &before);
                     self.note_event(code, &before);
@@ -190,22 +190,22 @@ impl<'o> CommitPlanner<'o> {
             }
             WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &decision) {
+                if is_in_scope(&by, &before, &decision) {
                     self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                     self.note_event(code, &before);
                 } else {
-                    self.hide(code, decision, &before, ticket, ChangeAnswer::NotFound);
+                    self.answer_not_found(code, decision, &before, ticket, ChangeAnswer::NotFound);
                 }
             }
             WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &decision) {
+                if is_in_scope(&by, &before, &decision) {
                     self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                     self.note_event(code, &before);
                 } else {
-                    self.hide(code, decision, &before, ticket, DeleteAnswer::NotFound);
+                    self.answer_not_found(code, decision, &before, ticket, DeleteAnswer::NotFound);
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
@@ -216,17 +216,17 @@ impl<'o> CommitPlanner<'o> {
             }
             WriterOrder::Unread(states) => {
                 for (code, text) in states {
-                    self.note_earlier(code, &text, &look_up);
-                    self.set_aside(code, text, &look_up);
+                    self.note_earlier_unread(code, &text, &look_up);
+                    self.adopt_unread(code, text, &look_up);
                 }
             }
             WriterOrder::LookedUpStates(states) => {
                 for (code, state) in states {
                     let before = self.stored(&code, &look_up);
-                    self.held(code, state, &before);
+                    self.handle_held(code, state, &before);
                 }
             }
-            WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
+            WriterOrder::Delivered(delivered) => self.handle_delivered(delivered, look_up),
             WriterOrder::PositionLost { partition, at } => {
                 self.outbox.note_lost_position(partition, at);
                 if self.stores_all_links() {
@@ -235,7 +235,7 @@ impl<'o> CommitPlanner<'o> {
                 self.positions.insert(partition, at);
             }
             WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
-            WriterOrder::DeleteScheduled { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
+            WriterOrder::DeleteScheduled { deletions, until_ms } => self.delete_scheduled(deletions, until_ms, look_up),
             WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
             WriterOrder::Tick => self.outbox.tick(),
@@ -266,9 +266,9 @@ impl<'o> CommitPlanner<'o> {
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
         let events = self.events.unwrap_or_default();
         let mut writes = Writes { urls, ends, outbox, edits, events, ..Writes::default() };
-        let settled = self.shared.map(|times| self.outbox.settle(times.now, times.until));
-        for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
-            if is_new {
+        let settled = self.settle_times.map(|times| self.outbox.settle(times.now, times.until));
+        for (code, LookedUpCode { before, after, entry, must_write, ended }) in self.codes {
+            if must_write {
                 debug_assert_eq!(entry, writes::entry_of(&after), "the index of destinations would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
@@ -306,7 +306,7 @@ impl<'o> CommitPlanner<'o> {
     fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
         let looked = || {
             let stored = look_up(code);
-            LookedUpCode { before: stored.clone(), after: stored, entry: None, is_new: false, ended: false }
+            LookedUpCode { before: stored.clone(), after: stored, entry: None, must_write: false, ended: false }
         };
         self.codes.entry(*code).or_insert_with(looked).after.clone()
     }
@@ -328,7 +328,7 @@ impl<'o> CommitPlanner<'o> {
         let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
         // A link with a state that only a later version can decode goes on, and keeps its visits.
         looked.ended |= entry.is_none() && !matches!(after, CodeState::Unread(_));
-        (looked.after, looked.entry, looked.is_new) = (after, entry, true);
+        (looked.after, looked.entry, looked.must_write) = (after, entry, true);
     }
 
     fn create(&mut self, link: Arc<Link>, ticket: Ticket<CreateAnswer>, decision: FleetDecision, before: &CodeState) {
@@ -345,17 +345,17 @@ impl<'o> CommitPlanner<'o> {
                 None => self.answer(ticket, CreateAnswer::Taken),
             },
             FleetDecision::Accepted { state, echo } => {
-                self.accepted(link.code, &state, echo, before, ticket);
+                self.handle_accepted(link.code, &state, echo, before, ticket);
             }
             FleetDecision::Held(state) => {
-                self.held(link.code, state, before);
+                self.handle_held(link.code, state, before);
                 self.answer(ticket, CreateAnswer::Taken);
             }
-            // Redis did not refuse, but whether it has the link is unknown.
+            // Redis never answers a create like this, so it is unknown whether it has the link.
             FleetDecision::Absent => self.fail(ticket, WriteFailure::Unconfirmed(NONSENSE)),
             // The link that was to be the answer is gone.
             FleetDecision::Existing { .. } => self.answer(ticket, CreateAnswer::Taken),
-            // Redis has accepted it, and the stream was faster than the answer.
+            // Redis has accepted the link: the stream has shown it, although the answer of Redis was lost.
             FleetDecision::NoReply { .. }
                 if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) =>
             {
@@ -383,8 +383,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Answers a client that may not see a link, which may belong to another app. The state in Redis is taken over.
-    fn hide<A: WriterAnswer>(
+    /// Answers a client that may not see the link of a code as if it did not exist. Adopts the state of Redis.
+    fn answer_not_found<A: WriterAnswer>(
         &mut self,
         code: Code,
         decision: FleetDecision,
@@ -393,7 +393,7 @@ impl<'o> CommitPlanner<'o> {
         not_found: A,
     ) {
         if let FleetDecision::Held(state) = decision {
-            self.held(code, state, before);
+            self.handle_held(code, state, before);
         }
         self.answer(ticket, not_found);
     }
@@ -401,10 +401,10 @@ impl<'o> CommitPlanner<'o> {
     fn delete(&mut self, code: Code, ticket: Ticket<DeleteAnswer>, decision: FleetDecision, before: &CodeState) {
         match decision {
             FleetDecision::Accepted { state, echo } => {
-                self.accepted(code, &state, echo, before, ticket);
+                self.handle_accepted(code, &state, echo, before, ticket);
             }
             FleetDecision::Held(state) => {
-                self.held(code, state, before);
+                self.handle_held(code, state, before);
                 let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
                     (CodeState::Held(before), CodeState::Held(after)) => after.is_link() && before == after,
                     _ => false,
@@ -413,8 +413,8 @@ impl<'o> CommitPlanner<'o> {
                     if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
                 self.answer(ticket, answer);
             }
-            // If Redis was asked and did it, the stream will say so. In a shared home, only Redis has the present link.
-            FleetDecision::NoReply { alone, asked } if !alone || self.shared.is_some() => {
+            // If Redis has deleted the link, the stream will show that. In a shared home, only Redis has the present link.
+            FleetDecision::NoReply { alone, asked } if !alone || self.settle_times.is_some() => {
                 self.fail(ticket, WriteFailure::NeedsRedis { asked });
             }
             FleetDecision::Alone
@@ -422,7 +422,7 @@ impl<'o> CommitPlanner<'o> {
             | FleetDecision::Existing { .. }
             | FleetDecision::NoReply { .. } => match before {
                 CodeState::Held(state @ State::Link(link)) => {
-                    let gone = state.deleted(link.deletion_ms(self.now_ms, self.recycles));
+                    let gone = state.deleted(link.deletion_ms(self.now_ms, self.keep_expired_ms));
                     self.delete_here(code, &gone, ticket, &decision);
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
@@ -434,7 +434,8 @@ impl<'o> CommitPlanner<'o> {
                 }
                 CodeState::Absent | CodeState::Held(_) => {
                     // Another node may have the link, unless this one knows that the code is used up for good.
-                    let is_used_up = self.recycles.is_none() && before.state().is_some_and(|state| !state.is_free());
+                    let is_used_up =
+                        self.keep_expired_ms.is_none() && before.state().is_some_and(|state| !state.is_free());
                     let answer = match decision {
                         FleetDecision::NoReply { asked, .. } if !is_used_up => {
                             WriteFailure::NeedsRedis { asked }.into()
@@ -468,23 +469,23 @@ impl<'o> CommitPlanner<'o> {
         before: &CodeState,
     ) {
         match decision {
-            // The client of this link heard that it was not created, so it is removed.
+            // The client that created this link got an error, so the link is deleted.
             FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
-                self.held(code, state, before);
+                self.handle_held(code, state, before);
                 self.answer(ticket, ChangeAnswer::NotFound);
             }
-            FleetDecision::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket),
+            FleetDecision::Accepted { state, echo } => self.handle_accepted(code, &state, echo, before, ticket),
             FleetDecision::Held(state) => {
                 let answer = match &state {
                     State::Gone(_) => ChangeAnswer::NotFound,
                     State::Link(link) if patch.apply(link).is_err() => ChangeAnswer::StartsTooLate,
                     State::Link(_) => WriteFailure::Refused("someone else changed the link at the same time").into(),
                 };
-                self.held(code, state, before);
+                self.handle_held(code, state, before);
                 self.answer(ticket, answer);
             }
-            // Without Redis, two nodes that change one link would undo each other's change. If Redis was asked and did
-            // it, the stream will say so.
+            // Without Redis, two nodes that change one link would undo each other's change. If Redis has accepted this
+            // one, the stream will show it.
             FleetDecision::NoReply { asked, .. } => self.fail(ticket, WriteFailure::NeedsRedis { asked }),
             FleetDecision::Absent | FleetDecision::Existing { .. } if before.state().is_some_and(State::is_link) => {
                 self.fail(ticket, WriteFailure::Refused(NOT_IN_REDIS));
@@ -505,7 +506,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
+    /// Confirms a change that this node has applied already. The client gets its answer once the change is synced and the
+    /// owner has it.
     fn confirm(&mut self, code: Code, before: &CodeState, notify: WriterReply) {
         self.needs_sync = true;
         match before.state() {
@@ -517,7 +519,7 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Notes the change of a link in its history, if it has changed.
+    /// Adds the change of a link to its history, if the commit has changed it.
     fn note_edit(&mut self, code: Code, before: &CodeState, author: &Author) {
         let after = self.codes.get(&code).map(|looked| &looked.after);
         let edit = link_of(before)
@@ -533,7 +535,7 @@ impl<'o> CommitPlanner<'o> {
         self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
     }
 
-    /// Answers a request that needs no decision.
+    /// Answers a request with an earlier link, without a decision on its code.
     pub fn reply<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
         self.confirms_existing = true;
         self.answer(ticket, answer);
@@ -550,7 +552,7 @@ impl<'o> CommitPlanner<'o> {
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
 /// Redis has accepted was checked before.
-fn is_within(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
+fn is_in_scope(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
     match (before, decision) {
         (_, FleetDecision::Accepted { .. }) => true,

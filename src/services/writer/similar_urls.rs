@@ -26,9 +26,9 @@ impl ReuseCandidates {
     }
 }
 
-/// Returns the index entries of a key, in the order to try them. If the index cannot be read there are none, so that a
+/// Returns the index entries of the links of a destination, in the order to try them. If the index cannot be read there are none, so that a
 /// new link is created, which is always correct.
-pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
+pub fn find_entries(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
     let mut uses = links.newest_urls(key, ALIKE_LOOKED_AT).unwrap_or_else(|error| {
         stats.store_errors.add_shared(1);
         tracing::error!(%error, "the index of destinations could not be read");
@@ -42,16 +42,16 @@ pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidat
 
 /// Returns the first stored link that is like `link` and has not expired.
 pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: ReuseCandidates, now_ms: u64) -> Option<Code> {
-    let codes = alike(links, stats, link.url_key(), which).into_iter().map(|(entry, _)| entry.code);
+    let codes = find_entries(links, stats, link.url_key(), which).into_iter().map(|(entry, _)| entry.code);
     codes.into_iter().find(|code| {
         let stored = links.get(code).ok().flatten();
         stored
             .and_then(|value| State::from_value(*code, &value))
-            .is_some_and(|state| is_live_like(&state, link, now_ms) && which.admits(state.origin()))
+            .is_some_and(|state| is_live_match(&state, link, now_ms) && which.admits(state.origin()))
     })
 }
 
 /// True if a state is a link that is like `link` and has not expired.
-pub fn is_live_like(state: &State, link: &Link, now_ms: u64) -> bool {
+pub fn is_live_match(state: &State, link: &Link, now_ms: u64) -> bool {
     matches!(state, State::Link(found) if found.is_like(link) && !found.is_expired(now_ms))
 }

@@ -33,7 +33,7 @@ impl CommitPlanner<'_> {
             match self.stored(&due.code, &look_up) {
                 CodeState::Held(State::Link(link)) if link.expiry() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.tombstone(&link, recycles);
+                        self.put_tombstone(&link, recycles);
                         self.note_removal(&link, EventCause::Expiry);
                         expired += 1;
                     }
@@ -48,7 +48,7 @@ impl CommitPlanner<'_> {
     }
 
     /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
-    pub(super) fn discard(
+    pub(super) fn delete_scheduled(
         &mut self,
         deletions: Vec<(DueEvent, Author)>,
         until_ms: u64,
@@ -59,26 +59,26 @@ impl CommitPlanner<'_> {
             match &before {
                 CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.tombstone(link, false);
+                        self.put_tombstone(link, false);
                         self.note_removal(link, EventCause::Schedule);
                         self.note_edit(due.code, &before, &author);
                     }
                 }
                 CodeState::Unknown => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
-                    self.removals.called_off.push(due);
+                    self.removals.cancelled.push(due);
                 }
             }
         }
         self.removals.removal.get_or_insert_default();
     }
 
-    fn tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
+    fn put_tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         assert!(
             matches!(&gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
-            "the grave would not match its tombstone, so the code would stay unused forever"
+            "the quarantine entry would not match its tombstone, so the code would stay unused forever"
         );
         if gone.is_free() {
             self.set(code, CodeState::Absent);
@@ -92,17 +92,20 @@ impl CommitPlanner<'_> {
         self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Notes the code of a link that was removed after its expiry, and whose tombstone this node of a fleet adopts: the code
-    /// may be recycled later. If the tombstone is from before `links.keep_expired` had passed, a person has deleted the link
-    /// ([`Link::deletion_ms`]). Removes the entry of a tombstone that gives way to another state.
+    /// Updates the quarantine of a code whose state this node of a fleet adopts. The code of a link that was removed after its
+    /// expiry gets an entry, because it may be recycled later. If the tombstone is from before `links.keep_expired` had
+    /// passed, a person has deleted the link ([`Link::deletion_ms`]), and the code gets none. Removes the entry of a
+    /// tombstone that is replaced by another state.
     pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
         match (before, after) {
             (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {
-                self.removals.opened.insert(DueEvent { at_ms: gone.deleted_ms, code });
+                self.removals.released.insert(DueEvent { at_ms: gone.deleted_ms, code });
             }
             (CodeState::Held(State::Link(link)), State::Gone(gone))
                 if after.is_tombstone()
-                    && link.removal_ms(self.recycles).is_some_and(|removal_ms| removal_ms <= gone.deleted_ms)
+                    && link
+                        .removal_ms(self.keep_expired_ms)
+                        .is_some_and(|removal_ms| removal_ms <= gone.deleted_ms)
                     && GeneratedCode::from_code(&code.within(None)).is_some() =>
             {
                 self.removals.quarantined.push(DueEvent { at_ms: gone.deleted_ms, code });
@@ -111,9 +114,9 @@ impl CommitPlanner<'_> {
         }
     }
 
-    /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up
-    /// to `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit
-    /// must be durable before it hears of them.
+    /// Removes the tombstones of these codes, unless the codes have changed since the start of their quarantine. Handles
+    /// only entries up to `until_ms`. The thread that gave the order may issue the codes again, so the commit must be
+    /// durable before that thread gets them.
     pub(super) fn release_codes(
         &mut self,
         quarantined: Vec<DueEvent>,
@@ -128,13 +131,13 @@ impl CommitPlanner<'_> {
                 {
                     if entry.at_ms <= until_ms {
                         self.set(entry.code, CodeState::Absent);
-                        self.removals.opened.insert(entry);
+                        self.removals.released.insert(entry);
                         codes.push(entry.code);
                     }
                 }
                 CodeState::Unknown => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
-                    self.removals.opened.insert(entry);
+                    self.removals.released.insert(entry);
                 }
             }
         }
@@ -154,9 +157,9 @@ impl CommitPlanner<'_> {
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
     pub(super) fn end_writes(&mut self) -> Vec<(EndKind, DueEvent, bool)> {
-        let Removals { stale, called_off, quarantined, opened, .. } = std::mem::take(&mut self.removals);
+        let Removals { stale, cancelled, quarantined, released, .. } = std::mem::take(&mut self.removals);
         let mut writes = Vec::new();
-        for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
+        for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.must_write) {
             for (of, due_of) in
                 [(EndKind::Link, end_of as fn(&CodeState) -> Option<DueEvent>), (EndKind::Deletion, deletion_of)]
             {
@@ -167,26 +170,26 @@ impl CommitPlanner<'_> {
                 }
             }
         }
-        // Entries that this commit schedules again, or has handled above, are left alone.
+        // Leaves out entries that this commit has handled above, or schedules again.
         let decided: HashSet<DueEvent> = self
             .codes
             .values()
             .flat_map(|looked| [deletion_of(&looked.before), deletion_of(&looked.after)])
             .flatten()
             .collect();
-        let called_off: HashSet<DueEvent> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
-        writes.extend(called_off.into_iter().map(|due| (EndKind::Deletion, due, false)));
+        let cancelled: HashSet<DueEvent> = cancelled.into_iter().filter(|due| !decided.contains(due)).collect();
+        writes.extend(cancelled.into_iter().map(|due| (EndKind::Deletion, due, false)));
         if !stale.is_empty() {
-            // A link that this commit changed may have a stale entry's very end again.
+            // A link that this commit changed may have the end of a stale entry again.
             let decided: HashSet<DueEvent> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
             let decided: HashSet<DueEvent> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
             let stale: HashSet<DueEvent> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
             writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
-        // A commit that follows a stream may read of a removal and of the release of its code.
-        let kept = quarantined.into_iter().filter(|entry| !opened.contains(entry));
+        // A commit of stream entries may contain both a removal and the release of its code.
+        let kept = quarantined.into_iter().filter(|entry| !released.contains(entry));
         writes.extend(kept.map(|entry| (EndKind::Quarantine, entry, true)));
-        writes.extend(opened.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
+        writes.extend(released.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
         debug_assert_eq!(
             writes.iter().map(|(of, due, _)| (*of as u8, *due)).collect::<HashSet<_>>().len(),
             writes.len(),

@@ -1,7 +1,7 @@
 //! Changes that Redis has decided on, and those of other nodes: which state this node keeps.
 //!
-//! [`carom_model::replication::rules`] has the rule for conflicts. Redis and the streams may be older or newer than the
-//! node, so each state is compared with the present one of the commit.
+//! [`carom_model::replication::rules`] has the rule for conflicts. A state from Redis or a stream may be older or newer
+//! than the one of this node, so each is compared with the present one of the commit.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ impl<'o> CommitPlanner<'o> {
     /// Plans for a shared home of links, unless `times` is `None`.
     #[must_use]
     pub fn with_shared_home(self, times: Option<SettleTimes>) -> CommitPlanner<'o> {
-        CommitPlanner { shared: times, ..self }
+        CommitPlanner { settle_times: times, ..self }
     }
 
     /// True if this node stores all links; false if Redis is their shared home.
     pub(super) fn stores_all_links(&self) -> bool {
-        self.shared.is_none()
+        self.settle_times.is_none()
     }
 
     /// True if the stream has shown a change that Redis has accepted, and this node does not store its code.
@@ -35,9 +35,9 @@ impl<'o> CommitPlanner<'o> {
         !self.stores_all_links() && before.state().is_none() && self.outbox.was_applied(echo)
     }
 
-    /// Handles a change in a shared home of links that the stream has shown already. Redis may lose it, and no other node
-    /// stores it, unless it has replaced it.
-    fn accepted_late(&mut self, code: Code, state: &State, echo: Echo, before: &CodeState, done: WriterReply) {
+    /// Handles a change in a shared home of links that the stream has shown already. Redis may still lose it. This node
+    /// stores it meanwhile, unless a later change has replaced it: the node that made that one stores it.
+    fn handle_accepted_late(&mut self, code: Code, state: &State, echo: Echo, before: &CodeState, done: WriterReply) {
         if *before != CodeState::Absent || self.outbox.was_superseded(echo, &code) {
             return self.confirm(code, before, done);
         }
@@ -45,8 +45,8 @@ impl<'o> CommitPlanner<'o> {
         self.outbox.begin_settling(code);
     }
 
-    /// Takes back a link that has turned up after its client heard that it was not created.
-    fn take_back(&mut self, code: Code, state: &State, before: &CodeState) {
+    /// Deletes a link that Redis has after all, although its client got an error.
+    fn delete_withdrawn(&mut self, code: Code, state: &State, before: &CodeState) {
         let is_own = self.outbox.is_undelivered(&code);
         self.outbox.note(code, None);
         let gone = state.deleted(self.now_ms);
@@ -69,7 +69,7 @@ impl<'o> CommitPlanner<'o> {
 
     /// Handles a change that Redis has accepted. It may have come through the stream already, or be outdated; or Redis
     /// may have lost the state that this node has.
-    pub(super) fn accepted<A: AcceptedAnswer>(
+    pub(super) fn handle_accepted<A: AcceptedAnswer>(
         &mut self,
         code: Code,
         state: &State,
@@ -80,7 +80,7 @@ impl<'o> CommitPlanner<'o> {
         let done = A::done(state).to(ticket);
         self.needs_sync = true;
         if self.is_followed_at_home(echo, before) {
-            return self.accepted_late(code, state, echo, before, done);
+            return self.handle_accepted_late(code, state, echo, before, done);
         }
         let Some(mine) = before.state() else {
             if self.is_followed_by_mark(state, echo, before) {
@@ -140,12 +140,12 @@ impl<'o> CommitPlanner<'o> {
         if is_same_link { accepted.is_link() && (was_taken || !before.adopts(accepted)) } else { was_taken }
     }
 
-    /// Handles a refusal: Redis holds another state than the client asked for.
-    pub(super) fn held(&mut self, code: Code, state: State, before: &CodeState) {
+    /// Handles a state that Redis holds instead of the one that was asked for, or that a look-up has found.
+    pub(super) fn handle_held(&mut self, code: Code, state: State, before: &CodeState) {
         if !self.outbox.is_undelivered(&code) && before.adopts(&state) {
-            let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+            let is_wanted = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
-            if is_theirs {
+            if is_wanted {
                 self.outbox.note_reported(code);
             }
         }
@@ -171,7 +171,7 @@ impl<'o> CommitPlanner<'o> {
                     }
                     ReceivedState::Unread(text) => {
                         let head = StateHead::of(&text);
-                        self.set_aside(code, text, &look_up);
+                        self.adopt_unread(code, text, &look_up);
                         head.map(|head| head.version)
                     }
                 };
@@ -192,36 +192,36 @@ impl<'o> CommitPlanner<'o> {
             let before = self.stored(&code, look_up);
             let was_refused = self.outbox.take_refused(&code);
             if before.adopts(&state) {
-                // A link that expired has no author of its removal.
+                // The removal of an expired link has no author.
                 let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
-                let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
+                let is_expiry = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
                 self.adopt_over(code, state, &before);
-                if !is_of_time {
+                if !is_expiry {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
             } else if before
                 .state()
-                .is_some_and(|mine| was_refused && *mine != state || self.has_returned(code, mine, &state))
+                .is_some_and(|mine| was_refused && *mine != state || self.has_earlier_state(code, mine, &state))
             {
-                // Redis can compare its present state with the one of this node.
+                // Redis decides between its present state and the one of this node.
                 self.outbox.note(code, None);
             }
         }
     }
 
-    /// True if Redis has accepted a state that comes before the one of this node: it let that one expire, and a node that was
-    /// away delivered the other.
-    fn has_returned(&self, code: Code, mine: &State, theirs: &State) -> bool {
-        // A change of this node that comes back through the stream may be followed by another one.
+    /// True if Redis has accepted an earlier state than the one of this node: the later one had expired there when a node that
+    /// was away delivered the earlier one.
+    fn has_earlier_state(&self, code: Code, mine: &State, theirs: &State) -> bool {
+        // The stream may show a change of this node while a later one waits in the outbox.
         let is_on_its_way = self.outbox.has(&code);
-        self.forgets && !is_on_its_way && matches!(rules::offer(Some(theirs), mine), Verdict::Accepted(_))
+        self.states_expire && !is_on_its_way && matches!(rules::offer(Some(theirs), mine), Verdict::Accepted(_))
     }
 
     /// Marks a code for a state that this version cannot decode, unless this node has a newer one. From then on the
     /// node has no state of the code that it could serve.
-    pub(super) fn set_aside(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
+    pub(super) fn adopt_unread(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
-        // Without a head nothing tells which state is newer. A pending one of this node will come back.
+        // Without a head, nothing tells which state is newer. If this node has one in the outbox, the stream will show it.
         if self.outbox.is_undelivered(&code) {
             self.outbox.leave_out(code);
             return;
@@ -245,16 +245,16 @@ impl<'o> CommitPlanner<'o> {
 
     /// Notes that Redis has lost the state of this node, and has an earlier one that this version cannot decode. Redis
     /// may refuse the state of this node until the node is upgraded, so the partition is compared again then.
-    pub(super) fn note_earlier(&mut self, code: Code, text: &[u8], look_up: impl Fn(&Code) -> CodeState) {
+    pub(super) fn note_earlier_unread(&mut self, code: Code, text: &[u8], look_up: impl Fn(&Code) -> CodeState) {
         let before = self.stored(&code, look_up);
         if before.state().is_some_and(|mine| is_later_than(mine, text)) {
-            self.keep_refused(code);
+            self.note_refused(code);
         }
     }
 
     /// Notes that Redis refuses the state of this node for an earlier one that this version cannot decode. It is offered
     /// again once Redis has a state that this version can decode, and after an upgrade.
-    fn keep_refused(&mut self, code: Code) {
+    fn note_refused(&mut self, code: Code) {
         self.outbox.note_refused(code);
         self.compare_later.insert(Partition::of(&code));
     }
@@ -279,7 +279,7 @@ impl<'o> CommitPlanner<'o> {
             self.report_conflict_by_head(code, before, state.version());
         }
         if self.outbox.is_withdrawn(&code, &state) {
-            self.take_back(code, &state, before);
+            self.delete_withdrawn(code, &state, before);
             return;
         }
         if let Some(mine) = before.state() {
@@ -297,7 +297,7 @@ impl<'o> CommitPlanner<'o> {
     /// link that came after the tombstone in the store, and of which this node reads no entry: a purge has removed it, or
     /// the outbox was in its way.
     fn may_be_in_memory(&self, stored: &CodeState) -> bool {
-        self.shared.is_some() || stored.state().is_none_or(State::is_link)
+        self.settle_times.is_some() || stored.state().is_none_or(State::is_link)
     }
 
     fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
@@ -326,7 +326,7 @@ impl<'o> CommitPlanner<'o> {
     }
 
     /// Handles the answers of Redis to deliveries.
-    pub(super) fn delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> CodeState) {
+    pub(super) fn handle_delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> CodeState) {
         for OutboxReply { delivery, sent, verdict, echo } in delivered {
             if !self.outbox.is_current(delivery) {
                 continue;
@@ -338,13 +338,13 @@ impl<'o> CommitPlanner<'o> {
                 // Redis has lost the state of this node, and cannot tell that the state that it has is earlier.
                 (Verdict::HeldUnread(text), _) if is_sent && is_later_than(&sent, &text) => {
                     self.outbox.remove(&code);
-                    self.keep_refused(code);
+                    self.note_refused(code);
                 }
                 (Verdict::HeldUnread(text), _) if is_sent => self.mark(code, text, &before),
                 (Verdict::Held(state), _) if is_sent || before.adopts(&state) => {
-                    let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+                    let is_wanted = !self.outbox.is_withdrawn(&code, &state);
                     self.adopt_over(code, state, &before);
-                    if is_theirs {
+                    if is_wanted {
                         self.outbox.note_reported(code);
                     }
                 }

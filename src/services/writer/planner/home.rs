@@ -61,7 +61,7 @@ pub(super) fn keep_unsettled(
     writes.created_with.clear();
     writes.edits.clear();
     writes.unread.clear();
-    writes.unread_more = 0;
+    writes.unread_change = 0;
     // Without a copy of the links, there is nothing to compare after an upgrade.
     writes.compare_later.clear();
 }

@@ -7,7 +7,7 @@ use carom_shards::Code;
 use super::writes::entry_of;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{CreateAnswer, FleetDecision, LinkChange, Ticket, WriterAnswer};
-use crate::services::writer::similar_urls::{ReuseCandidates, is_live_like};
+use crate::services::writer::similar_urls::{ReuseCandidates, is_live_match};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
 use carom_store::links::UrlUse;
@@ -20,23 +20,23 @@ impl CommitPlanner<'_> {
         ticket: Ticket<CreateAnswer>,
         decision: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
+        similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
         let existing = match decision {
             FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
                     let before = self.stored(code, &look_up);
-                    self.held(*code, state.clone(), &before);
+                    self.handle_held(*code, state.clone(), &before);
                 }
-                self.live_like(code, link, &look_up)
+                self.live_match(code, link, &look_up)
             }
-            // Another request came first and has created the very link.
+            // An earlier request has created exactly this link.
             FleetDecision::Held(state) if reuse == Reuse::OfSlug => {
                 let before = self.stored(&link.code, &look_up);
-                self.held(link.code, state.clone(), &before);
-                self.live_like(&link.code, link, &look_up)
+                self.handle_held(link.code, state.clone(), &before);
+                self.live_match(&link.code, link, &look_up)
             }
-            FleetDecision::Alone => self.find_alike(link, reuse, &look_up, alike),
+            FleetDecision::Alone => self.find_similar(link, reuse, &look_up, similar),
             _ => None,
         };
         let Some(existing) = existing else { return false };
@@ -45,7 +45,7 @@ impl CommitPlanner<'_> {
             self.used.insert(existing.code);
         }
         debug_assert!(
-            is_live_like(&State::Link(Arc::clone(&existing)), link, self.now_ms),
+            is_live_match(&State::Link(Arc::clone(&existing)), link, self.now_ms),
             "another link would answer"
         );
         self.confirms_existing = true;
@@ -63,15 +63,15 @@ impl CommitPlanner<'_> {
     }
 
     /// Finds an existing link for a create, on a single node.
-    fn find_alike(
+    fn find_similar(
         &mut self,
         link: &Link,
         reuse: Reuse,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
+        similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
         let which = match (reuse, self.window_ms) {
-            (Reuse::OfSlug, _) => return self.live_like(&link.code, link, look_up),
+            (Reuse::OfSlug, _) => return self.live_match(&link.code, link, look_up),
             (Reuse::Any, _) => ReuseCandidates::All,
             (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
                 ReuseCandidates::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
@@ -79,17 +79,17 @@ impl CommitPlanner<'_> {
             (Reuse::Never | Reuse::Recent, _) => return None,
         };
         let key = link.url_key();
-        let mut found: Vec<UrlEntry> = alike(key, which).into_iter().map(|(entry, _)| entry).collect();
+        let mut found: Vec<UrlEntry> = similar(key, which).into_iter().map(|(entry, _)| entry).collect();
         found.extend(self.puts.get(&key).into_iter().flatten());
         found.sort_unstable_by(|one, other| other.cmp(one));
         let admitted = |found: &Arc<Link>| which.admits(found.origin);
-        found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(admitted))
+        found.into_iter().find_map(|entry| self.live_match(&entry.code, link, &look_up).filter(admitted))
     }
 
     /// Returns the link of a code, if it is like `link` and has not expired.
-    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
+    fn live_match(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
         match self.stored(code, look_up) {
-            CodeState::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
+            CodeState::Held(state) if is_live_match(&state, link, self.now_ms) => match state {
                 State::Link(found) => Some(found),
                 State::Gone(_) => None,
             },
@@ -100,12 +100,12 @@ impl CommitPlanner<'_> {
     /// Returns the changes to the index of destinations: each entry, with the time of its last use or `None` to remove it.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
-        for (code, LookedUpCode { before, after, entry, is_new, .. }) in &self.codes {
+        for (code, LookedUpCode { before, after, entry, must_write, .. }) in &self.codes {
             let is_used = self.used.contains(code);
-            if !is_new && !is_used {
+            if !must_write && !is_used {
                 continue;
             }
-            let (old, new) = (entry_of(before), if *is_new { *entry } else { entry_of(after) });
+            let (old, new) = (entry_of(before), if *must_write { *entry } else { entry_of(after) });
             writes.extend(old.filter(|_| old != new).map(|old| (old, None)));
             if let Some(new) = new.filter(|_| old != new || is_used) {
                 // Creating a link uses it. The creation may be long past if another node created the link.
@@ -148,7 +148,7 @@ mod tests {
             let mut plan = CommitPlanner::new(outbox, self.now_ms).with_window(Some(WINDOW));
             for order in orders {
                 let look_up = |code: &Code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held);
-                plan.decide(order, look_up, |key, which| self.alike(key, which));
+                plan.decide(order, look_up, |key, which| self.similar(key, which));
             }
             let confirms_existing = plan.confirms_existing();
             let (writes, effects) = plan.finish();
@@ -168,7 +168,7 @@ mod tests {
             (answers.map(TestAnswer::with_token).collect(), confirms_existing)
         }
 
-        fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
+        fn similar(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
             let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
             match which {
                 ReuseCandidates::All => of_key.rev().collect(),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_use_begins_the_window_anew() {
+    fn each_use_restarts_the_window() {
         let mut model = model();
         assert_eq!(model.create("a", "http://x/", Reuse::Recent), new("a"));
         for code in ["b", "c", "d"] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_or_over_or_of_another_kind_is_no_answer() {
+    fn an_ended_or_unlike_link_is_no_answer() {
         let mut model = model();
         for reuse in [Reuse::Recent, Reuse::Any] {
             model = StoreModel { now_ms: model.now_ms, ..StoreModel::default() };

@@ -423,7 +423,7 @@ fn a_state_of_a_later_version_is_set_aside() {
         plan.finish()
     };
     let (writes, effects) = mark(&mut Outbox::default(), &CodeState::Held(mine.clone()), &text);
-    assert_eq!((writes.states, writes.unread_more), (vec![(code(), None)], 1));
+    assert_eq!((writes.states, writes.unread_change), (vec![(code(), None)], 1));
     assert_eq!(writes.unread, [(code(), Some(Arc::clone(&text)))]);
     assert!(writes.ended.is_empty(), "its visits go on");
     assert!(matches!(effects[..], [CommitEffect::Apply { change: LinkChange::Remove(_), .. }]));
@@ -447,7 +447,7 @@ fn a_state_of_a_later_version_is_set_aside() {
     let last = mine.with_version(Version { edit: 4, ..mine.version() });
     let writes = adopt(last.clone());
     assert_eq!(
-        (writes.states, writes.unread, writes.unread_more),
+        (writes.states, writes.unread, writes.unread_change),
         (vec![(code(), Some(last))], vec![(code(), None)], -1)
     );
 }
@@ -513,7 +513,7 @@ fn earlier_state_that_redis_cannot_compare_replaces_no_later_one() {
     };
     let (writes, effects) = offered(&mut Outbox::default(), newer(&first, 3));
     assert_eq!(
-        (writes.states, writes.unread_more, effects.len()),
+        (writes.states, writes.unread_change, effects.len()),
         (vec![(code(), None)], 1, 1),
         "Redis has a later one"
     );

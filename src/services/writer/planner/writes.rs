@@ -61,7 +61,7 @@ impl CodeState {
         }
     }
 
-    /// True if it is, or may have been, a link with `maxVisits`.
+    /// True if the state is a link with `maxVisits`, or may be one.
     pub(super) fn is_limited(&self) -> bool {
         match self {
             CodeState::Held(State::Link(link)) => link.policy.max_visits.is_some(),
@@ -142,7 +142,7 @@ pub struct Writes {
     pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
     pub ends: Vec<(EndKind, DueEvent, bool)>,
-    /// Links that are new on lists, have moved there, or are removed.
+    /// Changes to the lists of links: links to add, to move or to remove.
     pub relisted: Vec<IndexedChange>,
     /// Changes to the outbox.
     pub outbox: OutboxWrites,
@@ -164,8 +164,8 @@ pub struct Writes {
     pub events: Vec<LinkEvent>,
     /// Codes to mark, with the text of the state that this version cannot decode; `None` clears a mark.
     pub unread: Vec<(Code, Option<Arc<[u8]>>)>,
-    /// Number of marks that the commit adds, or removes if it is negative.
-    pub unread_more: i64,
+    /// Change in the number of marks: negative if the commit removes more than it adds.
+    pub unread_change: i64,
     /// Partitions to compare after an upgrade.
     pub compare_later: Vec<Partition>,
 }
@@ -176,10 +176,10 @@ impl Writes {
         let was_marked = matches!(before, CodeState::Unread(_));
         if let CodeState::Unread(text) = after {
             self.unread.push((code, Some(Arc::clone(text))));
-            self.unread_more += i64::from(!was_marked);
+            self.unread_change += i64::from(!was_marked);
         } else if was_marked {
             self.unread.push((code, None));
-            self.unread_more -= 1;
+            self.unread_change -= 1;
         }
     }
 
@@ -210,7 +210,7 @@ impl Writes {
     }
 
     /// True if there is nothing to write. `limited`, `ended`, `earlier`, `created_with` and `edits` are filled only for
-    /// codes in `states`, and `unread_more` only changes with `unread`, so this need not check them.
+    /// codes in `states`, and `unread_change` only changes with `unread`, so this need not check them.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.urls.is_empty()
@@ -231,11 +231,11 @@ pub(super) struct Removals {
     /// Entries whose link is gone or has another end.
     pub(super) stale: Vec<DueEvent>,
     /// Entries of deletions that were cancelled, or that another node carried out.
-    pub(super) called_off: Vec<DueEvent>,
-    /// Codes that are unused from now on and may be reused later.
+    pub(super) cancelled: Vec<DueEvent>,
+    /// Quarantine entries of codes that this commit leaves unused, and that may be reused later.
     pub(super) quarantined: Vec<DueEvent>,
-    /// Quarantine entries that are removed.
-    pub(super) opened: HashSet<DueEvent>,
+    /// Quarantine entries that are removed, because their codes are free or have another state.
+    pub(super) released: HashSet<DueEvent>,
     /// The report for the thread that gave the order, if one did.
     pub(super) removal: Option<RemovalResult>,
 }

@@ -156,7 +156,7 @@ fn schedule(text: &str, at_ms: u64) -> WriterOrder {
     change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
 }
 
-fn discard(deletions: &[DueEvent], until_ms: u64) -> WriterOrder {
+fn delete_scheduled(deletions: &[DueEvent], until_ms: u64) -> WriterOrder {
     let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
     WriterOrder::DeleteScheduled { deletions, until_ms }
 }
@@ -176,9 +176,9 @@ fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
     model.check();
     let due: Vec<DueEvent> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
     // Before its time, nothing is deleted.
-    let (removal, ..) = model.commit(vec![discard(&due, 99)]);
+    let (removal, ..) = model.commit(vec![delete_scheduled(&due, 99)]);
     assert_eq!((removal.unwrap().is_done, model.deletions.len()), (true, 4));
-    let (removal, _, mut removed) = model.commit(vec![discard(&due, 100)]);
+    let (removal, _, mut removed) = model.commit(vec![delete_scheduled(&due, 100)]);
     removed.sort();
     let mut expected = ["issued1", "slug", "noted"].map(code);
     expected.sort();
@@ -192,11 +192,11 @@ fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
     // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
     // out.
     let later = DueEvent { at_ms: 300, code: code("again") };
-    model.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
+    model.commit(vec![change("again", archived(true)), delete_scheduled(&[later], 300)]);
     assert!(model.states[&code("again")].is_link() && model.deletions.is_empty());
     model.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
     model.check();
-    let (.., removed) = model.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
+    let (.., removed) = model.commit(vec![delete_scheduled(&[later], 300), create(link("again", Origin::Custom))]);
     assert_eq!(removed, [code("again")]);
     assert!(model.states[&code("again")].is_link() && model.deletions.is_empty(), "another link has the slug");
     model.check();
