@@ -1,10 +1,10 @@
-//! The gateway thread: it asks Redis about each change that a client wants, before the writer decides. For a create
-//! that is whether the code is free; for a change or delete, the link as Redis has it.
+//! The gateway thread: it asks Redis about each create, change and delete of a client, before the writer decides. For a
+//! create, it claims the code. For a change or delete, it first reads the link in Redis.
 //!
 //! Requests that arrive while others wait are sent to Redis as soon as it has answered anything, so that one round trip
-//! serves many. Each continues with its own answer: in a cluster, a stalled server delays only requests to that server.
-//! The timeout is [`super::context::FleetSetup::answer_time`]; after that the request continues without Redis, and that
-//! server is not asked again until it answers.
+//! serves many. Each request continues with its own answer: in a cluster, a stalled server delays only requests to that
+//! server. After [`super::context::FleetSetup::answer_time`], a request continues without Redis, and the gateway does not
+//! ask that server again until it answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -130,13 +130,13 @@ impl Gateway {
         Ok(())
     }
 
-    /// Refuses a request of a client, because neither this node nor Redis knows which codes have a link.
+    /// Refuses a request of a client, because this node is behind: neither it nor Redis knows which codes have a link.
     fn refuse(&self, request: &StoreRequest) {
         let (core, token, reply) = request.failed(WriteFailure::Refused(BEHIND)).into_parts();
         self.fleet.mailboxes.to(core).post(ToCore::Reply { token, reply });
     }
 
-    /// Gives a new link its first version. Passes on orders that are no requests of clients.
+    /// Gives a new link its first version. Sends orders that are no requests of clients to the writer.
     fn prepare(&mut self, order: WriterOrder) -> Option<StoreRequest> {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
@@ -153,7 +153,7 @@ impl Gateway {
             }
             WriterOrder::Client(request, _) => Some(request),
             other => {
-                // Only clients send here. The writer knows what to do with other orders.
+                // Only clients use this queue, so this does not happen; the writer handles any order.
                 let _ = self.writer.send(other);
                 None
             }
@@ -213,7 +213,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Returns the link under the code of a request, if this node has it and the app of the request may not touch it.
+    /// Returns the link of the code of a request, if this node has it and the request may not change it.
     fn of_another_app(&self, request: &StoreRequest) -> Option<State> {
         let (code, by) = match request {
             StoreRequest::Create { link, .. } if link.origin == Origin::Custom => (&link.code, None),
@@ -277,7 +277,9 @@ impl Gateway {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
-                    // Without a readable state, the delete says so, and other nodes bring the link back.
+                    // If this node cannot read its record of the code, it sends no state. If the state has expired in
+                    // Redis as well, the answer is that there is no link: the writer deletes the damaged record, and a
+                    // node that has the link sends it to Redis again.
                     let mine = self.fleet.state_for_redis(code).unwrap_or_default();
                     let gone = state_to_remove(known(state), || self.fleet.stored_state(code));
                     let claim = gone.as_ref().map_or(0, |state| state.version().claim);
@@ -288,14 +290,14 @@ impl Gateway {
                 }
                 Err(_) => self.give_up_on_redis(request, "the link to delete could not be looked up in Redis"),
             },
-            // A create asks for its change at once, so this answer is of no use to it.
+            // A create claims its code at once and never asks for the state first.
             (None, StoreRequest::Create { .. }) => {
                 self.give_up_on_redis(request, "the code could not be claimed in Redis")
             }
         }
     }
 
-    /// Returns the time of a delete of this state by a client, for its tombstone.
+    /// Returns the time of deletion for the tombstone of this state, which a client deletes: milliseconds since 1970 UTC.
     fn deletion_ms(&self, gone: Option<&State>) -> u64 {
         match gone {
             Some(State::Link(link)) => link.deletion_ms(unix_ms(), self.fleet.keep_expired_ms()),
@@ -352,7 +354,7 @@ impl Gateway {
 }
 
 /// Returns the state whose link a delete names: the state in Redis or, if Redis has none, the state of this node. The
-/// outbox may bring that link to Redis between the two questions; a delete without a claim would leave it there.
+/// outbox may deliver that link between the two questions to Redis, and a delete without its claim would leave it there.
 fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> Option<State> {
     theirs.or_else(mine)
 }
