@@ -278,8 +278,8 @@ pub struct LookupRequest {
     pub token: u64,
     /// The instant at which the client began to wait.
     pub since: Instant,
-    /// True if the store could not tell whether it has the code. Then no answer may be "missing".
-    pub in_doubt: bool,
+    /// True if the store may have the code, but could not be read. Then the answer is never "missing".
+    pub may_be_stored: bool,
     /// True if the code had no link a moment ago and will never get one.
     pub absence_is_final: bool,
     /// True if a task waits for the record: the answer is a [`LinkAnswer`].
@@ -289,7 +289,7 @@ pub struct LookupRequest {
 impl LookupRequest {
     /// Returns a look-up for a client of a core that waits since that instant.
     pub fn new(code: Code, core: CoreId, token: u64, since: Instant) -> LookupRequest {
-        LookupRequest { code, core, token, since, in_doubt: false, absence_is_final: false, is_for_record: false }
+        LookupRequest { code, core, token, since, may_be_stored: false, absence_is_final: false, is_for_record: false }
     }
 }
 
@@ -422,7 +422,7 @@ pub enum ToCore {
     StoredCodes(StoredCodes),
     /// Another core has dropped its copy of a link that this core is changing. The recall went through the mesh, where
     /// it stays behind older answers; the order of its confirmation does not matter.
-    Dropped {
+    CopyDropped {
         /// The number of the recall.
         number: u64,
     },

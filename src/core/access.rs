@@ -50,7 +50,7 @@ pub(super) fn note_read<B>(
 fn request_of<'a>(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
     let RedirectRequest { host, referer, user_agent, .. } = request;
     let request = Request::of_head(head, host.of(head), referer.of(head), user_agent.of(head));
-    let address = if services.wants_addresses() { conn.known_address() } else { None };
+    let address = if services.wants_addresses() { conn.cached_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
@@ -73,7 +73,7 @@ fn visit_part<'a>(
     (request, head): (&RedirectRequest, &'a [u8]),
     may_be_orphan: bool,
 ) -> RequestPart<'a> {
-    let address = if services.logs_visit_addresses() { conn.known_address() } else { None };
+    let address = if services.logs_visit_addresses() { conn.cached_address() } else { None };
     let path: &[u8] = if may_be_orphan { path_of(request, head) } else { b"" };
     let RedirectRequest { host, referer, user_agent, query, .. } = request;
     let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
@@ -123,7 +123,7 @@ fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, he
 /// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
 pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> PendingEntry {
-    let address = if services.wants_addresses() { conn.known_peer() } else { None };
+    let address = if services.wants_addresses() { conn.cached_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
     PendingEntry::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

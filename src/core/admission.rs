@@ -86,7 +86,7 @@ impl Admission {
         self.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
         if self.idle.len() > 2 * conns.len() + LOOKED_AT {
             self.idle.retain(|Reverse((_, slot, generation))| {
-                conns.of(Tag { slot: *slot, generation: *generation }).is_some()
+                conns.find(Tag { slot: *slot, generation: *generation }).is_some()
             });
         }
     }
@@ -98,7 +98,7 @@ impl Admission {
             return true;
         }
         assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
-        let Some(address) = conn.known_address() else { return true };
+        let Some(address) = conn.cached_address() else { return true };
         let client_key = miss_limiter.client_key(address);
         if self.trust.proxies.has(address) || client_key.is_private() && !self.limits.counts_private {
             return true;
@@ -117,7 +117,7 @@ impl Admission {
     pub(super) fn take_idle(&mut self, conns: &mut Conns, tick: u32, idle_for: u32) -> Option<u32> {
         for _ in 0..LOOKED_AT {
             let Reverse((since, slot, generation)) = self.idle.pop()?;
-            let Some(conn) = conns.of(Tag { slot, generation }) else { continue };
+            let Some(conn) = conns.find(Tag { slot, generation }) else { continue };
             let is_idle = !conn.is_busy() && conn.awaits_request();
             // Idle since a later tick than the heap knew, or not idle now.
             let idle_since = if is_idle { conn.wait.since } else { tick + 1 };

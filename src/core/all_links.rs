@@ -87,17 +87,17 @@ impl AllLinks {
 
     /// True if the stored record of a code is still current: no change since the start has overtaken it. Entries in
     /// memory during the load come from a change, or from the record itself.
-    pub(super) fn wants(&self, code: &Code, hash: CodeHash) -> bool {
+    pub(super) fn is_current(&self, code: &Code, hash: CodeHash) -> bool {
         let is_removed = self.removed.as_ref().is_some_and(|removed| removed.contains(code));
         !is_removed && self.map.get(code, hash).is_none()
     }
 
-    /// Takes an entry that was loaded and is wanted.
+    /// Takes an entry that was loaded and is current.
     ///
     /// # Errors
     /// [`MapFull`] if there is no room for it.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<(), MapFull> {
-        debug_assert!(self.wants(code, hash), "an older record would replace a change");
+        debug_assert!(self.is_current(code, hash), "an older record would replace a change");
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut links = little();
         let (one, hash) = code(1);
         assert!(!links.remove(&one, hash) && links.removed_len() == 1);
-        assert!(!links.wants(&one, hash));
+        assert!(!links.is_current(&one, hash));
         links.end_load();
         assert_eq!(links.removed_len(), 0);
         links.remove(&one, hash);
@@ -213,7 +213,7 @@ mod tests {
         let (first, hash) = code(1);
         assert_eq!(links.put(&first, hash, entry(&"x".repeat(2_040))), Placed { replaced: true, is_served: false });
         assert_eq!(get(&links, 1), "unavailable");
-        assert!(!links.wants(&first, hash), "what was stored before must not come back");
+        assert!(!links.is_current(&first, hash), "what was stored before must not come back");
         assert!(links.put(&first, hash, entry("http://a/")).is_served);
         assert_eq!(get(&links, 1), "served");
         assert!(!links.unserved.codes.contains(&first));

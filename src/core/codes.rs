@@ -117,7 +117,7 @@ impl KnownCodes {
     }
 
     /// True if another filter should be built: half of the codes are gone, and this one is full or was given up.
-    pub(super) fn is_worn(&self) -> bool {
+    pub(super) fn needs_rebuild(&self) -> bool {
         let is_full = self.filter.as_ref().is_none_or(|filter| filter.bytes_ahead() > 0);
         is_full
             && self.next.is_none()
@@ -377,11 +377,11 @@ mod tests {
     fn removed_codes_are_forgotten_with_the_next_filter() {
         let mut codes = KnownCodes::for_about(0, 0, 1 << 20);
         (0..4_000).for_each(|code| codes.insert(hash(code)));
-        assert!(!codes.is_worn(), "all of them exist");
+        assert!(!codes.needs_rebuild(), "all of them exist");
         (0..3_000).for_each(|_| codes.note_removed());
-        assert!(codes.is_worn());
+        assert!(codes.needs_rebuild());
         codes.begin();
-        assert!(!codes.is_worn(), "the next one is under construction");
+        assert!(!codes.needs_rebuild(), "the next one is under construction");
         (3_000..4_000).for_each(|code| codes.insert_next(hash(code)));
         codes.insert(hash(5_000));
         assert!(codes.finish() && !codes.finish());
@@ -397,7 +397,7 @@ mod tests {
         codes.insert(hash(2));
         codes.note_removed();
         assert!(codes.may_hold(hash(9)));
-        assert!(!codes.is_known() && codes.is_awaited() && !codes.is_worn());
+        assert!(!codes.is_known() && codes.is_awaited() && !codes.needs_rebuild());
         codes.merge_next(0, &blocks_of(&HashSet::from([3])), 1);
         codes.abandon();
         assert!(codes.is_awaited() && codes.may_hold(hash(9)), "another try follows");
@@ -426,13 +426,13 @@ mod tests {
         assert!(!codes.is_known() && codes.may_hold(hash(99_999)));
         let held = codes.len();
         (0..held / 2 - 1).for_each(|_| codes.note_removed());
-        assert!(!codes.is_worn());
+        assert!(!codes.needs_rebuild());
         (0..held / 2).for_each(|_| codes.note_removed());
-        assert!(codes.is_worn());
+        assert!(codes.needs_rebuild());
         codes.begin();
         // There are more links than the number of removals suggests.
         (0..20_000).for_each(|code| codes.insert_next(hash(code)));
         assert!(!codes.finish() && !codes.is_known());
-        assert!(codes.memory_bytes() == 0 && !codes.is_worn(), "it is not tried again at once");
+        assert!(codes.memory_bytes() == 0 && !codes.needs_rebuild(), "it is not tried again at once");
     }
 }

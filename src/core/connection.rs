@@ -31,7 +31,7 @@ const KEPT_CAPACITY: usize = 512;
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "connections are boxed, and half of all requests may look up")]
 pub(super) enum ConnState {
-    /// Counts among the TLS handshakes in progress, since a part of the handshake has come.
+    /// Is in its TLS handshake, of which a part has come, and counts among the handshakes in progress.
     Handshaking {
         /// True if received bytes wait for their turn.
         is_queued: bool,
@@ -44,10 +44,11 @@ pub(super) enum ConnState {
     Rejecting(PendingRejection),
     /// Sends what is queued, then ends.
     Draining {
-        /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
-        said_last: bool,
+        /// True if the client has asked to close the connection and sent nothing after that, so that the core may close
+        /// it at once.
+        client_is_done: bool,
     },
-    /// Waits for the client to end its side, so that it reads our last answer before a reset reaches it.
+    /// Waits for the client to end its side, so that the client reads the last answer before a reset reaches it.
     Lingering,
     /// Ends as soon as nothing is in flight.
     Closed(CloseKind),
@@ -143,7 +144,7 @@ pub(super) struct PendingLookup {
     pub(super) request: RedirectRequest,
     /// The domain of the request.
     pub(super) domain: domains::DomainIndex,
-    /// The code that is looked up: that of the request, or one that stands in.
+    /// The code that is looked up: that of the request, or the code of a fallback.
     pub(super) code: Code,
     pub(super) since: Instant,
     /// The instant up to which the streams of the fleet were followed before the code was looked up.
@@ -165,7 +166,7 @@ pub(super) struct PendingLookup {
 }
 
 impl PendingLookup {
-    /// The look-up of a code of that domain, for a request that came in this turn with that head.
+    /// Returns the look-up of a code of that domain, for a request that came in this turn with that head.
     pub(super) fn new(
         services: &ServiceHandle,
         request: &RedirectRequest,
@@ -240,10 +241,10 @@ pub(super) struct Conn {
     pub(super) sends: SendProgress,
     /// True if the client has ended its side.
     pub(super) peer_ended: bool,
-    /// True if the connection is in the list of those to settle.
+    /// True if the connection is in the list of connections to settle in this turn.
     pub(super) dirty: bool,
-    /// Tick of the core at which an incomplete TLS record began to arrive.
-    pub(super) part_since: u32,
+    /// The tick of the core at which an incomplete TLS record began to arrive.
+    pub(super) tls_record_since: u32,
     /// Bytes that may wait in either direction.
     pub(super) queued_max: u32,
     client: ClientAddress,
@@ -274,7 +275,7 @@ impl Conn {
             sends: SendProgress { since: tick, acknowledged: 0, unread_since: None },
             peer_ended: false,
             dirty: false,
-            part_since: tick,
+            tls_record_since: tick,
             queued_max,
             client: ClientAddress::default(),
             counted: None,
@@ -290,7 +291,7 @@ impl Conn {
                     "a handshake comes before all requests"
                 );
             }
-            ConnState::Open => assert!(self.state.is_live(), "no end is taken back"),
+            ConnState::Open => assert!(self.state.is_live(), "a connection that is ending would take requests again"),
             ConnState::LookingUp(_) => {
                 assert!(
                     matches!(self.state, ConnState::Open) && self.hyper.is_none(),
@@ -300,15 +301,18 @@ impl Conn {
             ConnState::Rejecting(_) => {
                 assert!(
                     matches!(self.state, ConnState::Open) && self.hyper.is_some(),
-                    "without hyper nothing is waited for"
+                    "without hyper, no earlier answer is pending"
                 );
             }
             ConnState::Draining { .. } => {
-                assert!(self.state.is_live() || matches!(self.state, ConnState::Draining { .. }), "the end goes on");
+                assert!(
+                    self.state.is_live() || matches!(self.state, ConnState::Draining { .. }),
+                    "a closed connection would send again"
+                );
             }
             ConnState::Lingering => {
-                assert!(matches!(self.state, ConnState::Draining { .. }), "what is queued goes out first");
-                assert!(!self.transport.is_sending() && self.out.is_empty(), "everything has gone out");
+                assert!(matches!(self.state, ConnState::Draining { .. }), "queued bytes would be lost");
+                assert!(!self.transport.is_sending() && self.out.is_empty(), "unsent bytes would be lost");
             }
             ConnState::Closed(_) => assert!(!self.state.is_closed(), "a connection ends once"),
         }
@@ -340,7 +344,7 @@ impl Conn {
         self.client = ClientAddress { named: client, peer: client, is_nameless: client.is_none(), client_key: None };
     }
 
-    /// Returns the address that requests come from, before a header field names another.
+    /// Returns the address that requests come from, unless a header field names another.
     pub(super) fn source(&self) -> Option<RequestOrigin> {
         let address = self.client.peer.or_else(|| self.address())?;
         Some(RequestOrigin { address, is_final: self.client.is_nameless })
@@ -364,13 +368,13 @@ impl Conn {
     }
 
     /// Returns the address of the client. Asks the kernel for it once.
-    pub(super) fn known_address(&mut self) -> Option<IpAddr> {
-        self.client.named.or_else(|| self.known_peer())
+    pub(super) fn cached_address(&mut self) -> Option<IpAddr> {
+        self.client.named.or_else(|| self.cached_peer())
     }
 
-    /// Returns the address of the peer, or the one that its PROXY header names: before a header field of a request
-    /// names another.
-    pub(super) fn known_peer(&mut self) -> Option<IpAddr> {
+    /// Returns the address of the peer, or the one that its PROXY header names. Header fields of requests do not count. Asks
+    /// the kernel for it once.
+    pub(super) fn cached_peer(&mut self) -> Option<IpAddr> {
         if self.client.peer.is_none() {
             self.client.peer = self.address();
         }
@@ -421,7 +425,7 @@ impl Conn {
 
     /// Hands bytes to hyper, and ends its input after the last ones.
     pub(super) fn pass(&self, bytes: &[u8]) {
-        debug_assert!(self.state.is_live() || self.hyper.is_none(), "nothing is passed on after the end");
+        debug_assert!(self.state.is_live() || self.hyper.is_none(), "hyper would get bytes after the end");
         let Some(stream) = &self.hyper else { return };
         stream.put(bytes, self.machine.heads());
         if self.machine.is_ended() {
@@ -437,9 +441,9 @@ impl Conn {
             || self.hyper.as_ref().is_some_and(|stream| stream.is_busy())
     }
 
-    /// True if something may have waited for the end of a send that was taken whole at once.
+    /// True if the connection may have waited for its send, which was taken whole at once, so that it must continue.
     #[inline]
-    pub(super) fn waits_for_room(&self) -> bool {
+    pub(super) fn may_resume_after_send(&self) -> bool {
         let is_plain = matches!(self.state, ConnState::Open) && self.hyper.is_none();
         !is_plain || !self.unconsumed.is_empty() || self.peer_ended
     }
@@ -485,12 +489,12 @@ impl Conn {
         self.out.len() >= self.queued_max as usize
     }
 
-    /// True if no message is in progress, as far as the HTTP machine has seen.
+    /// True if the HTTP machine is between two messages.
     pub(super) fn awaits_nothing(&self) -> bool {
         self.machine.expects(self.unconsumed.len()) == Expects::Request
     }
 
-    /// True if it may send a request, and no byte of one has come yet.
+    /// True if the client may send a request, and no byte of one has come yet.
     pub(super) fn awaits_request(&self) -> bool {
         let expects = self.machine.expects(self.unconsumed.len());
         // Before a PROXY header the machine expects a head, although nothing has come.
@@ -551,7 +555,7 @@ impl Conns {
 
     /// Returns the connection of a tag, unless it has ended since.
     #[inline]
-    pub(super) fn of(&mut self, tag: Tag) -> Option<&mut Conn> {
+    pub(super) fn find(&mut self, tag: Tag) -> Option<&mut Conn> {
         self.get(tag.slot).filter(|conn| conn.tag == tag)
     }
 

@@ -1,5 +1,5 @@
-//! Everything that a core can answer from: its own links, copies of other cores' hot links, and the mesh to the owners
-//! of the rest.
+//! All sources of a core's answers: its own links, copies of other cores' hot links, and the mesh to the owners of the
+//! rest.
 //!
 //! This module keeps the copies correct; see also [`super::hot_copies`] and [`super::recalls`].
 
@@ -35,13 +35,12 @@ pub(super) struct Remote {
 
 impl Data {
     pub(super) fn new(mut shard: Shard, mesh: Mesh) -> Data {
-        shard.share_ruled(mesh.ruled_codes());
+        shard.share_ruled_codes(mesh.ruled_codes());
         let copies = (mesh.peers() > 0).then(|| (LinkCopies::new(), RecentRequests::new()));
         Data { shard, mesh, copies, recalls: PendingRecalls::default() }
     }
 
-    /// Looks for a code, as far as that is possible without asking another core: in this core's own links, and in its
-    /// copies of others.
+    /// Looks for a code without asking another core: in this core's own links, and in its copies of others.
     ///
     /// # Errors
     /// The core to ask.
@@ -56,7 +55,7 @@ impl Data {
                 self.shard.stats.hot_hits.add(1);
                 Ok(found)
             }
-            None => Err(Remote { owner, hash, keeps_copy: seen.wants(hash) }),
+            None => Err(Remote { owner, hash, keeps_copy: seen.note_request(hash) }),
         }
     }
 
@@ -103,8 +102,8 @@ impl Data {
     }
 
     /// Makes a change visible that is durable with commit number `commit`. Returns the answer to send, unless other
-    /// cores may hold copies of the previous link. Then [`Data::dropped`] returns it later.
-    pub(super) fn change(
+    /// cores may hold copies of the previous link. Then [`Data::confirm_dropped`] returns it later.
+    pub(super) fn apply(
         &mut self,
         change: &LinkChange,
         commit: u64,
@@ -116,7 +115,7 @@ impl Data {
             notify => notify,
         };
         let peers = self.mesh.peers();
-        // A link that replaces one whose delete still waits must wait for the copies of that one.
+        // A new link also waits if the delete of its predecessor waits for dropped copies.
         if peers == 0 || !(replaced || self.recalls.has(hash)) {
             return notify;
         }
@@ -138,8 +137,8 @@ impl Data {
 
     /// Notes that another core no longer has a copy of a link that is being changed. Returns the answer to send, after
     /// the last core.
-    pub(super) fn dropped(&mut self, number: u64) -> Option<WriterReply> {
-        self.recalls.dropped(number)
+    pub(super) fn confirm_dropped(&mut self, number: u64) -> Option<WriterReply> {
+        self.recalls.confirm_dropped(number)
     }
 }
 
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
     use crate::bridge::{CreateAnswer, Ticket, WriterAnswer};
     use crate::core::link_memory::MemoryBudget;
-    use crate::core::mesh::{Question, weave};
+    use crate::core::mesh::{Question, create_meshes};
     use carom_model::link::labels::LinkLabels;
     use carom_model::link::rules::{RedirectRules, RuleVisitor};
     use carom_model::link::{Link, Origin, Version};
@@ -244,7 +243,11 @@ mod tests {
             let (count, hasher) = (CoreCount::new(CORES).unwrap(), CodeHasher::new(9));
             let shard = |core| Shard::new(CoreId(core), count, hasher, memory_budget, Arc::default(), Arc::default());
             Node {
-                cores: weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect(),
+                cores: create_meshes(count)
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(mesh, core)| Data::new(shard(core), mesh))
+                    .collect(),
                 mail: (0..CORES).map(|_| VecDeque::new()).collect(),
                 stored: [0; CODES],
                 acknowledged: [0; CODES],
@@ -343,7 +346,7 @@ mod tests {
         fn take_mail(&mut self, core: usize) {
             let done = match self.mail[core].pop_front() {
                 None => None,
-                Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
+                Some(Mail::Dropped(number)) => self.cores[core].confirm_dropped(number),
                 Some(Mail::Apply { code: number, version, commit, number: token }) => {
                     let change = if is_link(version) {
                         LinkChange::Put(Arc::new(link(number, version)))
@@ -351,7 +354,7 @@ mod tests {
                         LinkChange::Remove(code(number))
                     };
                     let ticket = Ticket::new(CoreId(0), token);
-                    self.cores[core].change(&change, commit, Some(CreateAnswer::Created.to(ticket)))
+                    self.cores[core].apply(&change, commit, Some(CreateAnswer::Created.to(ticket)))
                 }
                 Some(Mail::Fetched { code, version, as_of }) => {
                     self.cores[core].shard.keep(&self::code(code), Some(&Arc::new(link(code, version))), as_of);
@@ -456,7 +459,7 @@ mod tests {
         let node = Arc::new(NodeStats::default());
         let shard =
             Shard::new(CoreId(0), count, hasher, MemoryBudget::Tiny, Arc::new(CoreStats::default()), Arc::clone(&node));
-        let mut data = Data::new(shard, weave(count).remove(0));
+        let mut data = Data::new(shard, create_meshes(count).remove(0));
         let answers: Vec<WriterReply> = (0..500)
             .map(|number| {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
@@ -465,7 +468,7 @@ mod tests {
                 let (origin, labels) = (Origin::Custom, LinkLabels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket::new(CoreId(0), number as u64);
-                data.change(&LinkChange::Put(Arc::new(link)), 1, Some(CreateAnswer::Created.to(ticket))).unwrap()
+                data.apply(&LinkChange::Put(Arc::new(link)), 1, Some(CreateAnswer::Created.to(ticket))).unwrap()
             })
             .collect();
         let expected = |number, answer: CreateAnswer| answer.to(Ticket::new(CoreId(0), number));
@@ -483,7 +486,7 @@ mod tests {
         let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(9));
         let shard = |core| Shard::new(CoreId(core), count, hasher, MemoryBudget::Tiny, Arc::default(), Arc::default());
         let mut cores: Vec<Data> =
-            weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
+            create_meshes(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
         let mut stored = Vec::new();
         for number in 0.. {
             if cores[0].shard.resolve(&code(number)).1 != CoreId(0) {
@@ -491,7 +494,7 @@ mod tests {
             }
             let ticket = Ticket::new(CoreId(0), number as u64);
             let put = LinkChange::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
-            match cores[0].change(&put, 1, Some(CreateAnswer::Created.to(ticket))) {
+            match cores[0].apply(&put, 1, Some(CreateAnswer::Created.to(ticket))) {
                 Some(WriterReply::Create(_, CreateAnswer::Created)) => stored.push(number),
                 Some(WriterReply::Create(_, CreateAnswer::Unserved)) => return (cores, stored),
                 other => panic!("{other:?}"),
@@ -514,7 +517,7 @@ mod tests {
         let ticket = Ticket::new(CoreId(0), 7);
         let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
-            cores[0].change(&put, 2, Some(CreateAnswer::Created.to(ticket))),
+            cores[0].apply(&put, 2, Some(CreateAnswer::Created.to(ticket))),
             None,
             "a copy is to be dropped first"
         );
@@ -525,14 +528,14 @@ mod tests {
             dropped = Some(number);
             None
         });
-        assert_eq!(cores[0].dropped(dropped.unwrap()), Some(CreateAnswer::Unserved.to(ticket)));
+        assert_eq!(cores[0].confirm_dropped(dropped.unwrap()), Some(CreateAnswer::Unserved.to(ticket)));
         assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::NotResident)), "503, not the old destination");
         assert!(matches!(cores[1].find(&changed, 0), Err(Remote { .. })));
         assert!(matches!(cores[0].find(&code(stored[1]), 0), Ok(Lookup::Live(_))), "others are served");
         // Once there is room again, the next change is served.
-        assert_eq!(cores[0].change(&LinkChange::Remove(code(stored[1])), 3, None), None);
+        assert_eq!(cores[0].apply(&LinkChange::Remove(code(stored[1])), 3, None), None);
         let put = LinkChange::Put(Arc::new(link(stored[0], 3)));
-        let _ = cores[0].change(&put, 4, None);
+        let _ = cores[0].apply(&put, 4, None);
         assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::Live(_))));
     }
 

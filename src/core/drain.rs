@@ -31,12 +31,12 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         match &conn.hyper {
-            Some(stream) if stream.is_http2() => stream.leave(),
+            Some(stream) if stream.is_http2() => stream.go_away(),
             Some(stream) => {
                 conn.machine.end();
                 stream.end(Ending::Last);
             }
-            None => conn.enter(ConnState::Draining { said_last: false }),
+            None => conn.enter(ConnState::Draining { client_is_done: false }),
         }
     }
 

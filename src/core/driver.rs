@@ -212,7 +212,7 @@ impl Transport {
         matches!(self, Transport::Stack(_))
     }
 
-    /// Makes the close a reset, so that nobody keeps the bytes of a client that does not read.
+    /// Makes the close a reset, so that the kernel frees the bytes that the client has not read.
     pub(super) fn reset_on_close(&mut self) {
         match self {
             Transport::Socket(transport) => reset_on_close(&transport.socket),
@@ -324,7 +324,7 @@ impl Driver {
         }
     }
 
-    /// Takes note of a descriptor of bypass that has become readable.
+    /// Handles a descriptor of bypass that has become readable.
     pub(super) fn readable(&mut self, tag: Tag, continues: bool) {
         if let Some(bypass) = &mut self.bypass {
             bypass.readable(&mut self.ring, tag, continues);
@@ -453,8 +453,8 @@ impl Driver {
         self.accepting.contains(&true)
     }
 
-    /// Refuses new clients. Those in the queues can still be accepted, except on listeners that the next process has
-    /// as well: their clients are left to it.
+    /// Refuses new clients. Those in the queues can still be accepted, except on listeners that the next process shares:
+    /// that process accepts them.
     pub(super) fn refuse_new(&mut self) {
         if !self.is_open {
             return;
@@ -499,7 +499,7 @@ impl Driver {
         bytes: Vec<u8>,
         is_last: bool,
     ) -> Option<Vec<u8>> {
-        debug_assert!(!transport.is_sending() && !bytes.is_empty(), "one send at a time, of something");
+        debug_assert!(!transport.is_sending() && !bytes.is_empty(), "a second send would overtake the first");
         match transport {
             Transport::Socket(transport) => {
                 transport.sent = 0;

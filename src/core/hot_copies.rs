@@ -127,7 +127,7 @@ impl RecentRequests {
 
     /// Records a request for a code without a copy. Returns true if its link should be kept when it arrives.
     #[inline]
-    pub(super) fn wants(&mut self, hash: CodeHash) -> bool {
+    pub(super) fn note_request(&mut self, hash: CodeHash) -> bool {
         let this = (hash.0 >> 24) as u16;
         std::mem::replace(&mut self.last[hash.0 as usize % SEEN], this) == this
     }
@@ -162,7 +162,7 @@ mod tests {
                 assert_eq!(found, Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() }));
                 return true;
             }
-            if self.seen.wants(hash) {
+            if self.seen.note_request(hash) {
                 self.hot.keep(&code, hash, Policy::default(), target.as_bytes());
             }
             false

@@ -94,9 +94,9 @@ async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: HttpService) {
                 .max_send_buf_size(limits.queued_len)
                 .serve_connection(End(Rc::clone(&stream)), handler)
         );
-        let mut is_leaving = false;
+        let mut is_going_away = false;
         let _ = poll_fn(|context| {
-            if stream.is_leaving() && !std::mem::replace(&mut is_leaving, true) {
+            if stream.is_going_away() && !std::mem::replace(&mut is_going_away, true) {
                 connection.as_mut().graceful_shutdown();
             }
             connection.as_mut().poll(context)
@@ -147,7 +147,7 @@ fn respond(
             answer = without_body(answer);
         }
         flight.answer();
-        if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
+        if let Some((noted, since)) = noted.filter(|_| stream.can_send_answer()) {
             stream.services.log_pending(noted, answer.status().as_u16(), since.elapsed());
         }
         let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });

@@ -1,4 +1,4 @@
-//! Look-ups of codes that this core does not have in memory. They run off its loop while the client waits.
+//! Look-ups of codes that this core does not have in memory. Other threads do them while the client waits.
 //!
 //! A node that keeps only the links in use reads the others from the store. In a fleet, a code that this node does not
 //! know may belong to a link that another node has just created. The core answers 404 by itself if no node can have the
@@ -124,7 +124,7 @@ impl LookupQueues {
         let is_asked = match found {
             Lookup::Ruled => return Poll::Pending,
             Lookup::Live(_) if self.ask_allowance(code, token, since) => return Poll::Pending,
-            // Nothing can tell whether it may be visited.
+            // Without an allowance, it is unknown whether the link may be visited once more.
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
             Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
             Lookup::Missing if self.view.as_ref().is_some_and(|view| view.is_absent(&code, followed)) => false,
@@ -138,7 +138,7 @@ impl LookupQueues {
             // Redis may have a link that the disk has lost, or that finds no room in memory. It cannot confirm that
             // there is no such link.
             Lookup::Damaged | Lookup::NotResident => {
-                self.ask_redis(LookupRequest { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
+                self.ask_redis(LookupRequest { may_be_stored: true, ..self.question(code, token) }, tick) == Some(true)
             }
             Lookup::NotYetValid | Lookup::Expired | Lookup::Unconfirmed => false,
         };

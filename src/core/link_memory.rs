@@ -1,13 +1,12 @@
-//! The links that a core has in memory: all of them, or a cache of those in use, whose size is limited. The others are
-//! then only in the store.
+//! The links that a core has in memory: all of them, or a bounded cache of those in use. The store has the others.
 //!
-//! Under a limit a core must still know which links exist. A filter holds every code of the core, so that codes which
+//! With a bounded cache, a core must still know which links exist. A filter holds every code of the core, so that codes which
 //! exist nowhere cost no read. A link that is fetched from the store arrives later by mail, and a newer change may have
 //! arrived first. So every change has the number of its commit, and every read has the number of commits
 //! that had ended when it began. The core refuses a link that was read before the last change of its code, or of any
 //! other code in the same slot of a small table.
 //!
-//! The load at start obeys the same rule in both cases ([`LinkMemory::wants`]): a record never overwrites a change that
+//! The load at start obeys the same rule in both cases ([`LinkMemory::is_current`]): a record never overwrites a change that
 //! was made since it was read.
 
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
@@ -77,7 +76,7 @@ impl LinkMemory {
         }
     }
 
-    /// The link of a code as far as memory has it, whatever its validity period.
+    /// Returns the link of a code as far as memory has it, also before its start and after its expiry.
     #[inline]
     pub(super) fn get(&mut self, code: &Code, hash: CodeHash) -> BorrowedLookup<'_> {
         match self {
@@ -126,7 +125,7 @@ impl LinkMemory {
 
     /// True if a link that was read when `as_of` commits had ended is to be kept with [`LinkMemory::keep`].
     pub(super) fn may_keep(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
-        matches!(self, LinkMemory::Hot(hot) if hot.wants(code, hash, as_of))
+        matches!(self, LinkMemory::Hot(hot) if hot.is_current(code, hash, as_of))
     }
 
     /// Returns the bytes that links with redirect rules may take.
@@ -141,7 +140,7 @@ impl LinkMemory {
     pub(super) fn set_ruled_bytes(&mut self, bytes: u64) {
         if let LinkMemory::Hot(hot) = self {
             hot.ruled_bytes = bytes;
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
@@ -161,7 +160,7 @@ impl LinkMemory {
             if !hot.links.is_empty() {
                 hot.links = CachedLinks::new(hot.hasher, hot.room());
             }
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
@@ -184,13 +183,13 @@ impl LinkMemory {
         }
     }
 
-    /// True while it is unknown which codes exist because a filter of them is awaited.
+    /// True while the core waits for a filter, and does not know which codes exist.
     pub(super) fn awaits_codes(&self) -> bool {
         matches!(self, LinkMemory::Hot(hot) if hot.codes.is_awaited())
     }
 
     /// Registers a link that is loaded at start. Returns true if there is room for its entry as well.
-    pub(super) fn announce(&mut self, hash: CodeHash) -> bool {
+    pub(super) fn register(&mut self, hash: CodeHash) -> bool {
         match self {
             LinkMemory::All(all) => {
                 all.map().touch_index(hash);
@@ -205,14 +204,14 @@ impl LinkMemory {
 
     /// True if the record of a code, read from the store when `as_of` commits had ended, is still current. Every loaded
     /// record is checked, so that no earlier read overwrites a change.
-    pub(super) fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
+    pub(super) fn is_current(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         match self {
-            LinkMemory::All(all) => all.wants(code, hash),
-            LinkMemory::Hot(hot) => hot.wants(code, hash, as_of),
+            LinkMemory::All(all) => all.is_current(code, hash),
+            LinkMemory::Hot(hot) => hot.is_current(code, hash, as_of),
         }
     }
 
-    /// Takes an entry that was loaded and is wanted.
+    /// Takes an entry that was loaded and is current.
     ///
     /// # Errors
     /// [`MapFull`] if every link must be in memory and this one finds no room.
@@ -238,52 +237,52 @@ impl LinkMemory {
     /// True if the codes of the store should be sent for another filter: most codes in this one are of removed links,
     /// and both filters fit.
     pub(super) fn wants_codes(&self) -> bool {
-        matches!(self, LinkMemory::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
+        matches!(self, LinkMemory::Hot(hot) if hot.codes.needs_rebuild() && hot.has_room_for_codes())
     }
 
-    /// Forgets which codes exist, until a filter for about `codes` codes has come.
-    pub(super) fn await_codes(&mut self, codes: usize) {
+    /// Drops the filter of codes, and waits for another one, for about `codes` codes.
+    pub(super) fn await_filter(&mut self, codes: usize) {
         if let LinkMemory::Hot(hot) = self {
             hot.codes.wait_for(codes);
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
-    /// Takes blocks of the awaited filter, with the number of codes in them.
-    pub(super) fn take_blocks(&mut self, first: usize, blocks: &[u8], codes: usize) {
+    /// Adds blocks to the awaited filter, with the number of codes in them.
+    pub(super) fn add_filter_blocks(&mut self, first: usize, blocks: &[u8], codes: usize) {
         if let LinkMemory::Hot(hot) = self {
             hot.codes.merge_next(first, blocks, codes);
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
-    /// Begins another filter, before the codes of the store come.
-    pub(super) fn begin_codes(&mut self) {
+    /// Begins another filter, to which the codes of the store will be added.
+    pub(super) fn begin_filter(&mut self) {
         if let LinkMemory::Hot(hot) = self
             && hot.has_room_for_codes()
         {
             hot.codes.begin();
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
     /// Takes some codes of the store.
-    pub(super) fn take_codes(&mut self, hashes: &[CodeHash]) {
+    pub(super) fn add_to_filter(&mut self, hashes: &[CodeHash]) {
         if let LinkMemory::Hot(hot) = self {
             hashes.iter().for_each(|&hash| hot.codes.insert_next(hash));
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
     /// Ends the transfer of the store's codes: all have come if `is_whole`, or they cannot all be read.
-    pub(super) fn end_codes(&mut self, is_whole: bool) {
+    pub(super) fn end_filter(&mut self, is_whole: bool) {
         if let LinkMemory::Hot(hot) = self {
             if is_whole {
                 hot.codes.finish();
             } else {
                 hot.codes.abandon();
             }
-            hot.share_out();
+            hot.update_links_limit();
         }
     }
 
@@ -345,8 +344,8 @@ impl HotSet {
         self.codes.bytes_of_next().is_some_and(|bytes| taken + bytes <= self.room())
     }
 
-    /// Gives the links the room that the codes leave.
-    fn share_out(&mut self) {
+    /// Sets the limit of the links: the budget without the filters of codes.
+    fn update_links_limit(&mut self) {
         self.links.set_limit(self.room().saturating_sub(self.codes.bytes_wanted()));
     }
 
@@ -381,15 +380,14 @@ impl HotSet {
     }
 
     fn keep(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, as_of: u64) {
-        if self.wants(code, hash, as_of) {
+        if self.is_current(code, hash, as_of) {
             let _ = self.links.put(code, hash, entry);
         }
     }
 
-    /// True if a record that was read when `as_of` commits had ended is still right. The owner may have received a
-    /// commit that had not ended when the reader asked for the number. Then the read is refused, although it may have
-    /// seen the commit.
-    fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
+    /// True if a record that was read when `as_of` commits had ended is still current. If the core has a later change of
+    /// the slot, the record counts as outdated, although the read may have seen that change.
+    fn is_current(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         self.changed[slot(hash)] <= as_of && self.links.peek(code, hash).is_none()
     }
 
@@ -399,7 +397,7 @@ impl HotSet {
         debug_assert!(self.codes.may_hold(hash), "an existing code would get 404");
         // Links make room for the next layer of the filter well before it is needed.
         if self.codes.bytes_wanted() != before {
-            self.share_out();
+            self.update_links_limit();
         }
     }
 
@@ -516,10 +514,10 @@ mod tests {
             links.remove(&code, hash, 2);
             if links.wants_codes() {
                 // As the thread that reads the store does.
-                links.begin_codes();
+                links.begin_filter();
                 let stored: Vec<CodeHash> = lasting.clone().map(|number| self::code(number).1).collect();
-                links.take_codes(&stored);
-                links.end_codes(true);
+                links.add_to_filter(&stored);
+                links.end_filter(true);
                 built += 1;
             }
             assert!(links.memory_bytes() <= 1 << 20);

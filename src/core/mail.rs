@@ -31,13 +31,13 @@ impl Core {
             ToCore::Apply { change, commit, notify } => {
                 redirects.forget_missing_code(change.code());
                 let done = match &mut redirects.data {
-                    Some(data) => data.change(&change, commit, notify),
+                    Some(data) => data.apply(&change, commit, notify),
                     None => notify,
                 };
                 self.acknowledge(done);
             }
-            ToCore::Dropped { number } => {
-                let done = redirects.data.as_mut().and_then(|data| data.dropped(number));
+            ToCore::CopyDropped { number } => {
+                let done = redirects.data.as_mut().and_then(|data| data.confirm_dropped(number));
                 self.acknowledge(done);
             }
             ToCore::Reply { token, reply } => services.deliver(token, reply),

@@ -53,14 +53,14 @@ struct Part {
     found: Lookup<()>,
     forward_query: bool,
     /// Bytes of the destination that are still to come, including this part.
-    left: u16,
+    bytes_left: u16,
     bytes: [u8; PART_LEN],
 }
 
 /// A message from the core that owns links. Answers and recalls share a ring, so a recall cannot overtake an older
-/// answer. Its confirmation goes by mail (`ToCore::Dropped`), because nothing depends on its order.
+/// answer. Its confirmation goes by mail (`ToCore::CopyDropped`), because nothing depends on its order.
 #[derive(Clone, Debug)]
-enum FromOwner {
+enum OwnerMessage {
     Part(Part),
     /// The answer about a link with redirect rules, whole: the asking core has the request.
     Ruled {
@@ -74,13 +74,13 @@ enum FromOwner {
     },
 }
 
-impl FromOwner {
+impl OwnerMessage {
     /// True for an answer, or the last part of one, to the question with this token.
     fn answers(&self, token: u64) -> bool {
         match self {
-            FromOwner::Part(part) => part.token == token,
-            FromOwner::Ruled { token: of, .. } => *of == token,
-            FromOwner::Recall { .. } => false,
+            OwnerMessage::Part(part) => part.token == token,
+            OwnerMessage::Ruled { token: of, .. } => *of == token,
+            OwnerMessage::Recall { .. } => false,
         }
     }
 }
@@ -106,17 +106,17 @@ pub(super) enum PeerMessage<'a> {
 
 /// One core's four ends of the rings that it shares with a peer.
 struct Peer {
-    ask: Producer<'static, Question>,
-    asked: Consumer<'static, Question>,
-    answer: Producer<'static, FromOwner>,
-    answered: Consumer<'static, FromOwner>,
-    /// The parts of an answer that have arrived.
-    target: Vec<u8>,
+    questions_out: Producer<'static, Question>,
+    questions_in: Consumer<'static, Question>,
+    answers_out: Producer<'static, OwnerMessage>,
+    answers_in: Consumer<'static, OwnerMessage>,
+    /// The destination in those parts of an answer that have arrived.
+    partial_target: Vec<u8>,
     /// Messages that this turn has gathered for the peer, in order.
-    for_owner: VecDeque<Question>,
-    for_asker: VecDeque<FromOwner>,
+    pending_questions: VecDeque<Question>,
+    pending_answers: VecDeque<OwnerMessage>,
     /// True if this turn has handed a message over, so that the peer must be woken if it sleeps.
-    is_due: bool,
+    must_wake: bool,
 }
 
 /// State of all cores that every core may read.
@@ -145,7 +145,7 @@ pub(super) struct Mesh {
 }
 
 /// Creates the mesh. Returns the place of each core, in order.
-pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
+pub(super) fn create_meshes(cores: CoreCount) -> Vec<Mesh> {
     let presence = Arc::new(Presence {
         sleeping: cores.cores().map(|_| Padded::default()).collect(),
         rings: cores.cores().map(|_| AtomicI32::new(-1)).collect(),
@@ -184,33 +184,42 @@ fn ring<T>() -> (Producer<'static, T>, Consumer<'static, T>) {
 impl Peer {
     /// Returns how many more questions this turn may answer. Each may need as many parts as the longest destination.
     fn room(&self) -> usize {
-        (self.answer.capacity() - self.answer.len()).saturating_sub(self.for_asker.len()) / PARTS_MAX
+        (self.answers_out.capacity() - self.answers_out.len()).saturating_sub(self.pending_answers.len()) / PARTS_MAX
     }
 
     /// Puts the gathered messages into the rings, as far as there is room. Returns true if there were any.
     fn hand_over(&mut self) -> bool {
-        self.is_due = !(self.for_owner.is_empty() && self.for_asker.is_empty());
-        while self.ask.ready()
-            && let Some(question) = self.for_owner.pop_front()
+        self.must_wake = !(self.pending_questions.is_empty() && self.pending_answers.is_empty());
+        while self.questions_out.ready()
+            && let Some(question) = self.pending_questions.pop_front()
         {
-            assert!(self.ask.enqueue(question).is_ok(), "nobody else fills the ring");
+            assert!(self.questions_out.enqueue(question).is_ok(), "nobody else fills the ring");
         }
-        while self.answer.ready()
-            && let Some(message) = self.for_asker.pop_front()
+        while self.answers_out.ready()
+            && let Some(message) = self.pending_answers.pop_front()
         {
-            assert!(self.answer.enqueue(message).is_ok(), "nobody else fills the ring");
+            assert!(self.answers_out.enqueue(message).is_ok(), "nobody else fills the ring");
         }
-        self.is_due
+        self.must_wake
     }
 
     fn new(
-        ask: Producer<'static, Question>,
-        asked: Consumer<'static, Question>,
-        answer: Producer<'static, FromOwner>,
-        answered: Consumer<'static, FromOwner>,
+        questions_out: Producer<'static, Question>,
+        questions_in: Consumer<'static, Question>,
+        answers_out: Producer<'static, OwnerMessage>,
+        answers_in: Consumer<'static, OwnerMessage>,
     ) -> Peer {
-        let (for_owner, for_asker) = (VecDeque::new(), VecDeque::new());
-        Peer { ask, asked, answer, answered, target: Vec::new(), for_owner, for_asker, is_due: false }
+        let (pending_questions, pending_answers) = (VecDeque::new(), VecDeque::new());
+        Peer {
+            questions_out,
+            questions_in,
+            answers_out,
+            answers_in,
+            partial_target: Vec::new(),
+            pending_questions,
+            pending_answers,
+            must_wake: false,
+        }
     }
 
     fn answer_with(&mut self, token: u64, lookup: &BorrowedLookup<'_>) {
@@ -227,11 +236,11 @@ impl Peer {
                 status: policy.status,
                 found,
                 forward_query: policy.forward_query,
-                left: left.len() as u16,
+                bytes_left: left.len() as u16,
                 bytes: [0; PART_LEN],
             };
             part.bytes[..now.len()].copy_from_slice(now);
-            self.for_asker.push_back(FromOwner::Part(part));
+            self.pending_answers.push_back(OwnerMessage::Part(part));
             left = later;
             if left.is_empty() {
                 return;
@@ -267,7 +276,7 @@ impl Mesh {
     /// Queues a question for the owner of a code. It leaves with the next [`Mesh::hand_over`].
     pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
         let peer = self.peers[owner.index()].as_mut().expect("a core does not ask itself");
-        peer.for_owner.push_back(question);
+        peer.pending_questions.push_back(question);
     }
 
     /// Answers the questions of all peers, as far as there is room for the answers. `find` looks up the code of a
@@ -284,7 +293,7 @@ impl Mesh {
         for peer in self.peers.iter_mut().flatten() {
             loop {
                 let room = peer.room();
-                let next = std::iter::from_fn(|| peer.asked.dequeue());
+                let next = std::iter::from_fn(|| peer.questions_in.dequeue());
                 let questions: heapless::Vec<Question, QUESTIONS_TOGETHER> =
                     next.take(room.min(QUESTIONS_TOGETHER)).collect();
                 if questions.is_empty() {
@@ -294,10 +303,10 @@ impl Mesh {
                 for question in &questions {
                     let token = question.token;
                     if let Some(link) = find(links, question, &mut |found| peer.answer_with(token, found)) {
-                        peer.for_asker.push_back(FromOwner::Ruled { token, link });
+                        peer.pending_answers.push_back(OwnerMessage::Ruled { token, link });
                     }
                     debug_assert!(
-                        peer.for_asker.back().is_some_and(|last| last.answers(token)),
+                        peer.pending_answers.back().is_some_and(|last| last.answers(token)),
                         "the asking core would wait forever"
                     );
                 }
@@ -311,17 +320,17 @@ impl Mesh {
     pub(super) fn take_answers(&mut self, mut take: impl FnMut(PeerMessage<'_>)) -> usize {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
-            let Some(Peer { answered, target, .. }) = peer else { continue };
-            while let Some(message) = answered.dequeue() {
+            let Some(Peer { answers_in, partial_target: target, .. }) = peer else { continue };
+            while let Some(message) = answers_in.dequeue() {
                 let part = match message {
-                    FromOwner::Part(part) => part,
-                    FromOwner::Ruled { token, link } => {
+                    OwnerMessage::Part(part) => part,
+                    OwnerMessage::Ruled { token, link } => {
                         debug_assert!(target.is_empty(), "a link came between the parts of an answer");
                         taken += 1;
                         take(PeerMessage::Ruled { token, link });
                         continue;
                     }
-                    FromOwner::Recall { number, hash } => {
+                    OwnerMessage::Recall { number, hash } => {
                         debug_assert!(target.is_empty(), "a recall came between the parts of an answer");
                         taken += 1;
                         take(PeerMessage::Recall { owner: CoreId(owner as u16), number, hash });
@@ -329,11 +338,11 @@ impl Mesh {
                     }
                 };
                 debug_assert!(
-                    target.len() + usize::from(part.left) <= carom_limits::DESTINATION_LEN_MAX,
+                    target.len() + usize::from(part.bytes_left) <= carom_limits::DESTINATION_LEN_MAX,
                     "the parts of two answers are mixed"
                 );
-                let here = usize::from(part.left).min(PART_LEN);
-                let is_last = usize::from(part.left) <= PART_LEN;
+                let here = usize::from(part.bytes_left).min(PART_LEN);
+                let is_last = usize::from(part.bytes_left) <= PART_LEN;
                 if !is_last || !target.is_empty() {
                     target.extend_from_slice(&part.bytes[..here]);
                 }
@@ -361,12 +370,15 @@ impl Mesh {
 
     /// Asks every other core to drop its copy of a link. Each of them confirms it to the owner with `number`.
     pub(super) fn recall(&mut self, number: u64, hash: CodeHash) {
-        self.peers.iter_mut().flatten().for_each(|peer| peer.for_asker.push_back(FromOwner::Recall { number, hash }));
+        self.peers
+            .iter_mut()
+            .flatten()
+            .for_each(|peer| peer.pending_answers.push_back(OwnerMessage::Recall { number, hash }));
     }
 
     /// True if a message waits: gathered in this turn, or left without room at the end of the last one.
     pub(super) fn has_more(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| !(peer.for_owner.is_empty() && peer.for_asker.is_empty()))
+        self.peers.iter().flatten().any(|peer| !(peer.pending_questions.is_empty() && peer.pending_answers.is_empty()))
     }
 
     /// Ends a turn: hands over the messages for each peer, and passes the ring of each peer that sleeps to `ring`.
@@ -381,7 +393,7 @@ impl Mesh {
         // Pairs with the fence in `fall_asleep`: either we see the peer's flag, or the peer sees our messages.
         fence(Ordering::SeqCst);
         for (index, peer) in self.peers.iter_mut().enumerate() {
-            if peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.is_due))
+            if peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.must_wake))
                 && self.presence.sleeping[index].0.load(Ordering::Relaxed)
                 && self.presence.sleeping[index].0.swap(false, Ordering::AcqRel)
             {
@@ -400,7 +412,7 @@ impl Mesh {
     pub(super) fn fall_asleep(&self) -> bool {
         self.presence.sleeping[self.me.index()].0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        !self.has_mail()
+        !self.has_messages()
     }
 
     /// Announces that this core is awake.
@@ -408,8 +420,8 @@ impl Mesh {
         self.presence.sleeping[self.me.index()].0.store(false, Ordering::Relaxed);
     }
 
-    fn has_mail(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| peer.asked.ready() || peer.answered.ready())
+    fn has_messages(&self) -> bool {
+        self.peers.iter().flatten().any(|peer| peer.questions_in.ready() || peer.answers_in.ready())
     }
 
     /// Records that a draining core has no connections left; it still answers other cores. Returns true if it was the
@@ -443,7 +455,7 @@ mod tests {
 
     #[test]
     fn targets_of_every_length_cross_whole() {
-        let mut meshes = weave(CoreCount::new(2).unwrap());
+        let mut meshes = create_meshes(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         for len in (1..=carom_limits::DESTINATION_LEN_MAX).step_by(7).chain([
             PART_LEN,
@@ -476,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_full_mesh_makes_askers_wait_and_loses_nothing() {
-        let mut meshes = weave(CoreCount::new(2).unwrap());
+        let mut meshes = create_meshes(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         let target = vec![b'x'; carom_limits::DESTINATION_LEN_MAX];
         let (mut asked, mut answered) = (0u64, 0u64);
@@ -501,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_recall_comes_behind_the_answers_before_it_also_when_there_was_no_room() {
-        let mut meshes = weave(CoreCount::new(2).unwrap());
+        let mut meshes = create_meshes(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         let link = Lookup::Live(Destination { policy: Policy::default(), target: &b"http://a/"[..] });
         let count = 2 * RING_LEN as u64;
@@ -535,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_rung_once_and_does_not_sleep_over_a_message() {
-        let mut meshes = weave(CoreCount::new(2).unwrap());
+        let mut meshes = create_meshes(CoreCount::new(2).unwrap());
         let (two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         two.announce(42);
         assert!(two.fall_asleep());

@@ -63,4 +63,4 @@ mod work;
 
 pub use hyper_bridge::HttpService;
 pub use link_memory::MemoryBudget;
-pub use run_loop::{CoreEvent, CoreParts, CoreSeed, Seeds, start};
+pub use run_loop::{CoreEvent, CoreParts, UnstartedCore, UnstartedCores, start};

@@ -45,7 +45,7 @@ impl PendingRecalls {
     }
 
     /// Notes that one core has dropped its copy. Returns the answer to send if it was the last.
-    pub(super) fn dropped(&mut self, number: u64) -> Option<WriterReply> {
+    pub(super) fn confirm_dropped(&mut self, number: u64) -> Option<WriterReply> {
         let recall = self.waiting.get_mut(&number)?;
         assert!(recall.left > 0, "a core has confirmed the change twice");
         recall.left -= 1;
@@ -84,11 +84,11 @@ mod tests {
         let (one, other) = (CodeHash(1), CodeHash(2));
         let first = recalls.begin(one, 2, Some(reply(1)));
         let second = recalls.begin(one, 1, Some(reply(2)));
-        assert_eq!(recalls.dropped(first), None);
-        assert_eq!(recalls.dropped(second), Some(reply(2)));
+        assert_eq!(recalls.confirm_dropped(first), None);
+        assert_eq!(recalls.confirm_dropped(second), Some(reply(2)));
         assert!(recalls.has(one) && !recalls.has(other));
-        assert_eq!(recalls.dropped(first), Some(reply(1)));
-        assert_eq!(recalls.dropped(first), None);
+        assert_eq!(recalls.confirm_dropped(first), Some(reply(1)));
+        assert_eq!(recalls.confirm_dropped(first), None);
         assert!(!recalls.has(one));
     }
 }

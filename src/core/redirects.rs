@@ -67,7 +67,7 @@ fn may_have_rules(data: &Data, hash: CodeHash, code: &Code, next: impl Fn(&Code)
 pub(super) enum Late {
     /// The store, Redis or the visit allowance was asked as well.
     Waits,
-    /// Another code is looked up next, with [`Redirects::look_up_again`].
+    /// The fallback code is looked up next, with [`Redirects::look_up_fallback`].
     Again,
     /// The response is written. The code is given if this core should keep a copy of the link.
     Answered(Option<Code>),
@@ -227,30 +227,30 @@ impl Redirects {
             pending.unconfirmed = found == Lookup::Unconfirmed;
             (pending.code, pending.awaits) = (code, Awaits::Fallback);
             conn.enter(ConnState::LookingUp(pending));
-            return Some(Late::Again);
+            return Some(Late::Fallback);
         }
         let keeps_copy = pending.awaits == Awaits::Owner { keeps_copy: true };
         let kept = keeps_copy.then_some(pending.code);
         let request = pending.request;
         self.respond(conn, pending, found, now);
         if request.close {
-            let said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
-            conn.enter(ConnState::Draining { said_last });
+            let client_is_done = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            conn.enter(ConnState::Draining { client_is_done });
         }
         Some(Late::Answered(kept))
     }
 
-    /// Looks up the codes that may stand in for a missing one, if the connection waits for that ([`Awaits::Fallback`]).
-    pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
+    /// Looks up the fallback codes for a missing code, if the connection waits for that ([`Awaits::Fallback`]).
+    pub(super) fn look_up_fallback(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         loop {
             match self.look_up_next(conn, now) {
-                Some(Late::Again) => {}
+                Some(Late::Fallback) => {}
                 late => return late,
             }
         }
     }
 
-    /// Looks up the next of these codes.
+    /// Looks up the next fallback code.
     fn look_up_next(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };
@@ -282,7 +282,7 @@ impl Redirects {
         let request = RedirectRequest { close: true, ..pending.request };
         let pending = PendingLookup { request, ..pending }.without_query();
         self.respond(conn, pending, Lookup::NotResident, now);
-        conn.enter(ConnState::Draining { said_last: false });
+        conn.enter(ConnState::Draining { client_is_done: false });
         true
     }
 
@@ -305,7 +305,7 @@ impl Redirects {
         self.answers[conn.scheme_index()].write(&mut conn.out, &request, pending.query(), &response, now.unix_ms);
         let took = now.instant - since;
         if asked_storage && is_absent {
-            // Guesses must not look like slow redirects.
+            // Requests for missing codes must not count as slow redirects.
             self.stats.absent_waits.record(took);
         } else {
             self.latencies.record(took);
@@ -390,7 +390,7 @@ impl Redirects {
 
     /// Remembers for a moment that a code had its only link.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
-        // If another code stands in, the core serves its link meanwhile, without a look-up for each request.
+        // If there is a fallback code, the core serves its link meanwhile, without a look-up for each request.
         let is_of_use = absence == Absence::Final || self.hosts.has_next(code);
         if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
             lookup_queues.remember_missing(code, absence, tick);

@@ -47,7 +47,7 @@ pub(super) fn record_visit(
 pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
     if request.close {
         // A TLS client still sends its closing alert, and a closed socket would answer that with a reset.
-        conn.enter(ConnState::Draining { said_last: request.asked_to_close && is_last && conn.tls.is_none() });
+        conn.enter(ConnState::Draining { client_is_done: request.asked_to_close && is_last && conn.tls.is_none() });
     }
     request.close || !may_step(conn)
 }
@@ -97,7 +97,7 @@ mod tests {
     use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Layers;
-    use crate::core::mesh::weave;
+    use crate::core::mesh::create_meshes;
     use crate::core::shard::Shard;
     use crate::core::tls_connections::TlsConnections;
     use crate::core::turn::Now;
@@ -135,7 +135,7 @@ mod tests {
             let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
-            let data = Data::new(shard, weave(count).swap_remove(0));
+            let data = Data::new(shard, create_meshes(count).swap_remove(0));
             let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0, followed: FollowedMark::default() };
             let limits = (ConnectionLimits::default(), Arc::default());

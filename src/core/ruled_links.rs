@@ -42,7 +42,7 @@ impl RuledCodes {
     /// of a client that knows of it.
     pub(super) fn mark(&self, hash: CodeHash) {
         let (word, bit) = ruled_place(hash);
-        // In this order, and in one order with those of `settle`: either that function sees the mark, or this one sees
+        // In this order, and in one order with those of `restrict_to`: either that function sees the mark, or this one sees
         // that the bit was cleared.
         for words in [&self.marked, &self.shown] {
             if words[word].load(Ordering::SeqCst) & bit == 0 {
@@ -58,14 +58,14 @@ impl RuledCodes {
         self.shown[word].load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Adds every code, because the links of the store are unknown. Runs before the node serves.
-    pub(super) fn forget(&self) {
+    /// Adds every code, because the links of the store are not known yet. Called before the node serves.
+    pub(super) fn add_all(&self) {
         self.shown.iter().for_each(|word| word.store(u64::MAX, Ordering::SeqCst));
     }
 
     /// Keeps the codes in `stored`, which has those of the store, and those that were marked since the start. A request
     /// in the same instant as the mark of its code may miss the bit, and then gets 503 once.
-    pub(super) fn settle(&self, stored: &RuledBits) {
+    pub(super) fn restrict_to(&self, stored: &RuledBits) {
         for ((shown, marked), stored) in self.shown.iter().zip(self.marked.iter()).zip(stored.words()) {
             shown.fetch_and(stored | marked.load(Ordering::SeqCst), Ordering::SeqCst);
             shown.fetch_or(marked.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -187,12 +187,12 @@ mod tests {
         let codes = RuledCodes::default();
         let hash = |number: usize| ruled(number).1;
         codes.mark(hash(0));
-        codes.forget();
+        codes.add_all();
         assert!((0..100).all(|number| codes.may_hold(hash(number))));
         codes.mark(hash(1));
         let mut stored = RuledBits::default();
         stored.mark(hash(2));
-        codes.settle(&stored);
+        codes.restrict_to(&stored);
         assert!((0..3).all(|number| codes.may_hold(hash(number))));
         assert!((3..100).filter(|&number| codes.may_hold(hash(number))).count() < 10);
         codes.mark(hash(50));

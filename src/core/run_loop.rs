@@ -76,14 +76,14 @@ pub struct CoreParts {
     pub recorders: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
-    /// Receives the events of the core's life.
+    /// Receives the events of the core.
     pub events: Sender<CoreEvent>,
     /// While this file exists, the core stalls.
     #[cfg(feature = "faults")]
     pub stall_file: Option<std::path::PathBuf>,
 }
 
-/// An event in the life of a core, sent to the thread that started it.
+/// An event of a core, sent to the thread that started it.
 #[derive(Debug)]
 pub enum CoreEvent {
     /// The core has all its links.
@@ -94,8 +94,8 @@ pub enum CoreEvent {
     Ended(CoreId, io::Result<()>),
 }
 
-/// A core that can be started.
-pub struct CoreSeed {
+/// A core that is not started yet.
+pub struct UnstartedCore {
     parts: CoreParts,
     /// `None` for the core of the admin listener.
     mesh: Option<Mesh>,
@@ -103,23 +103,23 @@ pub struct CoreSeed {
     cores: CoreCount,
 }
 
-/// Seeds of a node's cores, which share one mesh and one way to hash codes.
+/// The cores of a node before their start. They share one mesh and one hasher of codes.
 #[derive(Debug)]
-pub struct Seeds {
+pub struct UnstartedCores {
     meshes: std::vec::IntoIter<Mesh>,
     hasher: CodeHasher,
     cores: CoreCount,
 }
 
-impl Seeds {
-    /// Returns the seeds for `cores` cores that own links, and one more for the admin listener.
-    pub fn new(cores: CoreCount, hasher: CodeHasher) -> Seeds {
-        Seeds { meshes: mesh::weave(cores).into_iter(), hasher, cores }
+impl UnstartedCores {
+    /// Prepares `cores` cores that own links, and one more for the admin listener.
+    pub fn new(cores: CoreCount, hasher: CodeHasher) -> UnstartedCores {
+        UnstartedCores { meshes: mesh::create_meshes(cores).into_iter(), hasher, cores }
     }
 
-    /// Returns the seed of the next core, in order. The one behind the last owns no links.
-    pub fn next(&mut self, parts: CoreParts) -> CoreSeed {
-        CoreSeed { parts, mesh: self.meshes.next(), hasher: self.hasher, cores: self.cores }
+    /// Returns the next core, in order. The one after the last that owns links is the admin core.
+    pub fn next(&mut self, parts: CoreParts) -> UnstartedCore {
+        UnstartedCore { parts, mesh: self.meshes.next(), hasher: self.hasher, cores: self.cores }
     }
 }
 
@@ -127,18 +127,18 @@ impl Seeds {
 ///
 /// # Errors
 /// If its thread or its executor cannot be created. A later failure arrives as [`CoreEvent::Ended`].
-pub fn start(seed: CoreSeed) -> io::Result<Running> {
-    let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
-    let (core, events) = (seed.parts.core, seed.parts.events.clone());
-    let stats = Arc::clone(&seed.parts.context.cores[core.index()]);
-    executor::spawn(&name, seed.parts.cpu, move || async move {
-        let result = match Core::new(seed) {
+pub fn start(core: UnstartedCore) -> io::Result<Running> {
+    let name = if core.mesh.is_some() { format!("core-{}", core.parts.core) } else { "admin".to_owned() };
+    let (id, events) = (core.parts.core, core.parts.events.clone());
+    let stats = Arc::clone(&core.parts.context.cores[id.index()]);
+    executor::spawn(&name, core.parts.cpu, move || async move {
+        let result = match Core::new(core) {
             Ok(core) => core.run(),
             Err(error) => Err(error),
         };
         stats.has_ended.store(result.is_ok(), Ordering::Release);
         // The starter of the node may have given up by now.
-        let _ = events.send(CoreEvent::Ended(core, result));
+        let _ = events.send(CoreEvent::Ended(id, result));
     })
 }
 
@@ -173,7 +173,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
+    fn new(UnstartedCore { parts, mesh, hasher, cores }: UnstartedCore) -> io::Result<Core> {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
@@ -280,7 +280,7 @@ impl Core {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Received { tag, received, continues } => {
-                if !continues && let Some(conn) = self.work.conns.of(tag) {
+                if !continues && let Some(conn) = self.work.conns.find(tag) {
                     conn.transport.receive_ended();
                     Work::touch(&mut self.work.dirty, conn);
                 }
@@ -353,7 +353,7 @@ impl Core {
 
     #[inline]
     fn received(&mut self, tag: Tag, received: Received) {
-        let is_there = self.work.conns.of(tag).is_some();
+        let is_there = self.work.conns.find(tag).is_some();
         match received {
             Received::Bytes(chunk) => {
                 self.count_arrivals(1);
@@ -376,7 +376,7 @@ impl Core {
     }
 
     fn sent(&mut self, tag: Tag, result: Result<usize, i32>, buffer: Vec<u8>) {
-        let Some(conn) = self.work.conns.of(tag) else { return };
+        let Some(conn) = self.work.conns.find(tag) else { return };
         conn.sends.since = self.work.now.tick;
         Work::touch(&mut self.work.dirty, conn);
         match self.driver.sent((tag, &mut conn.transport), result, buffer, conn.state.is_closed()) {
@@ -388,7 +388,7 @@ impl Core {
 
     /// Continues a connection whose send was taken whole.
     pub(super) fn finish_send(&mut self, tag: Tag, buffer: Vec<u8>) {
-        if let Some(conn) = self.work.conns.of(tag) {
+        if let Some(conn) = self.work.conns.find(tag) {
             conn.keep_buffer(buffer);
             self.work.proceed(tag.slot);
         }

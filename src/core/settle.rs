@@ -36,7 +36,7 @@ impl Core {
             let is_last = matches!(conn.state, ConnState::Draining { .. });
             if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
                 conn.keep_buffer(sent);
-                if conn.waits_for_room() {
+                if conn.may_resume_after_send() {
                     self.driver.continue_later(conn.tag);
                 }
             }
@@ -76,7 +76,7 @@ impl Core {
 /// closed. `tick` is the time of the core.
 #[inline]
 fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
-    if let ConnState::Draining { said_last } = conn.state
+    if let ConnState::Draining { client_is_done } = conn.state
         && !conn.transport.is_sending()
     {
         let has_unread = conn.has_unread();
@@ -87,7 +87,7 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
         // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
         // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
         // the connection too: it counts against the limit until they are read.
-        if said_last && !has_unread {
+        if client_is_done && !has_unread {
             conn.peer_ended |= conn.transport.shut_down();
         } else {
             conn.transport.end_sending();

@@ -35,8 +35,8 @@ pub(super) struct Shard {
     links: LinkMemory,
     /// The links with redirect rules.
     ruled: RuledLinks,
-    /// True if the alarm about unknown codes was raised.
-    in_doubt: bool,
+    /// True if the core has no filter of codes and awaits none, so that the alarm `memory_limit_low` was raised.
+    lacks_filter: bool,
     /// Key ranges that could not be read at start; nearly always empty.
     damaged: Arc<[DamagedRange]>,
     pub(super) stats: Arc<CoreStats>,
@@ -58,7 +58,7 @@ impl Shard {
             hasher,
             links: LinkMemory::new(hasher, memory_budget),
             ruled: RuledLinks::default(),
-            in_doubt: false,
+            lacks_filter: false,
             damaged: Arc::default(),
             stats,
             node,
@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Shares the filter of links with redirect rules with all cores.
-    pub(super) fn share_ruled(&mut self, codes: &Arc<RuledCodes>) {
+    pub(super) fn share_ruled_codes(&mut self, codes: &Arc<RuledCodes>) {
         self.ruled.share(codes);
     }
 
@@ -148,7 +148,7 @@ impl Shard {
         if !placed.is_served {
             self.report_no_room();
         }
-        self.count();
+        self.update_stats();
         (hash, placed)
     }
 
@@ -174,15 +174,15 @@ impl Shard {
                 if record::may_have_rules(loaded.value) {
                     self.ruled.codes().mark(loaded.hash);
                 }
-                self.links.announce(loaded.hash)
+                self.links.register(loaded.hash)
             });
             for loaded in group.drain(..) {
-                if self.links.wants(&loaded.code, loaded.hash, batch.as_of) {
+                if self.links.is_current(&loaded.code, loaded.hash, batch.as_of) {
                     self.load_one(&loaded);
                 }
             }
         }
-        self.count();
+        self.update_stats();
     }
 
     fn load_one(&mut self, loaded: &Loaded<'_>) {
@@ -223,7 +223,7 @@ impl Shard {
         if !has_room {
             self.report_no_room();
         }
-        self.count();
+        self.update_stats();
     }
 
     /// Takes this core's links in a page of the map's image, except those that were changed since.
@@ -233,12 +233,15 @@ impl Shard {
             if owner != self.me || entry == MapEntry::Damaged || loaded.changed.has(&code, hash) {
                 continue;
             }
-            let has_room = self.links.announce(hash);
-            if has_room && self.links.wants(&code, hash, loaded.as_of) && self.links.load(&code, hash, entry).is_err() {
+            let has_room = self.links.register(hash);
+            if has_room
+                && self.links.is_current(&code, hash, loaded.as_of)
+                && self.links.load(&code, hash, entry).is_err()
+            {
                 self.report_no_room();
             }
         }
-        self.count();
+        self.update_stats();
     }
 
     /// Sets the key ranges of the store that could not be read. A code in them may have a link that the map lacks, so
@@ -250,7 +253,7 @@ impl Shard {
     /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
         self.links.end_load();
-        self.count();
+        self.update_stats();
     }
 
     /// Keeps a link that was read from the store when `as_of` commits had ended, unless all are kept anyway. `None`
@@ -263,37 +266,37 @@ impl Shard {
                     self.links.keep(code, hash, MARKER, as_of);
                     self.keep_ruled(link, hash);
                 }
-                return self.count();
+                return self.update_stats();
             }
             Some(link) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             None => MapEntry::Damaged,
         };
         self.links.keep(code, hash, entry, as_of);
-        self.count();
+        self.update_stats();
     }
 
     /// Drops all links. Those that were read before that number of commits are not kept.
     pub(super) fn forget_all(&mut self, commit: u64) {
         self.ruled.clear();
         self.links.forget_all(commit);
-        self.count();
+        self.update_stats();
     }
 
     /// Takes codes of the store, for a filter of them.
     pub(super) fn take_codes(&mut self, codes: StoredCodes) {
         match codes {
-            StoredCodes::Await { codes } => self.links.await_codes(codes),
-            StoredCodes::Blocks(blocks) => self.links.take_blocks(blocks.first, &blocks.bytes, blocks.codes),
-            StoredCodes::Ruled(None) => self.ruled.codes().forget(),
-            StoredCodes::Ruled(Some(bits)) => self.ruled.codes().settle(&bits),
-            StoredCodes::Begin => self.links.begin_codes(),
+            StoredCodes::Await { codes } => self.links.await_filter(codes),
+            StoredCodes::Blocks(blocks) => self.links.add_filter_blocks(blocks.first, &blocks.bytes, blocks.codes),
+            StoredCodes::Ruled(None) => self.ruled.codes().add_all(),
+            StoredCodes::Ruled(Some(bits)) => self.ruled.codes().restrict_to(&bits),
+            StoredCodes::Begin => self.links.begin_filter(),
             StoredCodes::Some { hashes, credit } => {
-                self.links.take_codes(&hashes);
+                self.links.add_to_filter(&hashes);
                 drop(credit);
             }
-            StoredCodes::End { is_whole } => self.links.end_codes(is_whole),
+            StoredCodes::End { is_whole } => self.links.end_filter(is_whole),
         }
-        self.count();
+        self.update_stats();
     }
 
     /// Evicts a link, unless all are kept.
@@ -312,15 +315,15 @@ impl Shard {
         self.node.alarms.raise(Alarm::MemoryFull, text);
     }
 
-    fn count(&mut self) {
+    fn update_stats(&mut self) {
         let wants_codes = self.links.wants_codes();
-        let in_doubt = !self.links.knows_codes() && !wants_codes && !self.links.awaits_codes();
+        let lacks_filter = !self.links.knows_codes() && !wants_codes && !self.links.awaits_codes();
         // Before the alarm, which the thread that sees no core in doubt clears.
-        self.stats.in_doubt.set(u64::from(in_doubt));
-        if in_doubt && !self.in_doubt {
+        self.stats.lacks_filter.set(u64::from(lacks_filter));
+        if lacks_filter && !self.lacks_filter {
             self.node.alarms.raise(Alarm::MemoryLimitLow, MEMORY_LIMIT_LOW.to_owned());
         }
-        self.in_doubt = in_doubt;
+        self.lacks_filter = lacks_filter;
         self.stats.wants_codes.set(u64::from(wants_codes));
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());

@@ -73,7 +73,7 @@ impl Timeouts {
             _ => return Overdue::Nothing,
         }
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
-        let part_waited = tick.wrapping_sub(conn.part_since);
+        let part_waited = tick.wrapping_sub(conn.tls_record_since);
         if has_part && !conn.is_busy() && conn.awaits_nothing() && part_waited >= ticks(self.limits.head_time) {
             // The timeout of a head is over, for the head that this record may hold. A body has its own timeout.
             return Overdue::BreakOff;
@@ -81,8 +81,8 @@ impl Timeouts {
         if let Some(stream) = conn.hyper.as_ref().filter(|stream| stream.is_http2()) {
             return match stream.check_timeouts(now.instant, &self.limits) {
                 Verdict::Wait => Overdue::Nothing,
-                Verdict::Leave => {
-                    stream.leave();
+                Verdict::GoAway => {
+                    stream.go_away();
                     Overdue::Nothing
                 }
                 Verdict::End => Overdue::Frames,

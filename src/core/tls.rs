@@ -26,7 +26,7 @@ impl Work {
     pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot).filter(|conn| conn.state.is_live()) else { return };
         if conn.machine.awaits_proxy() {
-            self.take(slot, bytes);
+            self.receive_plain(slot, bytes);
             let Some(conn) = self.conns.get(slot) else { return };
             if conn.machine.awaits_proxy() || conn.unconsumed.is_empty() {
                 return;
@@ -72,13 +72,13 @@ impl Work {
         let begin = Instant::now();
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some((tag, bytes)) = self.tls.next_waiting(&mut self.conns) else { return false };
-            let has_begun = self.conns.of(tag).and_then(|conn| conn.tls.as_ref()).is_some_and(|tls| tls.has_begun());
+            let has_begun = self.conns.find(tag).and_then(|conn| conn.tls.as_ref()).is_some_and(|tls| tls.has_begun());
             if is_plain_request(&bytes) && !has_begun {
                 self.refuse_plain(tag.slot);
             } else {
                 self.unseal(tag.slot, &bytes);
             }
-            if let Some(conn) = self.conns.of(tag)
+            if let Some(conn) = self.conns.find(tag)
                 && conn.peer_ended
             {
                 self.peer_ended(tag.slot);
@@ -107,7 +107,7 @@ impl Work {
             self.establish(slot);
         }
         if !plain.is_empty() {
-            self.take(slot, &plain);
+            self.receive_plain(slot, &plain);
         }
         self.tls.give_back(plain);
         match state {
@@ -147,6 +147,6 @@ impl Work {
         conn.out.clear();
         conn.machine.end();
         self.tls.uncount_handshake(conn);
-        conn.enter(ConnState::Draining { said_last: false });
+        conn.enter(ConnState::Draining { client_is_done: false });
     }
 }

@@ -86,7 +86,7 @@ impl TlsConnections {
         self.under_way += 1;
         self.begun.push_back(conn.tag);
         if self.begun.len() > 2 * most + HANDSHAKES_PER_TURN {
-            self.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
+            self.begun.retain(|tag| conns.find(*tag).is_some_and(|conn| conn.is_handshaking()));
         }
     }
 
@@ -94,7 +94,7 @@ impl TlsConnections {
     /// connection off.
     pub(super) fn take_oldest(&mut self, conns: &mut Conns, tick: u32) -> Option<Tag> {
         while let Some(&tag) = self.begun.front() {
-            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = conns.of(tag) else {
+            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = conns.find(tag) else {
                 self.begun.pop_front();
                 continue;
             };
@@ -125,7 +125,7 @@ impl TlsConnections {
     pub(super) fn next_waiting(&mut self, conns: &mut Conns) -> Option<(Tag, Vec<u8>)> {
         loop {
             let tag = self.waiting.pop_front()?;
-            let Some(conn) = conns.of(tag) else { continue };
+            let Some(conn) = conns.find(tag) else { continue };
             let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
             *is_queued = false;
             return Some((tag, std::mem::take(&mut conn.unconsumed)));
@@ -149,7 +149,7 @@ impl TlsConnections {
         debug_assert!(plain.is_empty(), "the bytes of one connection reach no other");
         let state = tls.receive(bytes, &mut plain);
         if !had_part || !plain.is_empty() {
-            conn.part_since = tick;
+            conn.tls_record_since = tick;
         }
         let is_established = matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking();
         Some(Unsealed { plain, state, is_established })

@@ -187,7 +187,7 @@ impl Work {
     fn end_frames(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.enter(ConnState::Draining { said_last: false });
+        conn.enter(ConnState::Draining { client_is_done: false });
         if let Some(stream) = conn.hyper.take() {
             stream.take(&mut conn.out);
             stream.break_off();
@@ -216,20 +216,20 @@ impl Work {
     pub(super) fn receive(&mut self, slot: u32, bytes: &[u8]) {
         match self.conns.get(slot) {
             Some(conn) if conn.tls.is_some() => self.receive_sealed(slot, bytes),
-            Some(_) => self.take(slot, bytes),
+            Some(_) => self.receive_plain(slot, bytes),
             None => {}
         }
     }
 
     /// Takes plain bytes: HTTP, or a PROXY header before it.
     #[inline]
-    pub(super) fn take(&mut self, slot: u32, bytes: &[u8]) {
+    pub(super) fn receive_plain(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         match &mut conn.state {
             ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
-            // The client broke its promise to send nothing more, so the connection must linger.
-            ConnState::Draining { said_last } => return *said_last = false,
+            // The client sends more after it has asked to close, so the connection must linger.
+            ConnState::Draining { client_is_done } => return *client_is_done = false,
             ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed(_) => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
@@ -242,13 +242,13 @@ impl Work {
             }
         } else {
             conn.unconsumed.extend_from_slice(bytes);
-            self.resume(slot);
+            self.resume_input(slot);
         }
         self.note_wait(slot, bytes.len());
     }
 
     /// Continues with the bytes that a connection has not consumed yet.
-    fn resume(&mut self, slot: u32) {
+    fn resume_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         if !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
             return;
@@ -277,7 +277,7 @@ impl Work {
         }
     }
 
-    /// Runs the connection's HTTP machine over `input` as far as it gets. Returns the number of bytes consumed.
+    /// Runs the connection's HTTP machine over `input` until it needs more input or must wait. Returns the number of bytes consumed.
     #[inline]
     fn step(&mut self, slot: u32, input: &[u8]) -> usize {
         let mut at = 0;
@@ -332,13 +332,13 @@ impl Work {
         }
     }
 
-    /// Notes that the client has ended its side. Requests it sent before are answered, then we end ours.
+    /// Notes that the client has ended its side. The core answers the requests that came before, and then ends its side.
     pub(super) fn peer_ended(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         conn.peer_ended = true;
-        // Requests that waited while answers were queued are not lost, even if the queue has just been emptied.
-        self.resume(slot);
+        // Requests may still wait because too many answers were queued.
+        self.resume_input(slot);
         self.finish_input(slot);
     }
 
@@ -361,12 +361,12 @@ impl Work {
             }
             None => {
                 self.tls.uncount_handshake(conn);
-                conn.enter(ConnState::Draining { said_last: false });
+                conn.enter(ConnState::Draining { client_is_done: false });
             }
         }
     }
 
-    /// Breaks a connection off.
+    /// Closes a connection without an answer, with a reset if answers are unread.
     pub(super) fn break_off(&mut self, slot: u32) {
         self.close(slot, CloseKind::BrokenOff);
     }
@@ -387,24 +387,24 @@ impl Work {
 
     /// Continues a connection in both directions, after buffers have room again or an answer has come.
     pub(super) fn proceed(&mut self, slot: u32) {
-        self.look_up_again(slot);
-        self.pull(slot);
-        self.resume(slot);
+        self.look_up_fallback(slot);
+        self.pull_from_hyper(slot);
+        self.resume_input(slot);
         self.note_wait(slot, 0);
         self.finish_input(slot);
     }
 
-    /// Looks up the codes that may stand in for the one that a connection has asked for.
-    fn look_up_again(&mut self, slot: u32) {
+    /// Looks up the fallback codes for a missing code that a connection has asked for.
+    fn look_up_fallback(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.
-        if let Some(Late::Answered(_)) = self.redirects.look_up_again(conn, &self.now) {
+        if let Some(Late::Answered(_)) = self.redirects.look_up_fallback(conn, &self.now) {
             Self::touch(&mut self.dirty, conn);
         }
     }
 
     /// Takes the bytes that hyper has written for a connection, and checks whether hyper has finished.
-    fn pull(&mut self, slot: u32) {
+    fn pull_from_hyper(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(stream) = conn.hyper.clone() else { return };
         let is_congested = conn.is_congested() && conn.transport.is_sending();
@@ -416,7 +416,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.transport.is_sending()) {
             let rejection = conn.take_rejection().filter(|_| !stream.answered_before_cut());
-            conn.enter(ConnState::Draining { said_last: false });
+            conn.enter(ConnState::Draining { client_is_done: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
             }
@@ -464,7 +464,7 @@ impl Work {
             }
             PeerMessage::Recall { owner, number, hash } => {
                 self.redirects.forget_missing(hash);
-                self.services.context().mailboxes.to(owner).post(ToCore::Dropped { number });
+                self.services.context().mailboxes.to(owner).post(ToCore::CopyDropped { number });
                 None
             }
         });
@@ -507,12 +507,12 @@ impl Work {
         }
     }
 
-    /// Lets a connection go on after a late answer. Returns the code if this core should keep a copy of the link.
+    /// Continues a connection after a late answer. Returns the code if this core should keep a copy of the link.
     #[inline]
     fn resume_late(dirty: &mut Vec<u32>, conn: &mut Conn, late: Late, resumed: &mut Vec<u32>) -> Option<Code> {
         match late {
             Late::Waits => None,
-            Late::Again => {
+            Late::Fallback => {
                 resumed.push(conn.tag.slot);
                 None
             }

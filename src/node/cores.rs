@@ -13,7 +13,7 @@ use crate::api::{self, Site};
 use crate::bridge::handle::{FreshCodes, NodeContext, Recorders};
 use crate::bridge::{Mailbox, Mailboxes, ToCore};
 use crate::core::bypass::BypassParts;
-use crate::core::{self, CoreParts, MemoryBudget, Seeds};
+use crate::core::{self, CoreParts, MemoryBudget, UnstartedCores};
 use crate::services::ids::CodeSource;
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
@@ -56,7 +56,7 @@ impl CorePlan<'_> {
         sources: Vec<CodeSource>,
         bypass: Vec<BypassParts>,
     ) -> Result<Vec<core::executor::Running>, Exit> {
-        let mut seeds = Seeds::new(self.cores, self.hasher);
+        let mut unstarted = UnstartedCores::new(self.cores, self.hasher);
         let listeners = bound.public.into_iter().chain([bound.admin]);
         let codes = sources.into_iter().map(Some).chain([None]);
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
@@ -105,8 +105,9 @@ impl CorePlan<'_> {
                 #[cfg(feature = "faults")]
                 stall_file: crate::services::faults::Faults::from_env().stall_file(&self.settings.data_dir, index),
             };
-            running
-                .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
+            running.push(
+                core::start(unstarted.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?,
+            );
         }
         Ok(running)
     }

@@ -31,7 +31,7 @@ pub struct CoreStats {
     /// Requests for codes that do not exist, or whose links have expired.
     pub misses: Counter,
     /// 1 while the core cannot rule out any code, because its filter of existing codes is incomplete.
-    pub in_doubt: Counter,
+    pub lacks_filter: Counter,
     /// 1 if the core needs the codes of the store again, because most codes of its filter are of removed links.
     pub wants_codes: Counter,
     /// Codes whose links were removed during loading, and which are remembered until it ends.

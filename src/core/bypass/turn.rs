@@ -64,7 +64,7 @@ impl Core {
         let mut continues = std::mem::take(&mut bypass.continues);
         let worked = !continues.is_empty();
         for tag in continues.drain(..) {
-            if let Some(conn) = self.work.conns.of(tag) {
+            if let Some(conn) = self.work.conns.find(tag) {
                 Work::touch(&mut self.work.dirty, conn);
                 self.work.proceed(tag.slot);
             }
@@ -82,7 +82,7 @@ impl Core {
                 continue;
             }
             let tag = bypass.tags[id.index as usize];
-            if self.work.conns.of(tag).is_none() {
+            if self.work.conns.find(tag).is_none() {
                 continue;
             }
             match report {
@@ -122,7 +122,7 @@ impl Core {
 
     /// Sends what waited for room.
     fn send_rest(&mut self, tag: Tag) {
-        let Some(conn) = self.work.conns.of(tag) else { return };
+        let Some(conn) = self.work.conns.find(tag) else { return };
         let Transport::Stack(transport) = &mut conn.transport else { return };
         if !transport.is_sending() {
             return;

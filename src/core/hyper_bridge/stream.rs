@@ -37,7 +37,7 @@ pub(in crate::core) enum Verdict {
     /// The client has more time.
     Wait,
     /// Announce the end of the connection with GOAWAY.
-    Leave,
+    GoAway,
     /// End the connection once its answers are sent.
     End,
     /// Break the connection off.
@@ -96,7 +96,7 @@ pub(super) struct State {
     /// Bytes that came since then.
     arrived: usize,
     /// Time since which no further request is accepted.
-    left_at: Option<Instant>,
+    goaway_since: Option<Instant>,
     /// True if hyper has finished.
     pub(super) finished: bool,
     reader: Option<Waker>,
@@ -174,17 +174,17 @@ impl Stream {
     }
 
     /// Accepts no further request of an HTTP/2 client, and announces that with GOAWAY.
-    pub(in crate::core) fn leave(&self) {
+    pub(in crate::core) fn go_away(&self) {
         let mut state = self.state.borrow_mut();
-        if state.left_at.is_none() {
-            state.left_at = Some(Instant::now());
+        if state.goaway_since.is_none() {
+            state.goaway_since = Some(Instant::now());
             state.wake();
         }
     }
 
-    /// True after [`Stream::leave`].
-    pub(super) fn is_leaving(&self) -> bool {
-        self.state.borrow().left_at.is_some()
+    /// True after [`Stream::go_away`].
+    pub(super) fn is_going_away(&self) -> bool {
+        self.state.borrow().goaway_since.is_some()
     }
 
     /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
@@ -196,14 +196,14 @@ impl Stream {
         let since =
             |instant: Option<Instant>| instant.map_or(Duration::ZERO, |instant| now.saturating_duration_since(instant));
         let unanswered = since(state.unanswered.front().map(|(_, came)| *came));
-        let left = since(state.left_at);
+        let left = since(state.goaway_since);
         let work_time = limits.body_time + ANSWER_TIME_MAX;
         if unanswered >= work_time || is_busy && silent >= work_time {
             Verdict::Cut
         } else if !is_busy && left >= GOODBYE_TIME_MAX {
             Verdict::End
         } else if !is_busy && silent >= limits.idle_time {
-            Verdict::Leave
+            Verdict::GoAway
         } else {
             Verdict::Wait
         }
@@ -258,7 +258,7 @@ impl Stream {
     }
 
     /// True if an answer that is produced now can be sent. hyper drops it if it knows that its request broke off.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn can_send_answer(&self) -> bool {
         let state = self.state.borrow();
         !state.gone && state.cut != Some(Answered(false))
     }
@@ -289,7 +289,7 @@ impl Stream {
         state.gone |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {
-            self.leave();
+            self.go_away();
         }
         InFlightRequest { stream: Rc::clone(self), number, body, is_admitted: false }
     }

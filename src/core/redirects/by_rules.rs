@@ -36,7 +36,7 @@ fn rule_visitor<'h>(
         user_agent: request.user_agent.of(head),
         accept_language: languages,
         query: request.query.of(head),
-        address: conn.known_address(),
+        address: conn.cached_address(),
         place,
         now_ms: now.unix_ms,
         code: Some(&link.code),

@@ -149,7 +149,7 @@ impl Keeper {
             self.is_worn = true;
         }
         let (alarms, is_in_doubt) =
-            (&self.node.stats.alarms, || self.core_stats.iter().any(|core| core.in_doubt.get() > 0));
+            (&self.node.stats.alarms, || self.core_stats.iter().any(|core| core.lacks_filter.get() > 0));
         if alarms.is_on(Alarm::MemoryLimitLow) && !is_in_doubt() {
             alarms.clear(Alarm::MemoryLimitLow);
             // A core that raised it meanwhile does so once only.

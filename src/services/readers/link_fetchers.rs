@@ -81,10 +81,10 @@ impl FetcherSetup {
         }
         match (found, &self.redis) {
             (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.absence_is_final => {
-                let in_doubt = found == Lookup::NotResident;
-                let question = LookupRequest { since: Instant::now(), in_doubt, ..look_up };
+                let may_be_stored = found == Lookup::NotResident;
+                let question = LookupRequest { since: Instant::now(), may_be_stored, ..look_up };
                 if redis.try_send(question).is_err() {
-                    self.reply(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
+                    self.reply(&look_up, if may_be_stored { Lookup::NotResident } else { Lookup::Unconfirmed });
                 }
             }
             (found, _) => self.reply(&look_up, found),

@@ -311,7 +311,7 @@ impl CodeLookup {
         let asked = since_boot();
         let mut rest = Vec::new();
         for look_up in look_ups {
-            if look_up.in_doubt || self.doubts.len() >= DOUBTS_MAX {
+            if look_up.may_be_stored || self.doubts.len() >= DOUBTS_MAX {
                 rest.push(look_up);
             } else {
                 self.doubts.push_back(Doubt { look_up, asked });
@@ -494,10 +494,10 @@ impl CodeLookup {
 
     /// Answers a look-up. `is_spent` is true if the code has a tombstone, and so no further link unless it is recycled.
     fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>, is_spent: bool) {
-        let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
+        let LookupRequest { code, core, token, may_be_stored, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
-        let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };
+        let found = if may_be_stored && is_absent { &Lookup::NotResident } else { found };
         if look_up.is_for_record {
             let answer = match found {
                 Lookup::Live(link) => self.counted(link),

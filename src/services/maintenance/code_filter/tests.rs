@@ -432,11 +432,11 @@ fn every_code_of_a_link_comes_to_its_owner_and_those_of_tombstones_do_not() {
     assert_eq!(seen, expected);
     // The alarm clears once no core is in doubt.
     node.stats.alarms.raise(Alarm::MemoryLimitLow, String::new());
-    core_stats[0].in_doubt.set(1);
+    core_stats[0].lacks_filter.set(1);
     core_stats[1].wants_codes.set(0);
     keeper.look();
     assert!(node.stats.alarms.is_on(Alarm::MemoryLimitLow));
-    core_stats[0].in_doubt.set(0);
+    core_stats[0].lacks_filter.set(0);
     keeper.look();
     assert!(!node.stats.alarms.is_on(Alarm::MemoryLimitLow));
 }
