@@ -138,7 +138,7 @@ pub enum FleetDecision {
         code: Code,
         /// The link's state in Redis, if this node does not have it yet.
         found: Option<State>,
-        /// True if the code that the request brings was never told to a client, so that it is free.
+        /// True if no client has seen the code that the request brings, so that the code is free.
         spare: bool,
     },
     /// Redis has not decided: it did not answer, or nothing was asked.
@@ -162,7 +162,7 @@ impl FleetDecision {
 pub struct StreamBatch {
     /// The partition.
     pub partition: Partition,
-    /// The entries in their order. An entry is `None` if it only marks a place.
+    /// The entries in their order. An entry without a change is `None`.
     pub entries: Vec<(StreamPosition, Option<StreamChange>)>,
     /// True if an entry without a code has a field of a later version that a reader must understand.
     pub is_newer: bool,
@@ -210,7 +210,7 @@ pub enum WriterOrder {
     LookedUpStates(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.
     Delivered(Vec<OutboxReply>),
-    /// The position in a stream is lost. The node has moved to the end, and must compare everything of the partition.
+    /// The position in a stream is lost. The node continues at the end of the stream, and must compare the partition.
     PositionLost {
         /// The partition.
         partition: Partition,
@@ -246,10 +246,10 @@ pub enum WriterOrder {
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
-    /// Drop all links from the memory of the cores. An old master of the shared home may have answered for some of them.
-    /// The writer obeys whether or not it accepts changes.
+    /// Drop all links from the memory of the cores: some may come from a former master of the shared home. The writer
+    /// carries this out also while it refuses changes.
     ForgetLinks,
-    /// Some seconds have passed.
+    /// Send changes again that have waited for some seconds for their stream entry.
     Tick,
     /// The follower of the streams has read the node's positions again, after it skipped something.
     Resumed,
@@ -306,7 +306,7 @@ pub struct VisitRequest {
     pub since: Instant,
 }
 
-/// A message to the thread that grants the visits of limited links.
+/// A message to the thread that grants the visits of links with `maxVisits`.
 #[derive(Debug)]
 pub enum AllowanceOrder {
     /// A client wants to visit a limited link.

@@ -8,7 +8,7 @@ use carom_model::redirect::OwnedLookup;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
 
-/// The reason why the writer has not carried out a request, whatever the request was.
+/// The reason why the writer has not carried out a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteFailure {
     /// The store accepts no such request at present, and nothing was changed. The reason is in words for the client.
@@ -49,10 +49,9 @@ pub enum CreateAnswer {
     RepeatedGone,
     /// The link that was created with this idempotency key has a record that cannot be decoded.
     RepeatedDamaged,
-    /// The code belongs to another link, or did and may not be issued again; or the link that was to be the answer is
-    /// gone.
+    /// The code belongs to another link, or is used up; or the existing link that should be the answer is gone.
     Taken,
-    /// The link was not created, or nobody knows whether it was.
+    /// The link was not created, or the outcome is unknown.
     Failed(WriteFailure),
 }
 
@@ -80,7 +79,7 @@ pub enum ChangeAnswer {
     Damaged,
     /// Redis has changed a link that lost its code to another one on this node.
     Displaced,
-    /// The link was not changed, or nobody knows whether it was.
+    /// The link was not changed, or the outcome is unknown.
     Failed(WriteFailure),
 }
 
@@ -91,7 +90,7 @@ pub enum DeleteAnswer {
     Deleted,
     /// No link has that code.
     NotFound,
-    /// The link was not deleted, or nobody knows whether it was.
+    /// The link was not deleted, or the outcome is unknown.
     Failed(WriteFailure),
 }
 

@@ -20,7 +20,7 @@ pub fn since_boot() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
-/// An instant since boot in milliseconds; 0 stands for never.
+/// Returns an instant since boot in milliseconds; 0 stands for never.
 fn ms_of(at: Duration) -> u64 {
     at.as_millis() as u64
 }
@@ -35,7 +35,7 @@ fn is_fresh(at_ms: u64, now: Duration, kept: Duration) -> bool {
 pub struct FleetView {
     space: CodeSpace,
     /// The highest counter value of each length that the node has heard of.
-    marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
+    counter_marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
     /// The instant at which the last answered heartbeat was sent.
     heard_ms: AtomicU64,
     /// The instant before which every change in the streams is in the memory of the cores.
@@ -45,7 +45,7 @@ pub struct FleetView {
     /// True if another node with links of its own compares them with Redis, which may lack some.
     others_restore: AtomicBool,
     /// True if the node may have marked codes, which have a link although no core has them.
-    has_marks: AtomicBool,
+    has_marked_codes: AtomicBool,
     /// True if the node may lack links that Redis no longer has.
     is_behind: AtomicBool,
     /// The instant before which every acknowledged link of the fleet is in Redis.
@@ -58,14 +58,14 @@ pub struct FleetView {
     recycles: AtomicBool,
     /// Number of questions that wait for confirmations of the other nodes.
     doubts: AtomicUsize,
-    /// The heartbeat thread, which beats faster while questions wait.
-    heart: OnceLock<Thread>,
+    /// The heartbeat thread, which sends heartbeats more often while questions wait.
+    heartbeat_thread: OnceLock<Thread>,
     /// The chosen slugs that look like generated codes; `None` on a node that stores all links.
     slugs: Option<SlugFilter>,
     /// True if the fleet has another site, which creates links without asking this one.
     has_other_site: bool,
     /// The highest counter value of each length that nodes of the other site were known to have leased.
-    other_marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
+    other_counter_marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
     /// The instant before which every change of the other site's streams is in the Redis of this site.
     other_ms: AtomicU64,
 }
@@ -75,47 +75,47 @@ impl FleetView {
     pub fn new(space: CodeSpace) -> FleetView {
         FleetView {
             space,
-            marks: Default::default(),
+            counter_marks: Default::default(),
             heard_ms: AtomicU64::new(0),
             followed_ms: AtomicU64::new(0),
             disturbed_ms: AtomicU64::new(0),
             others_restore: AtomicBool::new(false),
-            has_marks: AtomicBool::new(false),
+            has_marked_codes: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
             delivered_ms: AtomicU64::new(0),
             passed_ms: AtomicU64::new(0),
             awaited_ms: AtomicU64::new(0),
             recycles: AtomicBool::new(false),
             doubts: AtomicUsize::new(0),
-            heart: OnceLock::new(),
+            heartbeat_thread: OnceLock::new(),
             slugs: None,
             has_other_site: false,
-            other_marks: Default::default(),
+            other_counter_marks: Default::default(),
             other_ms: AtomicU64::new(0),
         }
     }
 
-    /// Sets whether the fleet has another site. Then no code counts as missing unless that site was heard of lately.
+    /// Sets whether the fleet has another site. With one, codes count as missing only while the relay brings its changes.
     #[must_use]
-    pub fn beside_a_site(self, has_other_site: bool) -> FleetView {
+    pub fn with_other_site(self, has_other_site: bool) -> FleetView {
         FleetView { has_other_site, ..self }
     }
 
-    /// Records that every change that was in the streams of the other site at that instant is in the Redis of this site, and
-    /// which counter values that site had leased.
-    pub fn hear_other_site(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, at: Duration) {
+    /// Records that the Redis of this site has every change that was in the streams of the other site at that instant, and
+    /// the counter values that the other site had leased.
+    pub fn note_other_site(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, at: Duration) {
         for (length, mark) in marks {
-            self.other_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
+            self.other_counter_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
         }
         self.other_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
-    /// True if the other site was heard of lately, or the fleet has one site.
+    /// True if the relay has brought the changes of the other site lately, or the fleet has one site.
     pub fn hears_other_site(&self) -> bool {
-        self.is_beside(since_boot())
+        self.hears_other_site_at(since_boot())
     }
 
-    fn is_beside(&self, now: Duration) -> bool {
+    fn hears_other_site_at(&self, now: Duration) -> bool {
         !self.has_other_site || is_fresh(self.other_ms.load(Ordering::Acquire), now, MARK_KEPT)
     }
 
@@ -136,16 +136,21 @@ impl FleetView {
     }
 
     /// Records the answer to a heartbeat that was sent at `sent`.
-    pub fn hear(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, others_restore: bool, sent: Duration) {
+    pub fn note_heartbeat(
+        &self,
+        marks: impl IntoIterator<Item = (CodeLength, u64)>,
+        others_restore: bool,
+        sent: Duration,
+    ) {
         for (length, mark) in marks {
-            self.marks[length.get()].fetch_max(mark, Ordering::Relaxed);
+            self.counter_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
         }
         self.others_restore.store(others_restore, Ordering::Relaxed);
         self.heard_ms.fetch_max(ms_of(sent), Ordering::Release);
     }
 
     /// Records that every change that was in the streams at that instant is in the memory of the cores.
-    pub fn follow(&self, at: Duration) {
+    pub fn note_followed(&self, at: Duration) {
         self.followed_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
@@ -170,25 +175,25 @@ impl FleetView {
     }
 
     /// Records that a connection to Redis was lost or established again, or a master replaced, at that instant.
-    pub fn disturb(&self, at: Duration) {
+    pub fn note_disturbance(&self, at: Duration) {
         self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
-    /// Records that a code is to be marked. From then on only Redis can deny a code.
-    pub fn note_marks(&self) {
-        self.has_marks.store(true, Ordering::Release);
+    /// Records that a code is about to be marked. From then on, only Redis can deny a code.
+    pub fn note_marked_code(&self) {
+        self.has_marked_codes.store(true, Ordering::Release);
     }
 
     /// True if the node may have marked codes.
-    pub fn has_marks(&self) -> bool {
-        self.has_marks.load(Ordering::Acquire)
+    pub fn has_marked_codes(&self) -> bool {
+        self.has_marked_codes.load(Ordering::Acquire)
     }
 
-    /// Records that no code has been marked since that instant, and that the cores have what they followed after it
-    /// ([`FleetView::has_followed`]). Does nothing as long as a core may use what it looked up before.
-    pub fn forget_marks(&self, since: Duration) {
+    /// Records that no code has been marked since that instant, and that the cores have all changes of the streams up to
+    /// then ([`FleetView::has_followed`]). Does nothing while a core may still use an earlier look-up.
+    pub fn forget_marked_codes(&self, since: Duration) {
         if !is_fresh(ms_of(since), since_boot(), FOLLOWED_KEPT) {
-            self.has_marks.store(false, Ordering::Release);
+            self.has_marked_codes.store(false, Ordering::Release);
         }
     }
 
@@ -231,7 +236,7 @@ impl FleetView {
     }
 
     /// Records that all other nodes have passed every change that was in the streams at that instant.
-    pub fn pass(&self, at: Duration) {
+    pub fn note_passed(&self, at: Duration) {
         self.passed_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
@@ -251,9 +256,9 @@ impl FleetView {
     }
 
     /// Sets the thread to wake once questions wait.
-    pub fn set_heart(&self, thread: Thread) {
+    pub fn set_heartbeat_thread(&self, thread: Thread) {
         // Only the first start of the thread counts, and there is no other.
-        let _ = self.heart.set(thread);
+        let _ = self.heartbeat_thread.set(thread);
     }
 
     /// Replaces the number of questions of one thread that wait for confirmations of the other nodes: `before` by `now`.
@@ -262,7 +267,7 @@ impl FleetView {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
         } else if now > before && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0 {
-            self.heart.get().into_iter().for_each(Thread::unpark);
+            self.heartbeat_thread.get().into_iter().for_each(Thread::unpark);
         }
     }
 
@@ -285,25 +290,25 @@ impl FleetView {
     fn bound(&self, form: CodeForm, now: Duration) -> Option<u64> {
         let CodeForm::Counted(length, _) = form else { return None };
         let heard_ms = self.heard_ms.load(Ordering::Acquire);
-        let mark = self.marks[length.get()].load(Ordering::Relaxed);
-        if !is_fresh(heard_ms, now, MARK_KEPT) || !self.is_beside(now) {
+        let mark = self.counter_marks[length.get()].load(Ordering::Relaxed);
+        if !is_fresh(heard_ms, now, MARK_KEPT) || !self.hears_other_site_at(now) {
             return None;
         }
         if !self.has_other_site {
             return Some(absence::bound(length, mark));
         }
-        let other_mark = self.other_marks[length.get()].load(Ordering::Relaxed);
+        let other_mark = self.other_counter_marks[length.get()].load(Ordering::Relaxed);
         Some(absence::bound_of_sites(length, mark, other_mark))
     }
 
     /// True if a code that is not in memory is certainly on no node. `mark` was read before the look-up.
     pub fn is_absent(&self, code: &Code, mark: FollowedMark) -> bool {
-        // Before the clock: once no code is marked, what was looked up while one was is too old.
-        if self.has_marks() {
+        // Before `now` is read: once no code is marked, a look-up from the time of a mark is too old.
+        if self.has_marked_codes() {
             return false;
         }
         let now = since_boot();
-        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || !self.is_beside(now) {
+        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || !self.hears_other_site_at(now) {
             return false;
         }
         let form = self.form(code);
@@ -315,7 +320,7 @@ impl FleetView {
     /// before it was asked, all links that were acknowledged before the question ([`FleetView::is_delivered`]).
     pub fn is_denied(&self, code: &Code, is_delivered: bool) -> bool {
         let (now, form) = (since_boot(), self.form(code));
-        let is_settled = self.is_settled(now) && self.is_beside(now);
+        let is_settled = self.is_settled(now) && self.hears_other_site_at(now);
         // Nodes of the other site confirm nothing here.
         let is_delivered = is_delivered && !self.has_other_site;
         absence::is_denied(form, self.bound(form, now), is_settled, is_delivered)
@@ -331,8 +336,8 @@ impl FleetView {
             && !self.is_behind.load(Ordering::Acquire)
     }
 
-    /// Tells whether a code looks like a generated one that was never leased; `None` while the highest counter value is
-    /// unknown.
+    /// Returns true if a code has the form of a generated one that was never leased; `None` while the highest counter value
+    /// is unknown.
     pub fn is_never_leased(&self, code: &Code) -> Option<bool> {
         let form = self.form(code);
         let CodeForm::Counted(..) = form else { return Some(false) };
@@ -350,14 +355,14 @@ impl FleetView {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FollowedMark(u64);
 
-/// A marker that passes through the writer and all cores, behind the changes of a reading of the streams. Once all cores
-/// have it, these changes are in their memory.
+/// A marker that the follower sends through the writer to all cores, after the changes that it has read from the streams.
+/// Once all cores have passed it, these changes are in their memory.
 #[derive(Debug)]
 pub struct FollowFence {
     view: Arc<FleetView>,
     /// The instant at which the streams were read.
     at: Duration,
-    /// Number of cores that do not have it yet.
+    /// Number of cores that have not passed the fence.
     left: AtomicUsize,
     is_refused: AtomicBool,
 }
@@ -365,16 +370,16 @@ pub struct FollowFence {
 impl FollowFence {
     /// Returns a fence behind a reading that began at `at`, for that number of mailboxes.
     pub fn new(view: Arc<FleetView>, at: Duration, mailboxes: usize) -> FollowFence {
-        assert!(mailboxes > 0, "nobody would pass the fence");
+        assert!(mailboxes > 0, "no core would pass the fence");
         FollowFence { view, at, left: AtomicUsize::new(mailboxes), is_refused: AtomicBool::new(false) }
     }
 
-    /// Records that a core has it.
+    /// Records that a core has passed the fence.
     pub fn pass(&self) {
         let left = self.left.fetch_sub(1, Ordering::AcqRel);
         assert!(left > 0, "a core passes the fence twice, so another has not passed it");
         if left == 1 {
-            self.view.follow(self.at);
+            self.view.note_followed(self.at);
         }
     }
 
@@ -383,12 +388,12 @@ impl FollowFence {
         self.is_refused.store(true, Ordering::Release);
     }
 
-    /// True if the writer has refused it.
+    /// True if the writer has refused the fence.
     pub fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Acquire)
     }
 
-    /// True if all cores have it.
+    /// True if all cores have passed the fence.
     pub fn is_passed(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
@@ -413,9 +418,9 @@ mod tests {
     fn a_guess_is_absent_while_counter_and_streams_are_fresh() {
         let view = view();
         let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
-        view.follow(since_boot());
+        view.note_followed(since_boot());
         assert!(!view.is_absent(&beyond, view.followed()), "nothing is known of the counter");
-        view.hear([(LENGTH, 1_000)], false, since_boot());
+        view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
         assert!(view.is_absent(&beyond, view.followed()));
         assert!(!view.is_absent(&issued, view.followed()), "another node may have it");
         assert!(!view.is_absent(&beyond, FollowedMark::default()), "the streams were not read when it was looked up");
@@ -428,11 +433,11 @@ mod tests {
         let view = view();
         assert!(view.trusts_tombstones(), "codes are never recycled");
         view.set_recycling();
-        view.hear([], false, since_boot());
+        view.note_heartbeat([], false, since_boot());
         assert!(!view.trusts_tombstones(), "the next link may be in the streams");
-        view.follow(since_boot());
+        view.note_followed(since_boot());
         assert!(view.trusts_tombstones());
-        view.disturb(since_boot());
+        view.note_disturbance(since_boot());
         assert!(!view.trusts_tombstones(), "Redis may have lost the next link");
     }
 
@@ -452,9 +457,9 @@ mod tests {
         let view = view();
         let at = since_boot();
         let later = at + Duration::from_millis(5);
-        view.pass(later);
+        view.note_passed(later);
         assert!(!view.have_all_passed(at), "this node has not read the streams");
-        view.follow(later);
+        view.note_followed(later);
         assert!(view.have_all_passed(at) && !view.have_all_passed(later));
         view.await_passing(Some(later));
         assert_eq!(view.awaited().map(ms_of), Some(ms_of(later)));
@@ -467,19 +472,19 @@ mod tests {
         let view = view();
         let guess = generated(&view, LENGTH.codes() - 1);
         let follow = || {
-            view.hear([(LENGTH, 1_000)], false, since_boot());
-            view.follow(since_boot());
+            view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
+            view.note_followed(since_boot());
         };
-        view.note_marks();
+        view.note_marked_code();
         follow();
         assert!(!view.is_absent(&guess, view.followed()), "a marked code has a link");
-        view.forget_marks(since_boot());
-        assert!(view.has_marks(), "a core may not have found a link that it has by now");
+        view.forget_marked_codes(since_boot());
+        assert!(view.has_marked_codes(), "a core may not have found a link that it has by now");
         let before = since_boot().saturating_sub(2 * FOLLOWED_KEPT);
         assert!(view.has_followed(before) && !view.has_followed(since_boot() + FOLLOWED_KEPT));
-        view.forget_marks(before);
+        view.forget_marked_codes(before);
         follow();
-        assert!(!view.has_marks() && view.is_absent(&guess, view.followed()));
+        assert!(!view.has_marked_codes() && view.is_absent(&guess, view.followed()));
     }
 
     #[test]
@@ -488,13 +493,13 @@ mod tests {
         let slug = Code::parse(b"my-slug").unwrap();
         let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
         assert!(!view.is_denied(&slug, false), "nothing was heard of the other nodes");
-        view.hear([(LENGTH, 1_000)], false, since_boot());
+        view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
         assert!(view.is_denied(&slug, false) && view.is_denied(&beyond, false) && !view.is_denied(&issued, false));
-        view.hear([(LENGTH, 1_000)], true, since_boot());
+        view.note_heartbeat([(LENGTH, 1_000)], true, since_boot());
         assert!(!view.is_denied(&slug, false), "another node may have it, and compares");
-        view.hear([], false, since_boot());
+        view.note_heartbeat([], false, since_boot());
         assert!(view.is_denied(&slug, false));
-        view.disturb(since_boot());
+        view.note_disturbance(since_boot());
         assert!(!view.is_denied(&slug, false), "a new master may have lost it");
     }
 
@@ -502,8 +507,8 @@ mod tests {
     fn nothing_is_missing_on_a_node_that_is_behind() {
         let view = view();
         let (slug, guess) = (Code::parse(b"my-slug").unwrap(), generated(&view, LENGTH.codes() - 1));
-        view.hear([(LENGTH, 1_000)], false, since_boot());
-        view.follow(since_boot());
+        view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
+        view.note_followed(since_boot());
         view.set_behind(true);
         assert!(view.is_behind());
         assert!(!view.is_denied(&slug, true), "the state may have expired in Redis");
@@ -516,31 +521,31 @@ mod tests {
     fn redis_denies_a_leased_code_once_all_confirmed() {
         let view = view();
         let (issued, asked) = (generated(&view, 500), since_boot());
-        view.hear([(LENGTH, 1_000)], false, asked);
+        view.note_heartbeat([(LENGTH, 1_000)], false, asked);
         view.confirm_delivered(asked);
         assert!(!view.is_delivered(asked), "a link may have been acknowledged in the same millisecond");
         view.confirm_delivered(asked + Duration::from_millis(1));
         assert!(view.is_delivered(asked) && view.confirms_within(Duration::from_secs(1)));
         assert!(view.is_denied(&issued, true) && !view.is_denied(&issued, false));
-        view.disturb(since_boot());
+        view.note_disturbance(since_boot());
         assert!(!view.is_denied(&issued, true), "a new master may have lost it");
     }
 
     #[test]
     fn nothing_is_missing_while_the_other_site_is_silent() {
-        let view = view().beside_a_site(true);
+        let view = view().with_other_site(true);
         let (slug, guess) = (Code::parse(b"my-slug").unwrap(), generated(&view, LENGTH.codes() - 1));
         let (early, late) = (generated(&view, 500), generated(&view, 600 << 20));
-        view.hear([(LENGTH, 1_000)], false, since_boot());
-        view.follow(since_boot());
+        view.note_heartbeat([(LENGTH, 1_000)], false, since_boot());
+        view.note_followed(since_boot());
         assert!(!view.is_denied(&slug, true) && !view.is_absent(&guess, view.followed()), "nothing was heard of it");
-        view.hear_other_site([(LENGTH, 1_000)], since_boot().saturating_sub(MARK_KEPT));
+        view.note_other_site([(LENGTH, 1_000)], since_boot().saturating_sub(MARK_KEPT));
         assert!(!view.hears_other_site() && !view.is_denied(&slug, true), "that is too long ago");
-        view.hear_other_site([(LENGTH, 1_000)], since_boot());
-        view.follow(since_boot());
+        view.note_other_site([(LENGTH, 1_000)], since_boot());
+        view.note_followed(since_boot());
         assert!(view.hears_other_site() && view.is_denied(&slug, false));
         assert!(view.is_absent(&guess, view.followed()) && view.is_absent(&late, view.followed()));
-        view.hear_other_site([(LENGTH, 300 << 20)], since_boot());
+        view.note_other_site([(LENGTH, 300 << 20)], since_boot());
         assert!(!view.is_absent(&late, view.followed()), "a node of that site may have it");
         assert!(!view.is_denied(&early, true), "nodes of that site confirm nothing here");
     }

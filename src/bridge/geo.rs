@@ -43,7 +43,7 @@ impl GeoDatabase {
         &self.0.metadata().database_type
     }
 
-    /// Returns the time of its making, in seconds since 1970 UTC.
+    /// Returns the time at which the database was built, in seconds since 1970 UTC.
     pub fn built_at(&self) -> u64 {
         self.0.metadata().build_epoch
     }

@@ -120,7 +120,7 @@ pub struct NodeContext {
     pub node: Arc<NodeStats>,
 }
 
-/// A task's place among the waiters for an answer of type `A`. Dropping it removes the waiter.
+/// A task that waits for an answer of type `A`. Dropping the guard removes the waiter.
 struct WaiterGuard<'a, A: Answer> {
     services: &'a ServiceHandle,
     token: u64,
@@ -312,7 +312,7 @@ impl ServiceHandle {
     }
 
     async fn read<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ReadRequest) -> Result<A, &'static str> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         self.send_read(request(waiter.ticket()))?;
         waiter.answer().await.ok_or(LATE)
     }
@@ -322,7 +322,7 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let request = request(waiter.ticket());
         if request.needs_all_links() && !self.stores_all_links() {
             return Err(NO_LISTS);
@@ -333,8 +333,8 @@ impl ServiceHandle {
         waiter.answer().await.ok_or(LATE)
     }
 
-    async fn looked_up(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
-        let waiter = self.expect_within::<TaskLookup>(FETCH_TIME_MAX);
+    async fn wait_for_lookup(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
+        let waiter = self.add_waiter::<TaskLookup>(FETCH_TIME_MAX);
         calls.borrow_mut().push_back((waiter.token, code));
         self.call_loop();
         let begin = Instant::now();
@@ -381,9 +381,9 @@ impl ServiceHandle {
         }
     }
 
-    /// Sleeps for `time`. The wake-up may come later: the loop expires waiters once per second.
-    pub async fn rest(&self, time: Duration) {
-        self.expect_within::<Pause>(time).answer().await;
+    /// Sleeps for `time`, or up to a second longer, because the loop wakes waiters once a second.
+    pub async fn sleep(&self, time: Duration) {
+        self.add_waiter::<Pause>(time).answer().await;
     }
 
     /// Takes back the fresh code of a failed create. No client has seen that code.
@@ -398,7 +398,7 @@ impl ServiceHandle {
 
     /// Reads a page of the store: the links of `filter` behind the key `behind`. `None` when no answer came in time.
     pub async fn page(&self, behind: Vec<u8>, filter: Arc<Filter>) -> Option<Page> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let request = PageRequest { behind, filter, ticket: waiter.ticket() };
         self.context.page_reader.try_send(request).ok()?;
         waiter.answer().await
@@ -408,7 +408,7 @@ impl ServiceHandle {
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.context.cores.len() - 1;
-        let waiters: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
+        let waiters: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.add_waiter(within)).collect();
         for (mailbox, waiter) in self.context.mailboxes.all().iter().zip(&waiters) {
             mailbox.post(ToCore::Report(waiter.ticket()));
         }
@@ -425,7 +425,7 @@ impl ServiceHandle {
         self.call_loop();
     }
 
-    fn expect_within<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
+    fn add_waiter<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
         A::waiters(&mut self.waiting.borrow_mut()).insert(token, within);
@@ -456,7 +456,7 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why that was not done, or not for certain.
     pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, WriteFailure> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let order = AppsOrder { request, ticket: waiter.ticket() };
         self.context.apps.try_send(order).map_err(|error| WriteFailure::Refused(refusal(&error)))?;
         waiter.answer().await.ok_or(WriteFailure::Unconfirmed("the keys were not stored in time"))

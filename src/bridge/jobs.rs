@@ -1,4 +1,4 @@
-//! Jobs that are too long for a core: a thread runs them, and tells the core when they are done.
+//! Jobs that take too long for a core: a thread runs each, and then wakes its task.
 
 use std::fmt;
 use std::sync::Arc;

@@ -82,7 +82,7 @@ pub struct LoadedPage {
 /// The codes whose links changed since an image was made.
 #[derive(Debug, Default)]
 pub struct ChangedCodes {
-    hashes: HashSet<CodeHash, BuildHasherDefault<Itself>>,
+    hashes: HashSet<CodeHash, BuildHasherDefault<IdentityHasher>>,
     /// The codes in their order, each once.
     codes: Vec<Code>,
 }
@@ -109,9 +109,9 @@ impl ChangedCodes {
 
 /// A hasher that returns the hash of a code unchanged.
 #[derive(Default)]
-struct Itself(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Itself {
+impl Hasher for IdentityHasher {
     fn write(&mut self, _: &[u8]) {
         unreachable!("hashes are numbers");
     }
@@ -129,7 +129,7 @@ impl Hasher for Itself {
 pub const MEMORY_LIMIT_LOW: &str =
     "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
 
-/// Words of [`RuledBits`]. With a thousand links with redirect rules, one code in 65 seems to have some. The bits take
+/// Words of [`RuledBits`]. With a thousand links with redirect rules, one other code in 65 counts as one with rules. The bits take
 /// 8 KiB.
 pub const RULED_WORDS: usize = 1_024;
 

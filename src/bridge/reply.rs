@@ -201,7 +201,7 @@ answers! {
     /// The end of a job.
     JobDone(JobDone), jobs;
     /// The result of a look-up.
-    Looked(TaskLookup), looked;
+    Lookup(TaskLookup), lookups;
     /// No answer: a pause has none.
     Paused(Pause), pauses;
 }

@@ -347,8 +347,8 @@ mod tests {
         let (queue, asked) = sync_channel(2);
         let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
         let view = lookup_queues.view.clone().unwrap();
-        view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
-        view.follow(since_boot());
+        view.note_heartbeat([(CodeLength::DEFAULT, 1_000)], false, since_boot());
+        view.note_followed(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
         let followed = AskedAt { followed: view.followed(), ..at(10) };
         assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
@@ -370,8 +370,8 @@ mod tests {
         let view = Arc::new(FleetView::new(space()).with_shared_home());
         (lookup_queues.store, lookup_queues.view, lookup_queues.is_shared) =
             (Some(store), Some(Arc::clone(&view)), true);
-        view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
-        view.follow(since_boot());
+        view.note_heartbeat([(CodeLength::DEFAULT, 1_000)], false, since_boot());
+        view.note_followed(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
         let at_now = |tick| AskedAt { followed: view.followed(), ..at(tick) };
         let mut ask = |code: Code| lookup_queues.continue_lookup(Lookup::NotResident, code, 7, at_now(10));

@@ -76,7 +76,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     if let Some(damage) = damage {
         stats.alarms.raise(Alarm::StoreDamaged, damage);
     }
-    let fleet_view = FleetView::new(CodeSpace::new(&code_secret)).beside_a_site(settings.fleet.site.is_some());
+    let fleet_view = FleetView::new(CodeSpace::new(&code_secret)).with_other_site(settings.fleet.site.is_some());
     let fleet_view = if settings.home.is_shared() { fleet_view.with_shared_home() } else { fleet_view };
     let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
     let (mailboxes, bells, mail) = make_mailboxes(cores)?;

@@ -43,7 +43,7 @@ impl Admitted {
                 if is_over || !self.context.still_holds() {
                     return;
                 }
-                services.rest(EVERY).await;
+                services.sleep(EVERY).await;
             }
         });
         answer_with(StatusCode::OK, "text/event-stream", content)

@@ -33,7 +33,7 @@ impl ServiceHandle {
         request: impl FnOnce(Ticket<A>) -> StoreRequest,
         note: impl FnOnce(u64),
     ) -> A {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         if let Err(reason) = self.send(request(waiter.ticket())) {
             return WriteFailure::Refused(reason).into();
         }

@@ -24,7 +24,7 @@ impl ServiceHandle {
         domain: DomainName,
         changes: Vec<(TargetKind, Option<LongUrl>)>,
     ) -> Result<DomainRedirectsAnswer, WriteFailure> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let order = DomainRedirectsOrder { domain, changes, ticket: waiter.ticket() };
         let sent = self.context.domain_redirects.try_send(order);
         sent.map_err(|error| WriteFailure::Refused(refusal(&error)))?;

@@ -16,7 +16,7 @@ impl ServiceHandle {
         request: impl FnOnce(Ticket<EventAnswer>) -> EventRequest,
     ) -> Result<Option<EventsFound>, &'static str> {
         let Some(queue) = &self.context.lists.events else { return Ok(None) };
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;
         waiter.answer().await.map_or(Err(LATE), |EventAnswer(answer)| answer.map(Some))
     }

@@ -65,7 +65,7 @@ impl ServiceHandle {
         within: Duration,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let waiter = self.expect_within(within);
+        let waiter = self.add_waiter(within);
         let (sender, result) = sync_channel(1);
         // Without a receiver the task has stopped waiting.
         let run = Box::new(move || _ = sender.send(run()));
@@ -85,7 +85,7 @@ impl ServiceHandle {
         &self,
         order: impl FnOnce(Ticket<PurgeAnswer>) -> PurgeOrder,
     ) -> Result<Option<PurgeProgress>, String> {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         self.context.jobs.purges.try_send(order(waiter.ticket())).map_err(|error| refusal(&error).to_owned())?;
         let answer: Option<PurgeAnswer> = waiter.answer().await;
         answer.map_or_else(|| Err(LATE.to_owned()), |PurgeAnswer(result)| result)

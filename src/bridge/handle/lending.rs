@@ -14,11 +14,11 @@ impl ServiceHandle {
         let cores = self.context.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
         self.next_lender.set(lender + 1);
-        let waiter = self.expect_within(deadline.saturating_duration_since(Instant::now()));
+        let waiter = self.add_waiter(deadline.saturating_duration_since(Instant::now()));
         self.context.mailboxes.to(CoreId(lender as u16)).post(ToCore::Lend(waiter.ticket()));
         let LentCodes(codes) = waiter.answer().await.unwrap_or_default();
         if codes.is_empty() {
-            self.rest(CODE_LOAN_REST).await;
+            self.sleep(CODE_LOAN_REST).await;
         }
         self.spare_codes.borrow_mut().extend(codes);
     }

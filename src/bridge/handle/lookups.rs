@@ -16,13 +16,13 @@ impl ServiceHandle {
     /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns `Lookup::NotResident` on timeout.
     /// A link with redirect rules comes as it is, before a visit is granted.
     pub async fn look_up(&self, code: Code) -> TaskLookup {
-        self.looked_up(&self.look_ups, code).await
+        self.wait_for_lookup(&self.look_ups, code).await
     }
 
     /// Asks for one more visit of a link with redirect rules and a visit limit. Returns the link, or why it cannot be
     /// visited.
     pub async fn ask_visit(&self, code: Code) -> TaskLookup {
-        self.looked_up(&self.visits, code).await
+        self.wait_for_lookup(&self.visits, code).await
     }
 
     // For the loop.
@@ -49,11 +49,11 @@ impl ServiceHandle {
 
     /// Delivers the result of a look-up.
     pub fn deliver_lookup(&self, token: u64, looked: OwnedLookup) {
-        self.deliver(token, Reply::Looked(TaskLookup::Plain(looked)));
+        self.deliver(token, Reply::Lookup(TaskLookup::Plain(looked)));
     }
 
     /// Delivers a link with redirect rules as the result of a look-up.
     pub fn deliver_ruled(&self, token: u64, link: Arc<Link>) {
-        self.deliver(token, Reply::Looked(TaskLookup::Ruled(link)));
+        self.deliver(token, Reply::Lookup(TaskLookup::Ruled(link)));
     }
 }

@@ -54,7 +54,7 @@ impl ServiceHandle {
     }
 
     async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
-        let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter::<LinkAnswer>(ANSWER_TIME_MAX);
         if let Err(error) = queue.try_send(self.record_look_up(code, waiter.token)) {
             return LinkAnswer::Refused(busy(&error));
         }

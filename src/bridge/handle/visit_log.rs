@@ -18,7 +18,7 @@ impl ServiceHandle {
         request: impl FnOnce(Ticket<VisitLogAnswer>) -> VisitLogRequest,
     ) -> Result<VisitPage, &'static str> {
         let Some(queue) = &self.context.lists.visits else { return Ok(VisitPage::default()) };
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;
         waiter.answer().await.map_or(Err(LATE), |VisitLogAnswer(answer)| answer)
     }
@@ -29,7 +29,7 @@ impl ServiceHandle {
     /// The reason why they were not deleted, or not for certain.
     pub async fn delete_logged_visits(&self, deletion: VisitDeletion) -> Result<u64, WriteFailure> {
         let Some(queue) = &self.context.lists.visits else { return Ok(0) };
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let request = VisitLogRequest::Delete(deletion, waiter.ticket());
         queue.try_send(request).map_err(|error| WriteFailure::Refused(refusal(&error)))?;
         match waiter.answer().await {
@@ -44,7 +44,7 @@ impl ServiceHandle {
     /// The reason why they cannot be counted now, in words for the client.
     pub async fn count_logged_visits(&self, filter: VisitFilter) -> Result<Box<VisitStatistics>, &'static str> {
         let Some(queue) = &self.context.lists.visits else { return Ok(Box::default()) };
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.add_waiter(ANSWER_TIME_MAX);
         let request = VisitLogRequest::Count(filter, waiter.ticket());
         queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.map_or(Err(LATE), |VisitStatisticsAnswer(statistics)| Ok(statistics))

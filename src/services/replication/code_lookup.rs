@@ -230,7 +230,7 @@ impl CodeLookup {
     fn check_disturbance(&mut self) {
         let Some(at) = self.redis.disturbed() else { return };
         let since = since_boot().saturating_sub(at.elapsed());
-        self.fleet.view.disturb(since);
+        self.fleet.view.note_disturbance(since);
         if !self.fills_memory() {
             return;
         }

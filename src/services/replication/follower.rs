@@ -276,7 +276,7 @@ impl Follower {
             self.go_to_the_end(&lost)?;
         }
         if let Some(at) = self.redis.disturbed() {
-            self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
+            self.fleet.view.note_disturbance(since_boot().saturating_sub(at.elapsed()));
         }
         if !more && failure.is_none() && lost.is_empty() && self.must_compare.is_empty() {
             self.note_followed(begun)?;
@@ -291,7 +291,7 @@ impl Follower {
         // After a refusal, because Redis has yet to hear of a change of ours, another fence is sent.
         if let Some(fence) = self.fence.borrow().as_ref().filter(|fence| !fence.is_refused()) {
             if fence.is_passed() {
-                view.follow(begun);
+                view.note_followed(begun);
             }
             return Ok(());
         }
@@ -324,7 +324,7 @@ impl Follower {
             Read::Gap => {
                 if !self.fleet.home.stores_all_links() {
                     // Other nodes may be about to bring back links that Redis has lost, and no core has them any more.
-                    self.fleet.view.disturb(since_boot());
+                    self.fleet.view.note_disturbance(since_boot());
                 }
                 self.positions.remove(&partition);
                 Ok(())

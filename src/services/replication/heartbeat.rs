@@ -68,7 +68,7 @@ pub(super) fn start(
         eviction: EvictionWatch::default(),
     };
     let thread = threads::start(Priority::Awaited, "redis-beat", move || heart.run())?;
-    fleet.view.set_heart(thread.thread().clone());
+    fleet.view.set_heartbeat_thread(thread.thread().clone());
     Ok(thread)
 }
 
@@ -242,7 +242,7 @@ impl HeartbeatThread {
         let others = agreement::others(heard, &self.fleet.settings.node);
         // While a node restores its links, Redis may lack acknowledged ones.
         let others_restore = others.iter().any(|other| other.is_restoring);
-        self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
+        self.fleet.view.note_heartbeat(heard.floors.iter().copied(), others_restore, sent);
         self.hear_passed(&others, number, now);
         self.hear_reports(others, number, now);
         self.show_fleet(heard, now);
@@ -347,7 +347,7 @@ impl HeartbeatThread {
             (other.node.clone(), other.beat, report)
         });
         let passed = self.passing.observe(number, reports, now, settings.reclaim_after);
-        passed.into_iter().for_each(|at| view.pass(at));
+        passed.into_iter().for_each(|at| view.note_passed(at));
         let late = view.awaited().map_or_else(Vec::new, |at| self.passing.missing(at));
         *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;
     }

@@ -122,13 +122,13 @@ impl Follower {
     /// Notes that a code is to be marked, before the writer hears of it.
     pub(super) fn note_marks(&self) {
         self.unmarked.set(None);
-        self.fleet.view.note_marks();
+        self.fleet.view.note_marked_code();
     }
 
     /// Lets the node prove again that codes are missing, once no code is marked. Orders on their way may mark one, and
     /// cores may lack the state that replaced a mark, so it first follows the streams from now on.
     fn forget_marks(&mut self) {
-        if !self.fleet.view.has_marks() {
+        if !self.fleet.view.has_marked_codes() {
             return;
         }
         let Some(since) = self.unmarked.get() else {
@@ -144,7 +144,7 @@ impl Follower {
         };
         // The number is read last: it covers all orders before what the cores have followed.
         if self.fleet.view.has_followed(since) && self.fleet.stats.fleet.unread.get() == 0 {
-            self.fleet.view.forget_marks(since);
+            self.fleet.view.forget_marked_codes(since);
         }
     }
 

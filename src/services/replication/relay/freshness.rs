@@ -37,7 +37,7 @@ impl Relay {
         // Without its counter values, codes of the other site would count as unused.
         let is_known = !notes.may_lack && notes.relay > 0 && notes.damaged_floors().is_empty();
         if let Some(at) = heard.filter(|_| is_known) {
-            self.fleet.view.hear_other_site(notes.floors, at);
+            self.fleet.view.note_other_site(notes.floors, at);
             if let Some(at) = Instant::now().checked_sub(since_boot().saturating_sub(at)) {
                 self.fleet.stats.fleet.site.hear(at);
             }
