@@ -14,19 +14,19 @@ use super::connection;
 use super::dial::{Dialed, Dialer};
 use super::error::{RedisError, ServerAddress};
 use super::reply::{self, Reply};
-use super::request::{Asked, Question, Replies, RequestId, Route};
+use super::request::{PendingRequest, Question, Replies, RequestId, Route};
 use super::role::ServerRole;
 use super::scripts::Scripts;
 use super::server::{FailedRequest, Readiness, Server, ServerReply};
 use super::settings::{ClientSettings, Login};
-use super::topology::{MapQuestion, Search, Topology};
+use super::topology::{RoleQuestion, Search, Topology};
 use carom_tls::trust;
 
 /// Maximum number of attempts of a request within its deadline, if other servers have its slot.
-const ROUNDS: usize = 4;
+const ATTEMPTS_MAX: usize = 4;
 
 /// Pause before a request is retried: a cluster that moves a slot takes some milliseconds.
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A client for Redis, a Redis Cluster, or a master that sentinels watch. It belongs to one thread.
 pub struct Client {
@@ -36,8 +36,8 @@ pub struct Client {
     /// The sentinels, in the order in which they are asked; empty for other topologies.
     sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
-    /// Servers that have sent requests on, or cannot serve, since the topology was found. Requests for their slots wait for
-    /// the next one; all others continue.
+    /// Servers that have redirected requests, or cannot serve, since the topology was found. Requests for their slots wait
+    /// for the next topology; all others continue.
     outdated: Vec<ServerAddress>,
     search: Option<Search>,
     /// The masters that were found last; empty before the first search has succeeded.
@@ -48,9 +48,10 @@ pub struct Client {
     searched: Option<Instant>,
     servers: HashMap<ServerAddress, Server>,
     /// Requests that wait for a server, or for the topology.
-    open: Vec<Asked>,
+    open: Vec<PendingRequest>,
     answers: Vec<(RequestId, Result<Vec<Value>, RedisError>)>,
-    tickets: u64,
+    /// The number of the last request.
+    last_id: u64,
 }
 
 impl Client {
@@ -81,7 +82,7 @@ impl Client {
             servers: HashMap::new(),
             open: Vec::new(),
             answers: Vec::new(),
-            tickets: 0,
+            last_id: 0,
         })
     }
 
@@ -99,10 +100,18 @@ impl Client {
 
     /// Begins a request. Its response arrives at `deadline` at the latest.
     pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> RequestId {
-        self.tickets += 1;
-        let ticket = RequestId(self.tickets);
-        self.open.push(Asked { ticket, route, questions, deadline, round: 0, not_before: None, at: None });
-        ticket
+        self.last_id += 1;
+        let id = RequestId(self.last_id);
+        self.open.push(PendingRequest {
+            id,
+            route,
+            questions,
+            deadline,
+            attempts: 0,
+            not_before: None,
+            redirected_to: None,
+        });
+        id
     }
 
     /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
@@ -112,45 +121,45 @@ impl Client {
         answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
     }
 
-    /// Sends groups of commands that belong together, like [`Redis::ask_all`].
+    /// Sends groups of commands that belong together, like [`Client::ask_all`].
     pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
         let deadline = Instant::now() + within;
-        let tickets: Vec<RequestId> =
+        let ids: Vec<RequestId> =
             questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
-        self.await_all(&tickets, deadline)
+        self.await_all(&ids, deadline)
     }
 
-    /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
-    /// kept for [`Client::turn`].
-    pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
-        assert!(tickets.is_sorted(), "a response would be taken for that to an earlier request, and waited for again");
+    /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Keeps responses to other
+    /// requests for [`Client::turn`].
+    pub fn await_all(&mut self, ids: &[RequestId], deadline: Instant) -> Vec<Replies> {
+        assert!(ids.is_sorted(), "a response would be taken for that to an earlier request, and waited for again");
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
-        while ours.len() < tickets.len() {
-            for (ticket, answer) in self.turn(deadline) {
-                if tickets.binary_search(&ticket).is_ok() {
-                    ours.insert(ticket, answer);
+        while ours.len() < ids.len() {
+            for (id, answer) in self.turn(deadline) {
+                if ids.binary_search(&id).is_ok() {
+                    ours.insert(id, answer);
                 } else {
-                    others.push((ticket, answer));
+                    others.push((id, answer));
                 }
             }
         }
         self.answers.extend(others);
-        tickets.iter().map(|ticket| ours.remove(ticket).expect("each is answered")).collect()
+        ids.iter().map(|id| ours.remove(id).expect("each is answered")).collect()
     }
 
     /// Does all work that is possible without waiting.
     fn step(&mut self) {
-        self.hear();
+        self.receive();
         self.check_master();
         self.dispatch();
-        self.search_on();
-        self.write();
+        self.continue_search();
+        self.flush();
         self.expire(Instant::now());
     }
 
     /// Waits until a server sends something, a deadline passes, or `until` has come.
     fn wait(&self, until: Instant) {
-        let open = self.open.iter().flat_map(|asked| [Some(asked.deadline), asked.not_before]);
+        let open = self.open.iter().flat_map(|request| [Some(request.deadline), request.not_before]);
         let servers = self.servers.values().map(Server::deadline);
         let search = self.search.as_ref().map(Search::next_at);
         let until = open.chain(servers).chain(search).flatten().fold(until, Instant::min);
@@ -165,7 +174,7 @@ impl Client {
     }
 
     /// Processes all results and replies that have arrived.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         if self.servers.values().any(Server::is_dialing) {
             self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
         }
@@ -173,15 +182,15 @@ impl Client {
             self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
         for address in up {
             let Some(server) = self.servers.get_mut(&address) else { continue };
-            let (said, result) = server.listen(&address);
+            let (said, result) = server.receive(&address);
             for said in said {
                 match said {
-                    ServerReply::Answer(asked, values) => self.settle(&address, asked, values),
-                    ServerReply::Map(role) => self.take_role(&address, role),
+                    ServerReply::Answer(request, values) => self.handle_reply(&address, request, values),
+                    ServerReply::Role(role) => self.take_role(&address, role),
                 }
             }
             if let Err(error) = result {
-                self.broken(&address, &error);
+                self.handle_broken(&address, &error);
             }
         }
     }
@@ -192,14 +201,14 @@ impl Client {
         match result {
             Ok((connection, role)) => {
                 let map = match &role {
-                    ServerRole::Cluster(_) => MapQuestion::Slots,
-                    ServerRole::Named(_) => MapQuestion::Master(self.settings.service().to_owned()),
-                    ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
+                    ServerRole::Cluster(_) => RoleQuestion::Slots,
+                    ServerRole::Named(_) => RoleQuestion::Master(self.settings.service().to_owned()),
+                    ServerRole::Alone | ServerRole::Replica => RoleQuestion::Role,
                 };
                 if server.dialed(attempt, Ok((connection, map))) {
-                    // It may have lost writes when it started again, long after its connection was lost. If its machine
-                    // failed, nothing has closed the connection.
-                    if server.comes_back() && !self.sentinels.contains(&address) {
+                    // The server may have restarted, and lost writes, long after its connection was lost. If its machine
+                    // failed, no packet has closed the connection.
+                    if server.note_connected() && !self.sentinels.contains(&address) {
                         self.disturbed = Some(Instant::now());
                     }
                     self.take_role(&address, Ok(role));
@@ -208,164 +217,164 @@ impl Client {
             Err(failure) => {
                 if server.dialed(attempt, Err(&failure)) {
                     self.take_role(&address, Err(failure));
-                    self.search_sometimes();
+                    self.search_if_due();
                 }
             }
         }
     }
 
     /// Handles a failed connection.
-    fn broken(&mut self, address: &ServerAddress, error: &io::Error) {
+    fn handle_broken(&mut self, address: &ServerAddress, error: &io::Error) {
         if !self.sentinels.contains(address) {
             self.disturbed = Some(Instant::now());
         }
-        self.lose(address, None, &RedisError::away(address, error, true));
+        self.disconnect(address, None, &RedisError::away(address, error, true));
         // In a cluster, another server may take its place.
-        self.search_sometimes();
+        self.search_if_due();
     }
 
-    /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
-    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, failure: &RedisError) {
+    /// Closes a connection and fails its requests. With `avoid`, the server is avoided for a moment.
+    fn disconnect(&mut self, address: &ServerAddress, avoid: Option<&RedisError>, failure: &RedisError) {
         let Some(server) = self.servers.get_mut(address) else { return };
-        for request in server.lose(rest) {
+        for request in server.disconnect(avoid) {
             self.fail_request(address, request, failure);
         }
     }
 
     fn fail_request(&mut self, address: &ServerAddress, request: FailedRequest, failure: &RedisError) {
         match request {
-            FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(failure.clone()))),
-            FailedRequest::Map => self.take_role(address, Err(failure.clone())),
+            FailedRequest::Pending(request) => self.answers.push((request.id, Err(failure.clone()))),
+            FailedRequest::Role => self.take_role(address, Err(failure.clone())),
         }
     }
 
     /// Interprets the replies to a request.
-    fn settle(&mut self, address: &ServerAddress, mut asked: Asked, values: Vec<Value>) {
-        let was_moving = asked.at.take().is_some();
-        match reply::sort(address, values) {
-            Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
-            Reply::Failed(failure) => self.answers.push((asked.ticket, Err(failure))),
+    fn handle_reply(&mut self, address: &ServerAddress, mut request: PendingRequest, values: Vec<Value>) {
+        let was_moving = request.redirected_to.take().is_some();
+        match reply::interpret(address, values) {
+            Reply::Values(values) => self.answers.push((request.id, Ok(values))),
+            Reply::Failed(failure) => self.answers.push((request.id, Err(failure))),
             // Two servers that redirect to each other are asked again later.
-            Reply::At(to) if !was_moving => {
-                asked.at = Some(to);
-                self.open.push(asked);
+            Reply::AskAt(to) if !was_moving => {
+                request.redirected_to = Some(to);
+                self.open.push(request);
             }
-            Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
+            Reply::AskAt(_) | Reply::TryAgain => self.retry(request, RETRY_PAUSE),
             Reply::Moved => {
-                self.distrust(address);
+                self.note_outdated(address);
                 self.search(Some(address), None);
-                self.again(asked, BETWEEN_ROUNDS);
+                self.retry(request, RETRY_PAUSE);
             }
-            Reply::Unfit => {
-                self.distrust(address);
+            Reply::CannotServe => {
+                self.note_outdated(address);
                 self.search(None, Some(address));
-                self.again(asked, BETWEEN_ROUNDS);
+                self.retry(request, RETRY_PAUSE);
             }
-            Reply::Unloaded => {
+            Reply::NoScript => {
                 if let Some(server) = self.servers.get_mut(address) {
                     server.load(&self.scripts);
                 }
-                self.again(asked, Duration::ZERO);
+                self.retry(request, Duration::ZERO);
             }
         }
     }
 
-    /// Retries a request after a pause, up to [`ROUNDS`] attempts.
-    fn again(&mut self, mut asked: Asked, wait: Duration) {
-        assert!(asked.round < ROUNDS, "the request would be retried until its deadline");
-        asked.round += 1;
-        if asked.round == ROUNDS {
+    /// Retries a request after a pause, up to [`ATTEMPTS_MAX`] attempts.
+    fn retry(&mut self, mut request: PendingRequest, wait: Duration) {
+        assert!(request.attempts < ATTEMPTS_MAX, "the request would be retried until its deadline");
+        request.attempts += 1;
+        if request.attempts == ATTEMPTS_MAX {
             let what = if self.sentinels.is_empty() {
                 "the Redis Cluster is changing, and no server serves the slot".to_owned()
             } else {
                 format!("the master of {} is changing", self.settings.service())
             };
-            self.answers.push((asked.ticket, Err(RedisError::Away { what, asked: false })));
+            self.answers.push((request.id, Err(RedisError::Away { what, asked: false })));
         } else {
-            asked.not_before = Some(Instant::now() + wait);
-            self.open.push(asked);
+            request.not_before = Some(Instant::now() + wait);
+            self.open.push(request);
         }
     }
 
     /// Returns the server for a request, if it is known.
-    fn server_of(&self, asked: &Asked) -> Option<ServerAddress> {
-        let named = || match &asked.route {
+    fn server_of(&self, request: &PendingRequest) -> Option<ServerAddress> {
+        let named = || match &request.route {
             Route::Server(address) => Some(address),
             Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot).filter(|of| !self.outdated.contains(of)),
         };
-        asked.at.as_ref().or_else(named).cloned()
+        request.redirected_to.as_ref().or_else(named).cloned()
     }
 
     /// Hands requests to their servers.
     fn dispatch(&mut self) {
         let now = Instant::now();
-        for mut asked in std::mem::take(&mut self.open) {
-            if asked.not_before.is_some_and(|at| now < at) {
-                self.open.push(asked);
+        for mut request in std::mem::take(&mut self.open) {
+            if request.not_before.is_some_and(|at| now < at) {
+                self.open.push(request);
                 continue;
             }
-            asked.not_before = None;
-            match self.server_of(&asked) {
-                Some(address) => self.give(&address, asked),
+            request.not_before = None;
+            match self.server_of(&request) {
+                Some(address) => self.send(&address, request),
                 // A slot without a server.
                 None if self.topology.is_some() && self.outdated.is_empty() => {
                     self.search(None, None);
-                    self.again(asked, BETWEEN_ROUNDS);
+                    self.retry(request, RETRY_PAUSE);
                 }
                 None => {
                     self.search(None, None);
                     if self.search.as_ref().is_some_and(|search| search.is_slow) {
-                        self.answers.push((asked.ticket, Err(self.nobody_knows())));
+                        self.answers.push((request.id, Err(self.unknown_server())));
                     } else {
-                        self.open.push(asked);
+                        self.open.push(request);
                     }
                 }
             }
         }
     }
 
-    fn give(&mut self, address: &ServerAddress, asked: Asked) {
+    fn send(&mut self, address: &ServerAddress, request: PendingRequest) {
         let server = self.servers.entry(address.clone()).or_default();
-        match server.approach(address, &mut self.dialer) {
-            Ok(Readiness::Ready) => server.ask(asked, &self.scripts),
-            Ok(Readiness::Soon) => self.open.push(asked),
+        match server.ensure_connected(address, &mut self.dialer) {
+            Ok(Readiness::Ready) => server.ask(request, &self.scripts),
+            Ok(Readiness::Soon) => self.open.push(request),
             Err(failure) => {
-                self.answers.push((asked.ticket, Err(failure)));
-                self.search_sometimes();
+                self.answers.push((request.id, Err(failure)));
+                self.search_if_due();
             }
         }
     }
 
     /// Fails all requests without a known server, because no server returns the topology.
-    fn fail_all_without_place(&mut self, failure: &RedisError) {
-        for asked in std::mem::take(&mut self.open) {
-            if self.server_of(&asked).is_some() {
-                self.open.push(asked);
+    fn fail_unroutable(&mut self, failure: &RedisError) {
+        for request in std::mem::take(&mut self.open) {
+            if self.server_of(&request).is_some() {
+                self.open.push(request);
             } else {
-                self.answers.push((asked.ticket, Err(failure.clone())));
+                self.answers.push((request.id, Err(failure.clone())));
             }
         }
     }
 
-    fn write(&mut self) {
+    fn flush(&mut self) {
         let failed: Vec<(ServerAddress, io::Error)> = self
             .servers
             .iter_mut()
             .filter_map(|(address, server)| Some((address.clone(), server.flush().err()?)))
             .collect();
         for (address, error) in failed {
-            self.broken(&address, &error);
+            self.handle_broken(&address, &error);
         }
     }
 
     /// Fails all requests whose deadline has passed.
     fn expire(&mut self, now: Instant) {
-        for asked in std::mem::take(&mut self.open) {
-            if now < asked.deadline {
-                self.open.push(asked);
+        for request in std::mem::take(&mut self.open) {
+            if now < request.deadline {
+                self.open.push(request);
                 continue;
             }
-            let failure = match self.server_of(&asked) {
+            let failure = match self.server_of(&request) {
                 Some(address) => {
                     if let Some(server) = self.servers.get_mut(&address) {
                         server.give_up_waiting();
@@ -374,10 +383,10 @@ impl Client {
                 }
                 None => {
                     self.search.iter_mut().for_each(|search| search.is_slow = true);
-                    self.nobody_knows()
+                    self.unknown_server()
                 }
             };
-            self.answers.push((asked.ticket, Err(failure)));
+            self.answers.push((request.id, Err(failure)));
         }
         let servers = self.servers.iter_mut();
         let failed: Vec<(ServerAddress, FailedRequest)> = servers
@@ -386,7 +395,7 @@ impl Client {
         for (address, request) in failed {
             let failure = RedisError::away(&address, &connection::late(), true);
             self.fail_request(&address, request, &failure);
-            self.search_sometimes();
+            self.search_if_due();
         }
     }
 
@@ -415,7 +424,7 @@ impl Client {
         &self.masters
     }
 
-    fn nobody_knows(&self) -> RedisError {
+    fn unknown_server(&self) -> RedisError {
         let what = if self.sentinels.is_empty() {
             "no Redis server sent the layout of the cluster in time".to_owned()
         } else {

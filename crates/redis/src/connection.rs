@@ -34,12 +34,12 @@ pub(super) struct Connection {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// Bytes to write.
-    outbox: Vec<u8>,
+    send_buffer: Vec<u8>,
     /// Bytes that were read; the front of them is already parsed.
-    inbox: Vec<u8>,
-    taken: usize,
+    receive_buffer: Vec<u8>,
+    consumed: usize,
     /// The progress of the search for the end of the next reply.
-    measure: Measure,
+    scanner: ReplyScanner,
 }
 
 impl Connection {
@@ -63,13 +63,13 @@ impl Connection {
                 Some(Box::new(client))
             }
         };
-        let (outbox, inbox, measure) = (Vec::new(), Vec::new(), Measure::default());
-        Ok(Connection { tcp, tls, outbox, inbox, taken: 0, measure })
+        let (send_buffer, receive_buffer, scanner) = (Vec::new(), Vec::new(), ReplyScanner::default());
+        Ok(Connection { tcp, tls, send_buffer, receive_buffer, consumed: 0, scanner })
     }
 
     /// Adds a command to the next [`Connection::flush`].
     pub(super) fn put(&mut self, command: &Cmd) {
-        command.write_packed_command(&mut self.outbox);
+        command.write_packed_command(&mut self.send_buffer);
     }
 
     /// Writes and reads as much as possible without blocking. Replies that were read before an error remain available
@@ -83,17 +83,17 @@ impl Connection {
 
     /// Returns the next reply, if it is complete.
     pub(super) fn next(&mut self) -> io::Result<Option<Value>> {
-        let unread = &self.inbox[self.taken..];
-        let Some(len) = self.measure.whole(unread)? else { return Ok(None) };
-        let value = redis::parse_redis_value(&unread[..len]).map_err(|_| nonsense())?;
-        self.taken += len;
-        self.measure = Measure::default();
+        let unread = &self.receive_buffer[self.consumed..];
+        let Some(len) = self.scanner.complete_len(unread)? else { return Ok(None) };
+        let value = redis::parse_redis_value(&unread[..len]).map_err(|_| protocol_error())?;
+        self.consumed += len;
+        self.scanner = ReplyScanner::default();
         Ok(Some(value))
     }
 
     /// Returns the events that [`Connection::pump`] needs to make progress.
     pub(super) fn awaits(&self) -> PollFlags {
-        let writes = !self.outbox.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        let writes = !self.send_buffer.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     }
 
@@ -123,19 +123,19 @@ impl Connection {
     /// Writes as much as possible without blocking.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
-            tls.writer().write_all(&self.outbox)?;
-            self.outbox.clear();
+            tls.writer().write_all(&self.send_buffer)?;
+            self.send_buffer.clear();
         }
         loop {
             let written = match &mut self.tls {
-                None if self.outbox.is_empty() => return Ok(()),
-                None => self.tcp.write(&self.outbox),
+                None if self.send_buffer.is_empty() => return Ok(()),
+                None => self.tcp.write(&self.send_buffer),
                 Some(tls) if !tls.wants_write() => return Ok(()),
                 Some(tls) => tls.write_tls(&mut self.tcp),
             };
             match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(len) if self.tls.is_none() => _ = self.outbox.drain(..len),
+                Ok(len) if self.tls.is_none() => _ = self.send_buffer.drain(..len),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -145,7 +145,7 @@ impl Connection {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        self.inbox.drain(..std::mem::take(&mut self.taken));
+        self.receive_buffer.drain(..std::mem::take(&mut self.consumed));
         let mut chunk = [0; CHUNK_LEN];
         for _ in 0..CHUNKS_MAX {
             let read = match &mut self.tls {
@@ -154,7 +154,7 @@ impl Connection {
             };
             match read {
                 Ok(0) => return Err(closed()),
-                Ok(len) if self.tls.is_none() => self.inbox.extend_from_slice(&chunk[..len]),
+                Ok(len) if self.tls.is_none() => self.receive_buffer.extend_from_slice(&chunk[..len]),
                 Ok(_) => self.decrypt(&mut chunk)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -174,7 +174,7 @@ impl Connection {
         loop {
             match tls.reader().read(chunk) {
                 Ok(0) => return Err(closed()),
-                Ok(len) => self.inbox.extend_from_slice(&chunk[..len]),
+                Ok(len) => self.receive_buffer.extend_from_slice(&chunk[..len]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -229,41 +229,41 @@ fn closed() -> io::Error {
 }
 
 /// The text may contain anything, so it is not repeated.
-fn nonsense() -> io::Error {
+fn protocol_error() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "the server does not speak the Redis protocol")
 }
 
 /// Finds the end of a reply that arrives in pieces, reading each part once.
 #[derive(Default)]
-struct Measure {
+struct ReplyScanner {
     /// Offset of the next part.
     at: usize,
     /// Number of array elements that remain after the next part.
     more: usize,
 }
 
-impl Measure {
+impl ReplyScanner {
     /// Returns the length of the reply at the front, if it is complete.
-    fn whole(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+    fn complete_len(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         loop {
             let rest = &bytes[self.at..];
             let Some(end) = memchr::memchr(b'\n', rest) else {
-                return if rest.len() > LINE_MAX { Err(nonsense()) } else { Ok(None) };
+                return if rest.len() > LINE_MAX { Err(protocol_error()) } else { Ok(None) };
             };
-            let line = rest[..end].strip_suffix(b"\r").ok_or_else(nonsense)?;
-            let (kind, number) = line.split_first().ok_or_else(nonsense)?;
+            let line = rest[..end].strip_suffix(b"\r").ok_or_else(protocol_error)?;
+            let (kind, number) = line.split_first().ok_or_else(protocol_error)?;
             let count = || match std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok()) {
                 Some(-1) => Ok(None),
                 Some(number) => {
-                    usize::try_from(number).ok().filter(|len| *len <= REPLY_MAX).map(Some).ok_or_else(nonsense)
+                    usize::try_from(number).ok().filter(|len| *len <= REPLY_MAX).map(Some).ok_or_else(protocol_error)
                 }
-                None => Err(nonsense()),
+                None => Err(protocol_error()),
             };
             let (behind, parts) = match kind {
                 b'+' | b'-' | b':' => (0, 0),
                 b'$' => (count()?.map_or(0, |len| len + 2), 0),
                 b'*' => (0, count()?.unwrap_or(0)),
-                _ => return Err(nonsense()),
+                _ => return Err(protocol_error()),
             };
             if rest.len() < end + 1 + behind {
                 return Ok(None);
@@ -302,28 +302,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_reply_ends_where_it_ends_however_it_comes(reply in reply(), next in reply(), step in 1usize..7) {
+        fn a_reply_in_pieces_ends_at_its_end(reply in reply(), next in reply(), step in 1usize..7) {
             let both = [reply.clone(), next].concat();
-            let mut measure = Measure::default();
+            let mut scanner = ReplyScanner::default();
             for end in (0..reply.len()).step_by(step) {
-                prop_assert_eq!(measure.whole(&both[..end]).unwrap(), None);
+                prop_assert_eq!(scanner.complete_len(&both[..end]).unwrap(), None);
             }
-            prop_assert_eq!(measure.whole(&both).unwrap(), Some(reply.len()));
+            prop_assert_eq!(scanner.complete_len(&both).unwrap(), Some(reply.len()));
             prop_assert!(redis::parse_redis_value(&reply).is_ok());
         }
 
         #[test]
         fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Measure::default().whole(&bytes);
+            let _ = ReplyScanner::default().complete_len(&bytes);
         }
     }
 
     #[test]
-    fn what_is_no_reply_is_told_at_once() {
+    fn bytes_other_than_a_reply_are_an_error() {
         for wrong in
             ["\u{de}\u{ad}no reply\0\r\n", "HTTP/1.1 200 OK\r\n", "$99999999999999\r\n", "$-2\r\n", "*x\r\n", "\r\n"]
         {
-            assert!(Measure::default().whole(wrong.as_bytes()).is_err(), "{wrong:?}");
+            assert!(ReplyScanner::default().complete_len(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
     }
 }

@@ -100,7 +100,7 @@ fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connectio
     greeting.extend(scripts.loads());
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
-    logged_in(address, values.by_ref().take(logins))?;
+    check_login(address, values.by_ref().take(logins))?;
     scripts.take_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
     let reported = role_of(address, &info, &role, || {
@@ -123,7 +123,7 @@ fn dial_sentinel(
     greeting.push(sentinel::question(&sentinel.service));
     let values = connection.ask(&greeting, deadline).map_err(|error| RedisError::away(address, &error, false))?;
     let mut values = values.into_iter();
-    logged_in(address, values.by_ref().take(logins))?;
+    check_login(address, values.by_ref().take(logins))?;
     let reported = role_of_sentinel(address, &sentinel.service, &values.next().unwrap_or(Value::Nil))?;
     Ok((connection, reported))
 }
@@ -146,7 +146,7 @@ fn auth(username: Option<&String>, password: Option<&String>) -> Option<Cmd> {
 }
 
 /// Checks the replies to the commands that log in.
-fn logged_in(address: &ServerAddress, mut replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
+fn check_login(address: &ServerAddress, mut replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
     if let Some(Value::ServerError(error)) = replies.find(|reply| matches!(reply, Value::ServerError(_))) {
         // Only the code: a server that does not know the command repeats its arguments in the text.
         return Err(RedisError::Refused(format!("{address} rejects the login: {}", error.code())));
@@ -172,8 +172,8 @@ impl Name {
         if let Ok(ip) = self.address.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.address.port)]);
         }
-        let patience = if self.known().is_empty() { DIAL_TIME } else { NAME_TIME };
-        let answer = self.ask()?.recv_timeout(patience).unwrap_or_else(|_| Err(late()));
+        let timeout = if self.known().is_empty() { DIAL_TIME } else { NAME_TIME };
+        let answer = self.ask()?.recv_timeout(timeout).unwrap_or_else(|_| Err(late()));
         let known = self.known().clone();
         if known.is_empty() { answer } else { Ok(known) }
     }

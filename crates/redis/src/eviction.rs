@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::reply::text;
 
-/// The policy that keeps every key and refuses writes in place of that.
+/// The policy that keeps every key, and refuses writes once the memory is full.
 const KEEPS_ALL: &str = "noeviction";
 
 /// The limit of a server's memory, and the policy by which it makes room once the limit is reached.
@@ -17,8 +17,8 @@ pub struct EvictionPolicy {
 }
 
 impl EvictionPolicy {
-    /// Parses the reply to `INFO memory`, which also servers give that forbid `CONFIG`. Returns `None` if the reply lacks
-    /// the limit or the policy, as that of a server other than Redis may.
+    /// Parses the reply to `INFO memory`, a command that servers accept even if they forbid `CONFIG`. Returns `None` if the
+    /// reply lacks the limit or the policy, as that of another engine may.
     pub fn parse(info: &Value) -> Option<EvictionPolicy> {
         let info = text(info);
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

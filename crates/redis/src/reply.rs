@@ -6,24 +6,24 @@ use super::error::{RedisError, ServerAddress};
 
 /// The outcome of a request to a server.
 pub(super) enum Reply {
-    Is(Vec<Value>),
+    Values(Vec<Value>),
     /// The slot is being migrated, and this server may have the key already (ASK).
-    At(ServerAddress),
+    AskAt(ServerAddress),
     /// Another server has the slot (MOVED). The request was not carried out.
     Moved,
     /// The server is a replica, or cannot serve now. The request was not carried out.
-    Unfit,
+    CannotServe,
     /// No server has all keys of the request at the moment. It was not carried out.
-    Later,
+    TryAgain,
     /// The server does not have the scripts.
-    Unloaded,
+    NoScript,
     Failed(RedisError),
 }
 
 /// Interprets the replies to a request, one for each of its commands.
-pub(super) fn sort(address: &ServerAddress, values: Vec<Value>) -> Reply {
+pub(super) fn interpret(address: &ServerAddress, values: Vec<Value>) -> Reply {
     let wrong = values.iter().find_map(|value| if let Value::ServerError(error) = value { Some(error) } else { None });
-    let Some(error) = wrong else { return Reply::Is(values) };
+    let Some(error) = wrong else { return Reply::Values(values) };
     let details = error.details().unwrap_or_default();
     match error.code() {
         "ASK" => {
@@ -32,12 +32,12 @@ pub(super) fn sort(address: &ServerAddress, values: Vec<Value>) -> Reply {
                 let host = if host.is_empty() { address.host.clone() } else { host.to_owned() };
                 Some(ServerAddress { host, port: port.parse().ok()? })
             });
-            to.map_or(Reply::Later, Reply::At)
+            to.map_or(Reply::TryAgain, Reply::AskAt)
         }
-        "NOSCRIPT" => Reply::Unloaded,
-        "TRYAGAIN" => Reply::Later,
+        "NOSCRIPT" => Reply::NoScript,
+        "TRYAGAIN" => Reply::TryAgain,
         "MOVED" => Reply::Moved,
-        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Unfit,
+        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::CannotServe,
         code => Reply::Failed(RedisError::Refused(format!("{address}: {code} {details}"))),
     }
 }
@@ -61,15 +61,17 @@ mod tests {
     fn errors_of_a_cluster_lead_on() {
         let address = ServerAddress { host: "a".to_owned(), port: 1 };
         let value = |text: &str| redis::parse_redis_value(format!("{text}\r\n").as_bytes()).unwrap();
-        let reply = |text: &str| sort(&address, vec![value(":1"), value(&format!("-{text}")), value(":2")]);
+        let reply = |text: &str| interpret(&address, vec![value(":1"), value(&format!("-{text}")), value(":2")]);
         assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Moved));
-        let Reply::At(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
+        let Reply::AskAt(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
         assert_eq!(to, ServerAddress { host: "127.0.0.1".to_owned(), port: 6381 });
-        assert!(matches!(reply("ASK 3999"), Reply::Later));
-        assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::Later));
-        assert!(matches!(reply("NOSCRIPT No matching script."), Reply::Unloaded));
-        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Unfit));
+        assert!(matches!(reply("ASK 3999"), Reply::TryAgain));
+        assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::TryAgain));
+        assert!(matches!(reply("NOSCRIPT No matching script."), Reply::NoScript));
+        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::CannotServe));
         assert!(matches!(reply("OOM command not allowed"), Reply::Failed(RedisError::Refused(_))));
-        assert!(matches!(sort(&address, vec![value(":1"), value("$-1")]), Reply::Is(values) if values.len() == 2));
+        assert!(
+            matches!(interpret(&address, vec![value(":1"), value("$-1")]), Reply::Values(values) if values.len() == 2)
+        );
     }
 }

@@ -43,15 +43,15 @@ pub type Replies = Result<Vec<Value>, RedisError>;
 
 /// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
 /// all of them are sent again.
-pub(super) struct Asked {
-    pub(super) ticket: RequestId,
+pub(super) struct PendingRequest {
+    pub(super) id: RequestId,
     pub(super) route: Route,
     pub(super) questions: Vec<Question>,
     pub(super) deadline: Instant,
     /// Number of unsuccessful attempts.
-    pub(super) round: usize,
+    pub(super) attempts: usize,
     /// The earliest instant of the next attempt.
     pub(super) not_before: Option<Instant>,
     /// The server to ask in place of the one in the map of slots, because the slot is being migrated.
-    pub(super) at: Option<ServerAddress>,
+    pub(super) redirected_to: Option<ServerAddress>,
 }

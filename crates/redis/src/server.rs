@@ -13,29 +13,29 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::error::{RedisError, ServerAddress};
-use super::request::Asked;
+use super::request::PendingRequest;
 use super::role::ServerRole;
 use super::scripts::Scripts;
-use super::topology::MapQuestion;
+use super::topology::RoleQuestion;
 
 /// Time for which a server that did not answer is avoided.
-const REST: Duration = Duration::from_millis(250);
+const AVOIDED_FOR: Duration = Duration::from_millis(250);
 
-/// Silence below which an expired request does not count against the server: the request may have been late itself.
-const FAIR: Duration = Duration::from_millis(10);
+/// Silence below which an expired request does not count against the server: the request may have been sent too late.
+const SILENCE_MIN: Duration = Duration::from_millis(10);
 
 /// Silence after which a connection is replaced.
 const SILENT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Server {
-    link: Link,
+    state: ConnectionState,
     is_sentinel: bool,
     /// True once a connection was established.
     was_up: bool,
 }
 
-enum Link {
+enum ConnectionState {
     /// Disconnected. A request connects again, but not before that instant if one is given, with the reason.
     Down(Option<(Instant, RedisError)>),
     /// Connecting. After a request has expired meanwhile (`is_slow`), further ones fail at once.
@@ -43,33 +43,33 @@ enum Link {
         attempt: u64,
         is_slow: bool,
     },
-    Up(Box<Talk>),
+    Up(Box<OpenConnection>),
 }
 
-impl Default for Link {
-    fn default() -> Link {
-        Link::Down(None)
+impl Default for ConnectionState {
+    fn default() -> ConnectionState {
+        ConnectionState::Down(None)
     }
 }
 
 /// The state of an open connection.
-struct Talk {
+struct OpenConnection {
     connection: Connection,
     /// The form in which this connection asks for the role.
-    map: MapQuestion,
+    role_question: RoleQuestion,
     /// Requests without a reply, the oldest first.
-    awaited: VecDeque<Awaited>,
+    awaited: VecDeque<SentBatch>,
     /// The instant of the last reply.
     heard: Instant,
     /// The instant from which the server has been silent although a request waited.
     silent_since: Option<Instant>,
     /// The end of the time for which the server is avoided.
-    rests_until: Option<Instant>,
+    avoided_until: Option<Instant>,
 }
 
-/// Commands that were sent in one batch.
-struct Awaited {
-    what: What,
+/// Commands that were sent to the server in one batch.
+struct SentBatch {
+    purpose: Purpose,
     sent: Instant,
     /// Number of expected replies.
     replies: usize,
@@ -78,23 +78,24 @@ struct Awaited {
     values: Vec<Value>,
 }
 
-enum What {
-    Asked(Asked),
-    Map,
+enum Purpose {
+    Request(PendingRequest),
+    /// A question for the role of the server.
+    Role,
     /// An expired request, whose reply is ignored.
-    Nothing,
+    Ignored,
 }
 
 /// A complete response of a server.
 pub(super) enum ServerReply {
-    Answer(Asked, Vec<Value>),
-    Map(Result<ServerRole, RedisError>),
+    Answer(PendingRequest, Vec<Value>),
+    Role(Result<ServerRole, RedisError>),
 }
 
 /// A request that failed without a response.
 pub(super) enum FailedRequest {
-    Asked(Asked),
-    Map,
+    Pending(PendingRequest),
+    Role,
 }
 
 /// The readiness of a server for a request.
@@ -106,53 +107,59 @@ pub(super) enum Readiness {
 
 impl Server {
     pub(super) fn new(is_sentinel: bool) -> Server {
-        Server { link: Link::Down(None), is_sentinel, was_up: false }
+        Server { state: ConnectionState::Down(None), is_sentinel, was_up: false }
     }
 
     /// True if the server is connected.
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.link, Link::Up(_))
+        matches!(self.state, ConnectionState::Up(_))
     }
 
     pub(super) fn is_dialing(&self) -> bool {
-        matches!(self.link, Link::Dialing { .. })
+        matches!(self.state, ConnectionState::Dialing { .. })
     }
 
     /// True if the server is connected and answers.
     pub(super) fn can_be_asked(&self) -> bool {
-        matches!(&self.link, Link::Up(talk) if !talk.is_left_alone())
+        matches!(&self.state, ConnectionState::Up(open) if !open.is_avoided())
     }
 
     /// True if a request or an attempt to connect is in progress.
     pub(super) fn is_busy(&self) -> bool {
-        match &self.link {
-            Link::Down(_) => false,
-            Link::Dialing { .. } => true,
-            Link::Up(talk) => talk.awaited.iter().any(|awaited| !matches!(awaited.what, What::Nothing)),
+        match &self.state {
+            ConnectionState::Down(_) => false,
+            ConnectionState::Dialing { .. } => true,
+            ConnectionState::Up(open) => {
+                open.awaited.iter().any(|awaited| !matches!(awaited.purpose, Purpose::Ignored))
+            }
         }
     }
 
     /// Ensures that a connection exists or is being opened, unless the server does not answer.
-    pub(super) fn approach(&mut self, address: &ServerAddress, dialer: &mut Dialer) -> Result<Readiness, RedisError> {
+    pub(super) fn ensure_connected(
+        &mut self,
+        address: &ServerAddress,
+        dialer: &mut Dialer,
+    ) -> Result<Readiness, RedisError> {
         let silent = || RedisError::Away { what: format!("{address} did not answer the last request"), asked: false };
-        if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
-            self.link = Link::Down(None);
-            let _ = self.approach(address, dialer);
+        if matches!(&self.state, ConnectionState::Up(open) if open.is_lost()) {
+            self.state = ConnectionState::Down(None);
+            let _ = self.ensure_connected(address, dialer);
             // A new connection takes its time.
             self.give_up_waiting();
             return Err(silent());
         }
-        match &self.link {
-            Link::Up(talk) if talk.is_left_alone() => Err(silent()),
-            Link::Up(_) => Ok(Readiness::Ready),
-            Link::Dialing { is_slow: false, .. } => Ok(Readiness::Soon),
-            Link::Dialing { .. } => Err(silent()),
-            Link::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
-            Link::Down(_) => {
+        match &self.state {
+            ConnectionState::Up(open) if open.is_avoided() => Err(silent()),
+            ConnectionState::Up(_) => Ok(Readiness::Ready),
+            ConnectionState::Dialing { is_slow: false, .. } => Ok(Readiness::Soon),
+            ConnectionState::Dialing { .. } => Err(silent()),
+            ConnectionState::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
+            ConnectionState::Down(_) => {
                 let attempt = dialer
                     .start(address, self.is_sentinel)
                     .map_err(|error| RedisError::away(address, &error, false))?;
-                self.link = Link::Dialing { attempt, is_slow: false };
+                self.state = ConnectionState::Dialing { attempt, is_slow: false };
                 Ok(Readiness::Soon)
             }
         }
@@ -160,128 +167,140 @@ impl Server {
 
     /// Makes further requests fail at once while the connection is being opened.
     pub(super) fn give_up_waiting(&mut self) {
-        if let Link::Dialing { is_slow, .. } = &mut self.link {
+        if let ConnectionState::Dialing { is_slow, .. } = &mut self.state {
             *is_slow = true;
         }
     }
 
     /// Takes the result of an attempt to connect. Returns false if it is obsolete.
-    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, MapQuestion), &RedisError>) -> bool {
-        if !matches!(self.link, Link::Dialing { attempt: current, .. } if current == attempt) {
+    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, RoleQuestion), &RedisError>) -> bool {
+        if !matches!(self.state, ConnectionState::Dialing { attempt: current, .. } if current == attempt) {
             return false;
         }
-        self.link = match result {
-            Ok((connection, map)) => Link::Up(Box::new(Talk::new(connection, map))),
-            Err(why) => Link::Down(Some((Instant::now() + REST, why.clone()))),
+        self.state = match result {
+            Ok((connection, role_question)) => {
+                ConnectionState::Up(Box::new(OpenConnection::new(connection, role_question)))
+            }
+            Err(why) => ConnectionState::Down(Some((Instant::now() + AVOIDED_FOR, why.clone()))),
         };
         true
     }
 
     /// Notes that a connection was established. Returns true if there was one before: the server may have lost writes
     /// since.
-    pub(super) fn comes_back(&mut self) -> bool {
+    pub(super) fn note_connected(&mut self) -> bool {
         std::mem::replace(&mut self.was_up, true)
     }
 
     /// Closes the connection. Returns the requests without a response. With a reason, the server is also avoided for a
     /// moment.
-    pub(super) fn lose(&mut self, why: Option<&RedisError>) -> Vec<FailedRequest> {
-        let rest = why.map(|why| (Instant::now() + REST, why.clone()));
-        let Link::Up(talk) = std::mem::replace(&mut self.link, Link::Down(rest)) else { return Vec::new() };
-        talk.awaited.into_iter().filter_map(|awaited| awaited.what.into_failed()).collect()
+    pub(super) fn disconnect(&mut self, why: Option<&RedisError>) -> Vec<FailedRequest> {
+        let avoided = why.map(|why| (Instant::now() + AVOIDED_FOR, why.clone()));
+        let ConnectionState::Up(open) = std::mem::replace(&mut self.state, ConnectionState::Down(avoided)) else {
+            return Vec::new();
+        };
+        open.awaited.into_iter().filter_map(|awaited| awaited.purpose.into_failed()).collect()
     }
 
-    /// Sends a request. Only after [`Server::approach`] has returned [`Readiness::Ready`].
-    pub(super) fn ask(&mut self, asked: Asked, scripts: &Scripts) {
-        let Link::Up(talk) = &mut self.link else { unreachable!("it is ready") };
-        let moving = asked.at.is_some();
+    /// Sends a request. Only after [`Server::ensure_connected`] has returned [`Readiness::Ready`].
+    pub(super) fn ask(&mut self, request: PendingRequest, scripts: &Scripts) {
+        let ConnectionState::Up(open) = &mut self.state else { unreachable!("it is ready") };
+        let moving = request.redirected_to.is_some();
         let mut replies = 0;
-        for question in &asked.questions {
+        for question in &request.questions {
             if moving {
-                talk.connection.put(&redis::cmd("ASKING"));
+                open.connection.put(&redis::cmd("ASKING"));
             }
-            talk.connection.put(&question.to_command(scripts));
+            open.connection.put(&question.to_command(scripts));
             replies += 1 + usize::from(moving);
         }
-        talk.awaits(What::Asked(asked), replies, moving);
+        open.awaits(Purpose::Request(request), replies, moving);
     }
 
     /// Requests the topology, unless the new connection will report it anyway.
-    pub(super) fn ask_for_map(&mut self) {
-        let Link::Up(talk) = &mut self.link else { return };
-        talk.connection.put(&talk.map.to_command());
-        talk.awaits(What::Map, 1, false);
+    pub(super) fn ask_role(&mut self) {
+        let ConnectionState::Up(open) = &mut self.state else { return };
+        open.connection.put(&open.role_question.to_command());
+        open.awaits(Purpose::Role, 1, false);
     }
 
     /// Loads all scripts, before any further request.
     pub(super) fn load(&mut self, scripts: &Scripts) {
-        let Link::Up(talk) = &mut self.link else { return };
-        scripts.loads().for_each(|load| talk.connection.put(&load));
-        talk.awaits(What::Nothing, scripts.count(), false);
+        let ConnectionState::Up(open) = &mut self.state else { return };
+        scripts.loads().for_each(|load| open.connection.put(&load));
+        open.awaits(Purpose::Ignored, scripts.count(), false);
     }
 
     /// Writes the commands that were added.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if let Link::Up(talk) = &mut self.link { talk.connection.flush() } else { Ok(()) }
+        if let ConnectionState::Up(open) = &mut self.state { open.connection.flush() } else { Ok(()) }
     }
 
     /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
-    pub(super) fn listen(&mut self, address: &ServerAddress) -> (Vec<ServerReply>, io::Result<()>) {
+    pub(super) fn receive(&mut self, address: &ServerAddress) -> (Vec<ServerReply>, io::Result<()>) {
         let mut said = Vec::new();
-        let Link::Up(talk) = &mut self.link else { return (said, Ok(())) };
-        let pumped = talk.connection.pump();
-        let heard = talk.take(address, &mut said);
+        let ConnectionState::Up(open) = &mut self.state else { return (said, Ok(())) };
+        let pumped = open.connection.pump();
+        let heard = open.take(address, &mut said);
         (said, heard.and(pumped))
     }
 
     /// Drops the requests whose deadline has passed, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<FailedRequest> {
-        let Link::Up(talk) = &mut self.link else { return Vec::new() };
-        let Some(oldest) = talk.awaited.front() else { return Vec::new() };
+        let ConnectionState::Up(open) = &mut self.state else { return Vec::new() };
+        let Some(oldest) = open.awaited.front() else { return Vec::new() };
         // Silence counts from the last reply, or from a later request.
-        let silent = now.saturating_duration_since(oldest.sent.max(talk.heard));
-        let over = |awaited: &&mut Awaited| awaited.deadline().is_some_and(|deadline| deadline <= now);
-        let over = talk.awaited.iter_mut().filter(over);
-        let failed: Vec<FailedRequest> =
-            over.filter_map(|awaited| std::mem::replace(&mut awaited.what, What::Nothing).into_failed()).collect();
-        if !failed.is_empty() && silent >= FAIR {
-            talk.silent_since.get_or_insert(now);
-            talk.rests_until = Some(now + REST);
+        let silent = now.saturating_duration_since(oldest.sent.max(open.heard));
+        let over = |awaited: &&mut SentBatch| awaited.deadline().is_some_and(|deadline| deadline <= now);
+        let over = open.awaited.iter_mut().filter(over);
+        let failed: Vec<FailedRequest> = over
+            .filter_map(|awaited| std::mem::replace(&mut awaited.purpose, Purpose::Ignored).into_failed())
+            .collect();
+        if !failed.is_empty() && silent >= SILENCE_MIN {
+            open.silent_since.get_or_insert(now);
+            open.avoided_until = Some(now + AVOIDED_FOR);
         }
         failed
     }
 
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let Link::Up(talk) = &self.link else { return None };
-        talk.awaited.iter().filter_map(Awaited::deadline).min()
+        let ConnectionState::Up(open) = &self.state else { return None };
+        open.awaited.iter().filter_map(SentBatch::deadline).min()
     }
 
     /// Returns the events to poll for.
     pub(super) fn awaits(&self) -> Option<PollFd<'_>> {
-        let Link::Up(talk) = &self.link else { return None };
-        let flags = talk.connection.awaits();
-        let waits = !talk.awaited.is_empty() || flags != PollFlags::IN;
-        waits.then(|| PollFd::new(&talk.connection, flags))
+        let ConnectionState::Up(open) = &self.state else { return None };
+        let flags = open.connection.awaits();
+        let waits = !open.awaited.is_empty() || flags != PollFlags::IN;
+        waits.then(|| PollFd::new(&open.connection, flags))
     }
 }
 
-impl Talk {
-    fn new(connection: Connection, map: MapQuestion) -> Talk {
+impl OpenConnection {
+    fn new(connection: Connection, role_question: RoleQuestion) -> OpenConnection {
         let awaited = VecDeque::new();
-        Talk { connection, map, awaited, heard: Instant::now(), silent_since: None, rests_until: None }
+        OpenConnection {
+            connection,
+            role_question,
+            awaited,
+            heard: Instant::now(),
+            silent_since: None,
+            avoided_until: None,
+        }
     }
 
-    fn is_left_alone(&self) -> bool {
-        self.silent_since.is_some() || self.rests_until.is_some_and(|until| Instant::now() < until)
+    fn is_avoided(&self) -> bool {
+        self.silent_since.is_some() || self.avoided_until.is_some_and(|until| Instant::now() < until)
     }
 
     fn is_lost(&self) -> bool {
         self.silent_since.is_some_and(|since| since.elapsed() >= SILENT_MAX)
     }
 
-    fn awaits(&mut self, what: What, replies: usize, moving: bool) {
-        self.awaited.push_back(Awaited { what, sent: Instant::now(), replies, moving, values: Vec::new() });
+    fn awaits(&mut self, purpose: Purpose, replies: usize, moving: bool) {
+        self.awaited.push_back(SentBatch { purpose, sent: Instant::now(), replies, moving, values: Vec::new() });
     }
 
     /// Takes the replies that have arrived.
@@ -292,44 +311,44 @@ impl Talk {
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {
-                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, &self.map)));
+                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, &self.role_question)));
             }
         }
         Ok(())
     }
 }
 
-impl Awaited {
+impl SentBatch {
     fn deadline(&self) -> Option<Instant> {
-        match &self.what {
-            What::Asked(asked) => Some(asked.deadline),
-            What::Map => Some(self.sent + SILENT_MAX),
-            What::Nothing => None,
+        match &self.purpose {
+            Purpose::Request(request) => Some(request.deadline),
+            Purpose::Role => Some(self.sent + SILENT_MAX),
+            Purpose::Ignored => None,
         }
     }
 
-    fn said(self, address: &ServerAddress, map: &MapQuestion) -> Option<ServerReply> {
+    fn said(self, address: &ServerAddress, role_question: &RoleQuestion) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();
         }
-        match self.what {
-            What::Asked(asked) => Some(ServerReply::Answer(asked, values)),
-            What::Map => {
+        match self.purpose {
+            Purpose::Request(request) => Some(ServerReply::Answer(request, values)),
+            Purpose::Role => {
                 let value = values.into_iter().next().unwrap_or(Value::Nil);
-                Some(ServerReply::Map(map.role_of(address, &value)))
+                Some(ServerReply::Role(role_question.role_of(address, &value)))
             }
-            What::Nothing => None,
+            Purpose::Ignored => None,
         }
     }
 }
 
-impl What {
+impl Purpose {
     fn into_failed(self) -> Option<FailedRequest> {
         match self {
-            What::Asked(asked) => Some(FailedRequest::Asked(asked)),
-            What::Map => Some(FailedRequest::Map),
-            What::Nothing => None,
+            Purpose::Request(request) => Some(FailedRequest::Pending(request)),
+            Purpose::Role => Some(FailedRequest::Role),
+            Purpose::Ignored => None,
         }
     }
 }

@@ -43,7 +43,7 @@ impl Topology {
 }
 
 /// The question by which a connected server reports its role again.
-pub(super) enum MapQuestion {
+pub(super) enum RoleQuestion {
     /// For a server outside a cluster.
     Role,
     /// For a server of a cluster.
@@ -52,21 +52,21 @@ pub(super) enum MapQuestion {
     Master(String),
 }
 
-impl MapQuestion {
+impl RoleQuestion {
     pub(super) fn to_command(&self) -> Cmd {
         match self {
-            MapQuestion::Role => redis::cmd("ROLE"),
-            MapQuestion::Slots => redis::cmd("CLUSTER").arg("SLOTS").to_owned(),
-            MapQuestion::Master(service) => sentinel::question(service),
+            RoleQuestion::Role => redis::cmd("ROLE"),
+            RoleQuestion::Slots => redis::cmd("CLUSTER").arg("SLOTS").to_owned(),
+            RoleQuestion::Master(service) => sentinel::question(service),
         }
     }
 
     /// Interprets the answer.
     pub(super) fn role_of(&self, address: &ServerAddress, answer: &Value) -> Result<ServerRole, RedisError> {
         match self {
-            MapQuestion::Role => role_of_one(address, answer),
-            MapQuestion::Slots => told_of_cluster(address, answer),
-            MapQuestion::Master(service) => role_of_sentinel(address, service, answer),
+            RoleQuestion::Role => role_of_one(address, answer),
+            RoleQuestion::Slots => role_in_cluster(address, answer),
+            RoleQuestion::Master(service) => role_of_sentinel(address, service, answer),
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn role_of(
     slots: impl FnOnce() -> Result<Value, RedisError>,
 ) -> Result<ServerRole, RedisError> {
     if text(answered(address, info)?).contains("cluster_enabled:1") {
-        told_of_cluster(address, &slots()?)
+        role_in_cluster(address, &slots()?)
     } else {
         role_of_one(address, role)
     }
@@ -93,7 +93,7 @@ fn role_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, Redi
 }
 
 /// Returns the slots of a cluster, from an answer to `CLUSTER SLOTS`.
-fn told_of_cluster(address: &ServerAddress, slots: &Value) -> Result<ServerRole, RedisError> {
+fn role_in_cluster(address: &ServerAddress, slots: &Value) -> Result<ServerRole, RedisError> {
     Ok(ServerRole::Cluster(ranges(address, answered(address, slots)?)))
 }
 

@@ -32,8 +32,8 @@ impl Client {
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), failure, is_slow });
     }
 
-    /// True for a search that only waits for sentinels, or servers that they named, which may never answer. The others
-    /// may know more by now.
+    /// True for a search that waits only for sentinels, or for servers that they named, and these may never answer. Then a
+    /// new search asks the other sentinels again.
     fn can_be_replaced(&self, search: &Search) -> bool {
         let is_old = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
         is_old && !self.sentinels.is_empty() && search.left.is_empty()
@@ -56,18 +56,18 @@ impl Client {
     }
 
     /// Begins a search if the topology may be right and only a server is unavailable, at most every [`SEARCH_EVERY`].
-    pub(super) fn search_sometimes(&mut self) {
+    pub(super) fn search_if_due(&mut self) {
         if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
             self.search(None, None);
         }
     }
 
     /// Asks the next servers, if it is time. If none is left, fails all requests that wait for the topology.
-    pub(super) fn search_on(&mut self) {
+    pub(super) fn continue_search(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         while search.asked.is_empty() || Instant::now() >= search.next_at {
             let Some(address) = search.left.pop_front() else { break };
-            match self.ask_for_map(&address) {
+            match self.ask_role(&address) {
                 Ok(()) => search.asked.push(address),
                 Err(failure) => search.failure = failure,
             }
@@ -80,18 +80,18 @@ impl Client {
                     RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
                     refused @ RedisError::Refused(_) => refused,
                 };
-                self.fail_all_without_place(&failure);
+                self.fail_unroutable(&failure);
             }
         } else {
             self.search = Some(search);
         }
     }
 
-    fn ask_for_map(&mut self, address: &ServerAddress) -> Result<(), RedisError> {
+    fn ask_role(&mut self, address: &ServerAddress) -> Result<(), RedisError> {
         let is_sentinel = self.is_sentinel(address);
         let server = self.servers.entry(address.clone()).or_insert_with(|| Server::new(is_sentinel));
-        server.approach(address, &mut self.dialer)?;
-        server.ask_for_map();
+        server.ensure_connected(address, &mut self.dialer)?;
+        server.ask_role();
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Client {
         if matches!(role, Ok(ServerRole::Replica)) {
             // The same name may soon point to the new master.
             let failure = RedisError::Away { what: format!("{address} is a replica"), asked: false };
-            self.lose(address, Some(&failure), &failure);
+            self.disconnect(address, Some(&failure), &failure);
             role = Err(failure);
         }
         let Some(search) = &mut self.search else { return };
@@ -111,27 +111,27 @@ impl Client {
             return;
         }
         match role {
-            Ok(ServerRole::Named(master)) => self.named(address, master),
-            Ok(ServerRole::Alone) => self.found(address, Topology::Single(address.clone())),
+            Ok(ServerRole::Named(master)) => self.take_named_master(address, master),
+            Ok(ServerRole::Alone) => self.take_topology(address, Topology::Single(address.clone())),
             Ok(ServerRole::Cluster(ranges)) if !ranges.is_empty() => {
                 let topology = Topology::Cluster { ranges };
-                self.found(address, topology);
+                self.take_topology(address, topology);
             }
             Ok(_) => {}
             Err(failure) => search.failure = failure,
         }
     }
 
-    /// Notes that a server is not the master of all slots that the topology names it for. Requests for these wait for the
+    /// Notes that a server is not the master of all slots that it has in the topology. Requests for these wait for the
     /// next topology.
-    pub(super) fn distrust(&mut self, address: &ServerAddress) {
+    pub(super) fn note_outdated(&mut self, address: &ServerAddress) {
         self.disturbed = Some(Instant::now());
         if !self.outdated.contains(address) {
             self.outdated.push(address.clone());
         }
     }
 
-    fn found(&mut self, by: &ServerAddress, topology: Topology) {
+    fn take_topology(&mut self, by: &ServerAddress, topology: Topology) {
         let mut masters = topology.masters();
         masters.sort();
         if !self.masters.is_empty() && self.masters != masters {
@@ -163,7 +163,7 @@ impl Client {
                 return Ok(topology.masters());
             }
             if self.search.is_none() || Instant::now() >= deadline {
-                return Err(self.nobody_knows());
+                return Err(self.unknown_server());
             }
             self.wait(deadline);
         }
@@ -184,7 +184,7 @@ impl Client {
 
     /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to
     /// be asked from now on.
-    pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
+    pub(super) fn take_named_master(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
         if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
             self.sentinels[..=at].rotate_right(1);
         }

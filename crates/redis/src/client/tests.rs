@@ -1,4 +1,4 @@
-//! Tests of the client with servers that say what they are told to.
+//! Tests of the client with fake servers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
