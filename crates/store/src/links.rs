@@ -125,7 +125,7 @@ impl Batch {
     }
 }
 
-/// A partition of the codes: those with one first character.
+/// A partition of the codes: all codes with the same first character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodePartition(u8);
 
@@ -270,7 +270,7 @@ impl Links {
     /// [`StoreError`]; the state of the batch on disk is unknown then, and the store refuses all further writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let first_end_ms = batch.first_end_ms;
-        debug_assert!(batch.changed.is_distinct(), "of two writes of a code in one batch, one is lost");
+        debug_assert!(batch.changed.is_distinct(), "one of two writes of a code in one batch would be lost");
         if batch.marks {
             // Before the mark is visible, so that no reader misses it.
             self.has_marks.store(true, Ordering::Release);
@@ -400,8 +400,8 @@ impl Links {
                 Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
-            // After an error the library's iterator silently skips the rest of the damaged file, so it must not be
-            // used. Instead, a search finds the edges of the damage, and the scan restarts after it.
+            // After an error, the iterator of the library silently skips the rest of the damaged file. So the scan drops
+            // it, searches for the end of the damage, and restarts there.
             if last.len() > 1 {
                 from = Bound::Excluded(last.clone());
             }
@@ -411,7 +411,7 @@ impl Links {
                 return Ok(damaged);
             }
             // A range that ends with the last key of a block makes the library read the next block, too. So a look-up
-            // fetches this one key. (By 16 characters: the last of several longer slugs may be missed.)
+            // reads this key. Positions have 16 characters, so the last of several longer slugs may be missed.
             let next = from_position(edge + 1);
             if let Ok(Some(value)) = self.links.get(&next) {
                 last.clone_from(&next);
@@ -429,7 +429,8 @@ impl Links {
         }
     }
 
-    /// Passes the records of a range to `each` until one cannot be read. `last` is the last key that was passed.
+    /// Passes the records of a range to `each` until one cannot be read, or `each` returns false. Sets `last` to the last
+    /// key that was passed.
     fn run(
         &self,
         from: &Bound<Vec<u8>>,

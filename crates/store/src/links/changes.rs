@@ -29,19 +29,19 @@ const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of a data block, in bytes. The log is read in order.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
-/// The distance that a reset leaves between positions: more than the commits that a process could have lost.
+/// Fewest positions that a reset skips: more than the commits that a process could have lost.
 const LEAP: u64 = 1 << 32;
 
 /// A position in the change log: the number of commits of links before it. The positions of a store only increase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LogPosition(pub u64);
 
-/// The extent to which the changes since a position are known.
+/// The result of a read of the changes since a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChangesSince {
     /// All changed codes up to this position were passed on.
     UpTo(LogPosition),
-    /// The log lacks some of the changes: derive everything from the links again.
+    /// The log lacks some of the changes: the reader must derive its file from all links again.
     Unknown,
 }
 
@@ -156,9 +156,8 @@ impl Links {
         self.log_end.codes.load(Ordering::Relaxed)
     }
 
-    /// Invalidates all earlier positions, because links are or were written without the log, as by an import. After the
-    /// last such write, a file that is valid for a later position is valid at the next start, too, unless another thread
-    /// wrote meanwhile.
+    /// Invalidates all earlier positions, because links are or were written without the log, as by an import. A file that is
+    /// derived after the last such write, for a later position, is also valid at the next start.
     ///
     /// # Errors
     /// [`StoreError`] if the entry cannot be written. Then the next start invalidates all positions.
@@ -180,8 +179,8 @@ impl Links {
             None => Some(0),
             Some(guard) => guard.key().ok().and_then(|key| position_of(&key)),
         };
-        // If the end is unreadable, positions continue above all that it can have had: the clock runs faster than
-        // commits.
+        // If the end is unreadable, positions continue above all that the log can have had: no store makes 2^21 commits per
+        // millisecond.
         let position = last.unwrap_or_else(|| unix_ms() << 21);
         self.log_end.position.store(position, Ordering::Release);
         let is_new = last == Some(0);

@@ -1,8 +1,8 @@
 //! The index of ends: the expiry of links, scheduled deletions, and the quarantine of the codes of expired links. The
 //! threads that remove links and release codes read it from its beginning.
 //!
-//! An entry has the instant at which the life of a link ends. For a quarantine that is the removal of the link, with
-//! which the quarantine begins: its own end follows from `links.recycle_after`, which may change.
+//! An entry has the instant at which a link expires or is to be deleted. An entry of a quarantine has the instant of the
+//! removal, at which the quarantine begins: its end follows from `links.recycle_after`, which may change.
 //!
 //! The commit that changes a code also writes and removes its entry, so entries and links agree. The exceptions are
 //! entries left by a damaged record or an interrupted import. A reader of an entry therefore checks the code itself.
@@ -139,7 +139,7 @@ impl Links {
     }
 
     /// Returns the earliest expiry of a link that was written since the last call, in milliseconds since 1970 UTC. A
-    /// reader that is already beyond that must go back.
+    /// reader that has already passed this instant must go back.
     pub fn take_first_end(&self) -> Option<u64> {
         Some(self.first_end_ms.swap(u64::MAX, Ordering::AcqRel)).filter(|at_ms| *at_ms != u64::MAX)
     }

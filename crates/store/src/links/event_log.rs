@@ -1,5 +1,5 @@
 //! The event log of an open store: appends, pages, removal of old events, and the state of sinks. [`super::events`]
-//! says what is in it.
+//! describes its content.
 
 mod purge;
 
@@ -215,7 +215,7 @@ impl EventLog {
             page.up_to = seq;
         }
         if page.events.is_empty() {
-            // Nothing is left there: it was removed, or is lost with a damaged table.
+            // The log has no events there: they were removed, or lost with a damaged table.
             page.up_to = end;
         }
         Ok(page)
@@ -257,12 +257,12 @@ impl EventLog {
         let by_time = self.first_since(first, last, until_ms);
         let bytes = self.disk_bytes();
         let surplus = bytes.saturating_sub(bytes_max);
-        // Events are taken to be of one length; the next call corrects that.
+        // This assumes that all events have the same length; the next call removes more if they differ.
         let count = u128::from(last - first) * u128::from(surplus) / u128::from(bytes.max(1));
         let by_size = first + u64::try_from(count).unwrap_or(0);
         let keep_from = by_time.max(by_size).min(last);
         if keep_from > first {
-            // The library would wait for the purge with a lock in its hands that the thread of the store needs.
+            // During a purge, the library would wait while it holds a lock that the thread of the store needs.
             let Ok(_dropping) = self.end.tables.try_lock() else { return Ok(()) };
             self.events
                 .tree
@@ -298,7 +298,7 @@ impl EventLog {
         self.events.disk_space()
     }
 
-    /// Returns the number of the last event that a sink is done with; `None` for a sink that is new.
+    /// Returns the number of the last event that a sink has delivered or given up; `None` for a new sink.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.
@@ -307,7 +307,7 @@ impl EventLog {
         Ok(stored.and_then(|value| number_of(&value)))
     }
 
-    /// Moves a sink behind an event, and stores the dead letters that it leaves there, in one batch. Removes the oldest
+    /// Moves the cursor of a sink behind an event, and stores its dead letters up to there, in one batch. Removes the oldest
     /// dead letters of the sink beyond `keep`. Not synced: after a power failure the sink sends some events again.
     ///
     /// # Errors
@@ -327,7 +327,7 @@ impl EventLog {
         Ok(batch.commit()?)
     }
 
-    /// Moves a sink behind an event that it gives up. `letter` makes a dead letter of the stored event; `None` stores none.
+    /// Moves the cursor of a sink behind an event that it gives up. `letter` makes a dead letter of the stored event; `None` stores none.
     /// If the log no longer has the event, there is no letter. A purge first removes the content of events and then
     /// letters, so a letter has nothing that a purge has removed. Limits and durability are those of
     /// [`EventLog::move_cursor`].

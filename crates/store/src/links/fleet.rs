@@ -25,9 +25,9 @@ const FOLLOWED: &str = "span";
 /// First byte of the keys of positions of the change log by their times.
 const LOG_TIME: u8 = b't';
 
-/// Returns the value of a replication record as a node gets it that joins with a snapshot of this store; `None` if that
-/// node does not get the record. The time of the last contact stands for the leases of this node, so it is empty for the
-/// other one. Positions of the change log stay here: the other node has a log of its own.
+/// Returns the value of a replication record for a node that joins with a snapshot of this store; `None` if the snapshot
+/// leaves the record out. The time of the last contact is empty in a snapshot, because it proves the leases of this node.
+/// Positions of the change log are left out, because the joining node has a log of its own.
 pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
     match key.first() {
         Some(&LOG_TIME) => None,
@@ -80,7 +80,8 @@ impl Batch {
         self.inner.insert(&self.fleet, HEARD, value.as_str());
     }
 
-    /// Records the time in which the node has followed the streams. A copy of another node needs the record of that node.
+    /// Records the time in which the node has followed the streams. A node that is a copy of another one has the record of
+    /// that node.
     pub fn set_followed(&mut self, span: &FollowedSpan) {
         let numbers = [span.began_ms, span.until_ms, span.expiring_ms];
         self.inner.insert(&self.fleet, FOLLOWED, sealed_numbers(numbers, 0));
@@ -107,8 +108,8 @@ impl Links {
         self.fleet.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
-    /// Returns the last contact with the fleet as the time since this boot of the machine; `None` if it was before
-    /// that.
+    /// Returns the last contact with the fleet as the time since this boot of the machine; `None` if it was before the
+    /// boot.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.
@@ -180,8 +181,8 @@ impl Links {
         Ok(times)
     }
 
-    /// True if a partition must be compared with Redis. That is also so if its stream had an entry that an earlier
-    /// version could not understand.
+    /// True if a partition must be compared with Redis, also because its stream had an entry that an earlier version could
+    /// not understand.
     ///
     /// # Errors
     /// [`StoreError`] if that cannot be read.

@@ -1,4 +1,4 @@
-//! The stored visits: rows of subjects, each for an hour and the log that it came from. The row of hour zero is the
+//! The stored visits: rows of subjects, each for an hour and the count log that it came from. The row of hour zero is the
 //! merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
 //!
 //! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
@@ -29,7 +29,7 @@ use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::{TallyRow, VisitCounts};
 
-/// Key of the number of the last log whose rows are all stored.
+/// Key of the number of the last count log whose rows are all stored.
 const FOLDED: &str = "visits_folded";
 
 /// Key of the table of origins, among the replication state.
@@ -241,12 +241,12 @@ impl Batch {
         self.inner.remove(&self.visits, key(name, place));
     }
 
-    /// Records the end of a link, whose visits are to be removed.
+    /// Notes that a link has ended, so that its visits are removed.
     pub fn end_visits(&mut self, ended: &Ended) {
         self.inner.insert(&self.visits, ended.key(), []);
     }
 
-    /// Removes the record of a link's end, after its visits were removed.
+    /// Removes the note that a link has ended, after its visits were removed.
     pub fn forget_ended(&mut self, ended: &Ended) {
         self.inner.remove(&self.visits, ended.key());
     }
@@ -350,8 +350,8 @@ impl Links {
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
     }
 
-    /// Returns up to `count` rows from a position, of any subjects, and the position of the next ones. That position is
-    /// behind a damaged block if one comes first.
+    /// Returns up to `count` rows from a position, of any subjects, and the position of the next ones. If the page begins
+    /// with a damaged block, the next position is behind that block.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read.
