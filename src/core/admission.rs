@@ -26,7 +26,7 @@ pub(super) const EVICTED_FOR_FILES: usize = 16;
 /// The connections of a core, counted for their limits.
 pub(super) struct Admission {
     limits: ConnectionLimits,
-    /// Proxies, each of which stands for many clients.
+    /// Proxies, each of which connects for many clients.
     trust: Arc<Trust>,
     /// Number of connections from which on an idle one is evicted for each that comes.
     full_from: usize,

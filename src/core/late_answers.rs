@@ -90,7 +90,7 @@ impl LookupQueues {
 
     /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
     ///
-    /// For [`Lookup::Ruled`], `Pending` means that nobody was asked and no answer will come. The caller has the link:
+    /// For [`Lookup::Ruled`], `Pending` means that no thread was asked and no answer will come. The caller has the link:
     /// it must apply the rules to the request, and continue with their result.
     #[inline]
     pub(super) fn continue_lookup<'a>(
@@ -185,7 +185,7 @@ impl LookupQueues {
     }
 
     /// Asks Redis for a code. Returns true if the queue had room. Returns `None` if there is nothing to ask: the node
-    /// is not in a fleet, or the code was found to be gone for good a moment ago.
+    /// is not in a fleet, or the code was found to be used up a moment ago.
     fn ask_redis(&self, question: LookupRequest, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
         if self.was_missing(&question.code, tick) == Some(Absence::Final) {

@@ -144,7 +144,7 @@ impl LinkMemory {
         }
     }
 
-    /// Removes the entry of a link that was kept elsewhere and had to go: it is read from the store again.
+    /// Removes the marker of a link with redirect rules that was evicted, so that the link is read from the store again.
     pub(super) fn drop_marker(&mut self, code: &Code, hash: CodeHash) {
         match self {
             LinkMemory::All(_) => unreachable!("all links stay in memory"),

@@ -75,7 +75,7 @@ pub(super) enum Late {
 
 /// The links that a core can look up, and the writers of its responses.
 pub(super) struct Redirects {
-    /// The links of the core and the way to those of others; `None` for the core of the admin listener.
+    /// The links of the core, and the mesh to those of others; `None` for the core of the admin listener.
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
     lookup_queues: Option<LookupQueues>,
@@ -315,7 +315,8 @@ impl Redirects {
         }
     }
 
-    /// Returns the instant since when a connection or task waits for the look-up with that token; `None` once nobody does.
+    /// Returns the instant since when a connection or task waits for the look-up with that token; `None` once
+    /// the client has left or has its answer.
     pub(super) fn waits_since(&self, token: u64, conn: Option<&Conn>) -> Option<Instant> {
         if is_of_task(token) {
             return self.services.waits_since(token & !TASK_TOKEN);

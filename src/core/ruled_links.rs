@@ -102,7 +102,8 @@ impl RuledLinks {
         self.links.get(code)
     }
 
-    /// Keeps a link with rules. Returns the codes of links that had to go, so that at most `bytes_max` are kept.
+    /// Keeps a link with rules. Evicts the oldest ones, so that at most `bytes_max` are kept, and returns
+    /// their codes.
     pub(super) fn insert(&mut self, link: &Arc<Link>, hash: CodeHash, bytes_max: u64) -> Vec<Code> {
         assert!(link.has_rules(), "a link without rules belongs into the map");
         self.codes.mark(hash);

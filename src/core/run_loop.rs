@@ -339,7 +339,7 @@ impl Core {
         Some(slot)
     }
 
-    /// True unless the core has finished its drain, so that nobody is left to serve a client.
+    /// True unless the core has finished its drain, and serves no client any more.
     pub(super) fn may_admit(&self) -> bool {
         !matches!(self.phase, Phase::Finished { .. })
     }

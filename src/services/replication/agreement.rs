@@ -83,7 +83,7 @@ pub(super) struct HeartbeatAcks<'a> {
     pub is_asking: bool,
 }
 
-/// Returns what this node says of itself in its heartbeat, as JSON. `restoring` is the number of partitions in which
+/// Returns the description of this node in its heartbeat, as JSON. `restoring` is the number of partitions in which
 /// Redis may lack links of this node. `stopped` is true in the last heartbeat before an ordered stop.
 pub(super) fn about(
     setup: &FleetSetup,
@@ -210,13 +210,13 @@ pub(super) fn compare(fleet: &FleetContext, heard: &HeartbeatReply) {
     }
 }
 
-/// Returns the nodes that were heard of lately before the last heartbeat of this one, which is among them, with what they say
-/// of themselves.
+/// Returns the live nodes, this one among them, with the descriptions in their heartbeats. A node is live if its last
+/// heartbeat was at most ten minutes before that of this node.
 fn live<'h>(heard: &'h HeartbeatReply, me: &str) -> Vec<(&'h str, Value)> {
     live_at(heard, heard.beats.iter().find(|(node, _)| node == me).map_or(0, |(_, beat)| *beat))
 }
 
-/// Returns the nodes that were heard of lately before `now`, by the clock of Redis, with what they say of themselves.
+/// Returns the nodes with a heartbeat in the ten minutes before `now`, by the clock of Redis, with their descriptions.
 fn live_at(heard: &HeartbeatReply, now: u64) -> Vec<(&str, Value)> {
     let counts_for = formats::COUNTS_FOR.as_millis() as u64;
     let live = heard.beats.iter().filter(|(_, beat)| now.saturating_sub(*beat) < counts_for);

@@ -64,7 +64,7 @@ impl Claims {
         Ok(Claims(Pcg64::from_seed(seed)))
     }
 
-    /// Returns the next claim. Never zero, which stands for links from before the fleet.
+    /// Returns the next claim, which is never zero: links from before the fleet have zero.
     fn next(&mut self) -> u64 {
         self.0.next_u64().max(1)
     }

@@ -84,7 +84,7 @@ struct Search<'r> {
     here: Option<Code>,
     /// The code that Redis has named and that is wrong.
     wrong: Vec<u8>,
-    /// True if Redis was told the code of the request.
+    /// True if Redis has seen the code of the request.
     offered: bool,
     /// The answer of Redis to the claim of the request's own code.
     claimed: Option<FleetDecision>,

@@ -326,7 +326,7 @@ impl<'o> CommitPlanner<'o> {
         }
         let looked = self.codes.get_mut(&code);
         let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
-        // A link with a state that only a later version can decode goes on, and keeps its visits.
+        // A link with a state that only a later version can decode still exists, and keeps its visits.
         looked.ended |= entry.is_none() && !matches!(after, CodeState::Unread(_));
         (looked.after, looked.entry, looked.must_write) = (after, entry, true);
     }

@@ -20,7 +20,7 @@ use carom_shards::{Code, CodeLength, CodeSpace, GeneratedCode};
 use super::lease::margin;
 use super::sites::{BLOCK, SITES};
 
-/// Fewest characters of codes that a node can be told to generate.
+/// Fewest characters of a generated code.
 pub const GENERATED_LEN_MIN: usize = 6;
 
 /// The ways in which a link can have got a code, as far as its characters tell.

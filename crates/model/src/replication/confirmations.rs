@@ -50,8 +50,8 @@ pub struct Confirmations {
 }
 
 impl Confirmations {
-    /// Returns a node that has heard of nothing. `first` is the number of its first heartbeat. It must be random, since
-    /// other nodes may still speak of the heartbeats of an earlier process.
+    /// Returns the state of a node before its first heartbeat, whose number is `first`. The number must be random, since
+    /// other nodes may still report on the heartbeats of an earlier process.
     pub fn new(first: u64) -> Confirmations {
         Confirmations { next: first, sent: VecDeque::new(), others: HashMap::new() }
     }

@@ -177,7 +177,7 @@ pub fn is_over(mine: &State, theirs: &State) -> bool {
     !mine.is_link() && (gone.claim == link.claim || gone.rev >= link.rev)
 }
 
-/// True if two states of one code are links that cannot both be right: a client got one of them in vain.
+/// True if two states of one code are different links, so that a client got an acknowledgement for a link that is lost.
 pub fn is_conflict(mine: &State, theirs: &State) -> bool {
     let (State::Link(link), old, new) = (mine, mine.version(), theirs.version()) else { return false };
     if old.claim == new.claim {

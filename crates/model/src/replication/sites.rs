@@ -114,9 +114,9 @@ pub fn replace(stored: Option<&State>, over: &State, state: &State) -> Verdict {
     }
 }
 
-/// True if the other site's Redis may have let states expire, or have lost them for good, before this site read them:
-/// its stream no longer has the position of the relay, which last read everything at `read_ms` by the clock of that
-/// Redis. 0 stands for never: then the nodes of this site are copies of nodes of the other one.
+/// True if the Redis of the other site may have expired or lost states before this site read them. Its stream no longer
+/// has the position of the relay, which last read everything at `read_ms`, by the clock of that Redis. If `read_ms` is 0,
+/// the relay has never done so, and the nodes of this site are copies of nodes of the other one.
 pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
 }
@@ -149,15 +149,15 @@ impl LastRead {
     }
 }
 
-/// True if the nodes of a site that first hears of the other one must be filled with copies of its nodes: states may have
-/// expired there before. `expiring_ms` is the time at which states began to expire, by the clock of that Redis, and 0 if
+/// True if a site that reaches the other one for the first time must be filled with copies of the nodes there, because
+/// states may have expired there before. `expiring_ms` is the time at which states began to expire, by the clock of that Redis, and 0 if
 /// they have not. The nodes of this site have `seen` counter values if they are copies, or had links before.
 pub fn needs_copies(expiring_ms: u64, now_ms: u64, retention_ms: u64, seen: u64) -> bool {
     seen == 0 && may_have_missed(expiring_ms, now_ms, retention_ms)
 }
 
-/// The looks of a node at the passes of the relay, by which it knows up to when its site has heard of the other one. No
-/// clock is compared with another.
+/// The counts of passes of the relay that a node has read. By them, it knows up to when its site has the changes of the
+/// other one, without a comparison of two clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Hearing {
     /// Looks: the instant at which each began, the relay, and the number of passes that the relay had ended.

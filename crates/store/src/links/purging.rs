@@ -152,8 +152,8 @@ impl Links {
         if batch.is_empty() { Ok(()) } else { self.commit(batch) }
     }
 
-    /// Removes from the files of the store whatever commits have removed before. Blocks the thread: about 1 µs of CPU for
-    /// each link of the store, and a write of 64 MiB. Commits go on meanwhile. Needs as much free space as the largest
+    /// Removes from the files of the store the data that commits have removed before. Blocks the thread: about 1 µs of CPU for
+    /// each link of the store, and a write of 64 MiB. Commits continue meanwhile. Needs as much free space as the largest
     /// keyspace takes. Returns false if `is_stopping` has become true before the end.
     ///
     /// # Errors
@@ -188,8 +188,8 @@ impl Links {
         Ok(self.db.visible_seqno())
     }
 
-    /// Makes the library move its watermark, below which nobody reads, behind all removed data. An iterator that was open
-    /// before keeps the watermark where it is, so this waits for its end. Returns false if `is_stopping` has become true
+    /// Makes the library move its watermark, below which no reader reads, behind all removed data. The watermark cannot pass
+    /// an open iterator, so this waits for the end of each. Returns false if `is_stopping` has become true
     /// before the end.
     fn move_watermark(&self, is_stopping: &impl Fn() -> bool) -> Result<bool, StoreError> {
         let since = self.note_wipe()?;

@@ -59,7 +59,7 @@ pub struct Changed {
     pub echo: Option<Echo>,
 }
 
-/// A look-up of the code that currently stands for a destination.
+/// A look-up of the code that Redis currently names for a destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recent {
     /// A hash of the URL and the redirect policy.

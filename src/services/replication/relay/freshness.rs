@@ -1,5 +1,4 @@
-//! Tells this node up to when its site has heard of the other one, by the notes of the relay, and raises the alarms of
-//! sites.
+//! Reads from the notes of the relay up to when this site has the changes of the other one, and raises the alarms of sites.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -63,7 +62,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Tells the operator by counters and alarms whether this site hears of the other one.
+    /// Shows by counters and alarms whether this site gets the changes of the other one.
     pub(super) fn report_contact(&mut self) {
         let stats = &self.fleet.stats;
         let is_current = self.fleet.view.hears_other_site();

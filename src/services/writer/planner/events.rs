@@ -2,8 +2,8 @@
 //!
 //! An event belongs to the node whose client asked for the change, or whose thread found the link due: its *origin*.
 //! Changes that come through the streams of a fleet, from look-ups or from a comparison are events of their origin, so
-//! they give no event here. A change whose stream entry was faster than the answer of Redis is an event when the client
-//! hears of it.
+//! they give no event here. A change whose stream entry arrived before the answer of Redis is an event when the client
+//! gets its answer.
 
 use std::sync::Arc;
 

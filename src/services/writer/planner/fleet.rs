@@ -131,8 +131,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if a code is marked for a state that came after an accepted one. A delete ends the marked link, whatever else
-    /// was changed.
+    /// True if a code is marked for a state that came after an accepted one. A delete also ends the marked link, if it is
+    /// the same link.
     fn is_followed_by_mark(&self, accepted: &State, echo: Echo, before: &CodeState) -> bool {
         let CodeState::Unread(text) = before else { return false };
         let was_taken = self.outbox.was_applied(echo);

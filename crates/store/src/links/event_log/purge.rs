@@ -27,7 +27,7 @@ impl EventLog {
     }
 
     /// Removes the content of events about purged links, and the dead letters with these events. An event with the record of
-    /// such a link goes whatever its date, because the next link of its code may come from a node whose clock is behind.
+    /// such a link loses its content at any date, because the next link of its code may come from a node whose clock is behind.
     /// Numbers, types, codes and instants stay, so that readers and sinks miss no number. Blocks the thread for a pass over
     /// the log.
     ///
