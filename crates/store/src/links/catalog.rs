@@ -11,10 +11,11 @@ use std::ops::Bound;
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
 use super::handles::{Batch, Links, Value};
+use super::keyspace_options::range_options;
 use super::open_views::OpenView;
 use crate::error::StoreError;
 use carom_model::link::labels::in_joined;
@@ -35,12 +36,7 @@ pub const CRAWLABLE: &str = "\u{1}";
 const END_OF_TAG: u8 = 0;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
-        // Look-ups are ranges, for which filters are useless.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
 }
 
 /// An index for lists.

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 
 use carom_shards::Code;
 use fjall::compaction::Fifo;
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::CompressionPolicy;
 use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch};
 
 use super::handles::{Batch, Links};
+use super::keyspace_options::range_options;
 use super::log_entry::decode;
 use crate::error::StoreError;
 use carom_limits::CHANGE_LOG_BYTES;
@@ -46,12 +47,7 @@ pub enum ChangesSince {
 }
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
-        // The log is only read by ranges, for which filters are useless.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::all(CompressionType::None))
         // Keys only increase, so the oldest tables are dropped whole, without a compaction.
         .compaction_strategy(std::sync::Arc::new(Fifo::new(CHANGE_LOG_BYTES, None)))
 }

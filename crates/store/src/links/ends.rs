@@ -9,13 +9,13 @@
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use fjall::config::{BlockSizePolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{KeyspaceCreateOptions, Slice};
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use super::handles::{Batch, Links, deep_compression};
+use super::handles::{Batch, Links};
+use super::keyspace_options::{deep_compression, range_options};
 use crate::error::StoreError;
 use carom_model::link::DueEvent;
 
@@ -29,12 +29,7 @@ const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 const BLOCK_BYTES: u32 = 16 * 1024;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(deep_compression())
-        // Only ranges are read, for which filters are useless.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, deep_compression())
 }
 
 /// The kind of an entry.

@@ -7,9 +7,10 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::CompressionPolicy;
 use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, Slice};
 
+use super::keyspace_options::range_options;
 use crate::error::StoreError;
 use carom_limits::EVENTS_PROBED;
 use carom_model::events::{EventId, StoredEvent};
@@ -76,12 +77,7 @@ impl std::fmt::Debug for EventLog {
 }
 
 fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-        // The log is read by ranges, for which filters are useless.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::all(CompressionType::Lz4))
 }
 
 fn number_of(key: &[u8]) -> Option<u64> {

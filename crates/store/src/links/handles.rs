@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use fjall::config::CompressionPolicy;
-use fjall::{CompressionType, Database, Keyspace, Slice};
+use fjall::{Database, Keyspace, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::event_log::EventLog;
@@ -89,11 +88,6 @@ impl fmt::Debug for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Links")
     }
-}
-
-/// Levels with many writes are uncompressed; the lower ones are compressed.
-pub(super) fn deep_compression() -> CompressionPolicy {
-    CompressionPolicy::new([CompressionType::None, CompressionType::None, CompressionType::Lz4])
 }
 
 /// Encodes a number with a checksum over it and its key.

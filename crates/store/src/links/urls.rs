@@ -5,10 +5,11 @@
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
 use super::handles::{Batch, Links};
+use super::keyspace_options::range_options;
 use crate::error::StoreError;
 use carom_model::link::{UrlEntry, UrlKey};
 
@@ -22,13 +23,8 @@ const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
 const BLOCK_BYTES: u32 = 4 * 1024;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES)
-        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        // Hashes cannot be compressed.
-        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
-        // Look-ups are ranges, for which filters are useless.
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+    // Hashes cannot be compressed.
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::all(CompressionType::None))
 }
 
 /// An entry, and the last use of its link, in milliseconds since 1970 UTC.
