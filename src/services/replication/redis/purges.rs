@@ -188,14 +188,10 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn trim_visit_streams(&mut self, ends: &[VisitStreamEnd], within: Duration) -> Result<(), RedisError> {
         for end in ends {
-            let (place, stream) = if end.is_log {
-                (Redis::log_place(end.origin), self.log_stream(end.origin))
-            } else {
-                (Redis::visit_place(end.origin), self.visit_stream(end.origin))
-            };
+            let stream = if end.is_log { self.log_stream(end.origin) } else { self.visit_stream(end.origin) };
             let mut trim = cmd("XTRIM");
             trim.arg(stream).arg("MINID").arg(format!("{}-0", end.number.saturating_add(1)));
-            self.ask(place, Question::Plain(trim), within)?;
+            self.ask(Redis::group_of_origin(end.origin), Question::Plain(trim), within)?;
         }
         Ok(())
     }

@@ -8,11 +8,7 @@ use carom_redis::{Question, RedisError, Value, cmd};
 use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::visits::{EntriesBehind, visit_entries};
 use carom_model::dates::INSTANT_MS_MAX;
-use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;
-
-/// Time for which the blocks of a node are kept without a new one.
-const STREAM_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The hash with a description of each origin. Its field [`REVISION`] is no origin's.
 const NOTES: &str = "visitlog";
@@ -33,12 +29,8 @@ pub struct VisitLogNotes {
 }
 
 impl Redis {
-    pub(super) fn log_place(origin: OriginId) -> KeyGroup {
-        KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
-    }
-
     pub(super) fn log_stream(&self, origin: OriginId) -> String {
-        format!("{}:vl:{origin}", self.tag(Redis::log_place(origin)))
+        format!("{}:vl:{origin}", self.tag(Redis::group_of_origin(origin)))
     }
 
     /// Appends an entry to the stream of an origin. Its identifier is the number of its last block, so an entry is
@@ -54,13 +46,8 @@ impl Redis {
         oldest: u64,
         within: Duration,
     ) -> Result<(), RedisError> {
-        let (place, stream) = (Redis::log_place(origin), self.log_stream(origin));
-        let mut add = cmd("XADD");
-        add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
-        let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
-        let together = vec![Question::Plain(add), Question::Plain(expire)];
-        let mut answers = self.client.ask_together(vec![(self.route(place), together)], within);
-        answers.remove(0).map(|_| ())
+        let stream = self.log_stream(origin);
+        self.append_entry((origin, stream), (last, entry), oldest, within)
     }
 
     /// Returns the first and the last entry of the stream of an origin; nothing for an empty stream.
@@ -68,7 +55,7 @@ impl Redis {
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn log_ends(&mut self, origin: OriginId, within: Duration) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
-        let (place, stream) = (Redis::log_place(origin), self.log_stream(origin));
+        let (place, stream) = (Redis::group_of_origin(origin), self.log_stream(origin));
         let end = |command: &str, from: &str, to: &str| {
             Question::Plain(cmd(command).arg(&stream).arg(from).arg(to).arg("COUNT").arg(1).to_owned())
         };
@@ -89,10 +76,8 @@ impl Redis {
         count: usize,
         within: Duration,
     ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
-        let mut range = cmd("XRANGE");
-        range.arg(self.log_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
-        let answer = self.ask(Redis::log_place(origin), Question::Plain(range), within)?;
-        Ok(visit_entries(&answer))
+        let stream = self.log_stream(origin);
+        self.entries_from((origin, stream), from, count, within)
     }
 
     /// Returns for each of these origins the entries of its stream from the one with that block on, like
@@ -103,7 +88,8 @@ impl Redis {
         count: usize,
         within: Duration,
     ) -> Vec<Result<EntriesBehind, RedisError>> {
-        let stream = |(origin, from): &(OriginId, u64)| (Redis::log_place(*origin), self.log_stream(*origin), *from);
+        let stream =
+            |(origin, from): &(OriginId, u64)| (Redis::group_of_origin(*origin), self.log_stream(*origin), *from);
         let streams = from.iter().map(stream).collect();
         self.entries_behind(streams, count, within)
     }

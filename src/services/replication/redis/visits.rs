@@ -9,7 +9,7 @@ use carom_limits::VISITS_CHUNKS_HELD;
 use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;
 
-/// Time for which the batches of a node are kept without a new one.
+/// Time for which Redis keeps the stream of an origin without a new entry.
 const STREAM_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Time for which chunks of a snapshot wait for the node that asked for it.
@@ -37,12 +37,44 @@ pub struct EntriesBehind {
 }
 
 impl Redis {
-    pub(super) fn visit_place(origin: OriginId) -> KeyGroup {
+    /// Returns the group of the keys of an origin.
+    pub(super) fn group_of_origin(origin: OriginId) -> KeyGroup {
         KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
     }
 
     pub(super) fn visit_stream(&self, origin: OriginId) -> String {
-        format!("{}:v:{origin}", self.tag(Redis::visit_place(origin)))
+        format!("{}:v:{origin}", self.tag(Redis::group_of_origin(origin)))
+    }
+
+    /// Appends an entry to a stream of an origin, with the number of its last batch or block as its identifier. Removes
+    /// entries before `oldest`.
+    pub(super) fn append_entry(
+        &mut self,
+        (origin, stream): (OriginId, String),
+        (last, entry): (u64, &[u8]),
+        oldest: u64,
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let mut add = cmd("XADD");
+        add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
+        let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
+        let together = vec![Question::Plain(add), Question::Plain(expire)];
+        let route = self.route(Redis::group_of_origin(origin));
+        self.client.ask_together(vec![(route, together)], within).remove(0).map(|_| ())
+    }
+
+    /// Returns up to `count` entries of a stream of an origin, from the one with the batch or block `from` on.
+    pub(super) fn entries_from(
+        &mut self,
+        (origin, stream): (OriginId, String),
+        from: u64,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
+        let mut range = cmd("XRANGE");
+        range.arg(stream).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
+        let answer = self.ask(Redis::group_of_origin(origin), Question::Plain(range), within)?;
+        Ok(visit_entries(&answer))
     }
 
     /// Appends an entry to the stream of an origin. Its identifier is the number of its last batch, so an entry is
@@ -58,13 +90,8 @@ impl Redis {
         oldest: u64,
         within: Duration,
     ) -> Result<(), RedisError> {
-        let (place, stream) = (Redis::visit_place(origin), self.visit_stream(origin));
-        let mut add = cmd("XADD");
-        add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
-        let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
-        let together = vec![Question::Plain(add), Question::Plain(expire)];
-        let mut answers = self.client.ask_together(vec![(self.route(place), together)], within);
-        answers.remove(0).map(|_| ())
+        let stream = self.visit_stream(origin);
+        self.append_entry((origin, stream), (last, entry), oldest, within)
     }
 
     /// Returns the number of the last batch in the stream of an origin, or 0 for an empty stream.
@@ -74,7 +101,7 @@ impl Redis {
     pub fn last_visits(&mut self, origin: OriginId, within: Duration) -> Result<u64, RedisError> {
         let mut last = cmd("XREVRANGE");
         last.arg(self.visit_stream(origin)).arg("+").arg("-").arg("COUNT").arg(1);
-        let answer = self.ask(Redis::visit_place(origin), Question::Plain(last), within)?;
+        let answer = self.ask(Redis::group_of_origin(origin), Question::Plain(last), within)?;
         Ok(visit_entries(&answer).first().map_or(0, |(last, _)| *last))
     }
 
@@ -90,10 +117,8 @@ impl Redis {
         count: usize,
         within: Duration,
     ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
-        let mut range = cmd("XRANGE");
-        range.arg(self.visit_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
-        let answer = self.ask(Redis::visit_place(origin), Question::Plain(range), within)?;
-        Ok(visit_entries(&answer))
+        let stream = self.visit_stream(origin);
+        self.entries_from((origin, stream), from, count, within)
     }
 
     /// Returns for each of these origins the entries of its stream from the one with that batch on, at most `count`. For a
@@ -107,7 +132,7 @@ impl Redis {
         within: Duration,
     ) -> Vec<Result<EntriesBehind, RedisError>> {
         let stream =
-            |(origin, from): &(OriginId, u64)| (Redis::visit_place(*origin), self.visit_stream(*origin), *from);
+            |(origin, from): &(OriginId, u64)| (Redis::group_of_origin(*origin), self.visit_stream(*origin), *from);
         let streams = from.iter().map(stream).collect();
         self.entries_behind(streams, count, within)
     }
