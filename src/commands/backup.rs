@@ -12,7 +12,7 @@ use crate::commands::cli::AppPlace;
 use crate::commands::data::inspect::{Each, Records, Report, inspect};
 use crate::commands::offline::settings_of;
 use crate::commands::output::print;
-use crate::commands::retention;
+use crate::commands::dated_backups;
 use crate::commands::terminal::note;
 use crate::services::api_keys::file as apps_file;
 use crate::services::domain_redirects::file as domains_file;
@@ -55,8 +55,8 @@ pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(
     let taken_ms = unix_ms();
     let (target, is_new) = match keep {
         Some(_) => {
-            let target = retention::place_of(dir, &settings.data_dir, taken_ms)?;
-            retention::make(&target)?;
+            let target = dated_backups::place_of(dir, &settings.data_dir, taken_ms)?;
+            dated_backups::make(&target)?;
             (target, true)
         }
         None => (dir.to_owned(), make_folder(dir)?),
@@ -79,7 +79,7 @@ pub fn backup(dir: &Path, keep: Option<NonZeroU32>, place: AppPlace) -> Result<(
     record(&settings.data_dir, taken_ms);
     match keep {
         Some(keep) if is_good => {
-            let kept = retention::remove_oldest(dir, &target, keep)?;
+            let kept = dated_backups::remove_oldest(dir, &target, keep)?;
             for path in kept.removed {
                 print(&format!("removed the old backup {}\n", path.display()));
             }
