@@ -15,6 +15,8 @@ const SIZES: [u16; 8] = [88, 216, 536, 1024, 1220, 1300, 1440, 1460];
 const STEP_S: u64 = 64;
 /// Steps during which a cookie is accepted, its own included.
 const STEPS_VALID: u32 = 2;
+/// Longest lifetime of a cookie, in milliseconds. The shortest is one step less.
+pub(crate) const LIFETIME_MAX_MS: u32 = STEPS_VALID * STEP_S as u32 * 1_000;
 /// Low bits of a sequence number under the second hash.
 const LOW_BITS: u32 = 24;
 const LOW_MASK: u32 = (1 << LOW_BITS) - 1;

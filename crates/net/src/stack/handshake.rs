@@ -14,8 +14,9 @@ use crate::syn_cache::{ATTEMPTS_MAX, HalfOpen};
 
 /// First timeout of an answer to a SYN (RFC 6298, 2.1).
 const SYN_ACK_TIMEOUT_MS: u32 = 1000;
-/// Time for which acknowledgements may be answers to a cookie, after the last one was sent.
-const COOKIES_VALID_MS: u32 = 130_000;
+
+/// Time after the last cookie for which acknowledgements may answer one: its lifetime, and two seconds more.
+const COOKIES_VALID_MS: u32 = cookies::LIFETIME_MAX_MS + 2_000;
 
 /// Time after the last cookie for which a client's first segments may arrive in another order: a round trip, with one
 /// transmission again.
