@@ -1,5 +1,5 @@
-//! The agreement between the nodes of a fleet, by their heartbeats: the format that they write, and settings that must be
-//! the same.
+//! The description of a node in its heartbeat ([`about`]), and what the others do with it: they agree on the format that
+//! they write ([`compare`]), and find settings that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
