@@ -24,6 +24,7 @@ mod visit;
 use memchr::memmem;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::clients::user_agent_bot::is_bot;
 use crate::destination::hosts::without_port;
 
 pub use self::ring::VisitReceiver;
@@ -31,41 +32,6 @@ pub use self::visit::{HOST_LEN_MAX, RecordOutcome, Visit, Visitor};
 
 /// Number of user agents whose kind each core caches. Most requests of a service come from some dozens.
 const AGENTS: usize = 512;
-
-/// Longest user agent that is searched, in bytes.
-const AGENT_LEN_MAX: usize = 512;
-
-/// Parts of the names of crawlers, monitors, link previews and libraries, in lower case.
-const BOT_NAMES: [&[u8]; 28] = [
-    b"bot",
-    b"crawl",
-    b"spider",
-    b"slurp",
-    b"archiver",
-    b"curl/",
-    b"wget",
-    b"python",
-    b"perl",
-    b"ruby",
-    b"java/",
-    b"go-http",
-    b"okhttp",
-    b"httpclient",
-    b"http-client",
-    b"libwww",
-    b"axios",
-    b"node-fetch",
-    b"guzzle",
-    b"headless",
-    b"phantom",
-    b"preview",
-    b"externalhit",
-    b"whatsapp",
-    b"monitor",
-    b"scan",
-    b"feed",
-    b"lighthouse",
-];
 
 /// A core's end of its ring, with a cache of user agents.
 pub struct VisitSender {
@@ -107,7 +73,7 @@ impl VisitSender {
         self.ring.record(visit)
     }
 
-    /// Returns [`is_bot`], which it caches: the search takes longer than a look into a table.
+    /// Returns the result of [`is_bot`], which it caches: the search takes longer than a look into a table.
     pub fn is_known_bot(&mut self, user_agent: &[u8]) -> bool {
         let hash = xxh3_64(user_agent);
         let place = &mut self.agents[hash as usize % AGENTS];
@@ -117,16 +83,6 @@ impl VisitSender {
         }
         *place & 1 == 1
     }
-}
-
-/// Returns true for a user agent that is not a person's browser. A request without one counts as a person's.
-pub fn is_bot(user_agent: &[u8]) -> bool {
-    let mut small = [0; AGENT_LEN_MAX];
-    let len = user_agent.len().min(AGENT_LEN_MAX);
-    // Of a long user agent only the end counts, because crawlers name themselves there.
-    small[..len].copy_from_slice(&user_agent[user_agent.len() - len..]);
-    small.make_ascii_lowercase();
-    BOT_NAMES.iter().any(|name| memmem::find(&small[..len], name).is_some())
 }
 
 /// Returns the host of a `Referer`, without port and user; empty if it has none.
