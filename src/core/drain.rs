@@ -18,7 +18,7 @@ pub(super) struct DrainRest {
 impl DrainRest {
     /// Returns true if the core can end. `is_late` says that the time of the drain is over: then the core waits for no
     /// acknowledgement.
-    pub(super) fn lets_end(self, is_late: bool) -> bool {
+    pub(super) fn may_end(self, is_late: bool) -> bool {
         // Only this core can send the last answers of closed connections again.
         let is_sent = self.is_acknowledged || is_late;
         self.connections == 0 && !self.may_accept && is_sent
@@ -80,22 +80,22 @@ mod tests {
 
     #[test]
     fn drain_ends_once_nothing_is_left() {
-        assert!(NOTHING.lets_end(false));
-        assert!(NOTHING.lets_end(true));
+        assert!(NOTHING.may_end(false));
+        assert!(NOTHING.may_end(true));
     }
 
     #[test]
     fn drain_waits_for_acknowledgements_in_its_time() {
         let unacknowledged = DrainRest { is_acknowledged: false, ..NOTHING };
-        assert!(!unacknowledged.lets_end(false));
-        assert!(unacknowledged.lets_end(true), "a client that has left delays nothing");
+        assert!(!unacknowledged.may_end(false));
+        assert!(unacknowledged.may_end(true), "a client that has left delays nothing");
     }
 
     #[test]
     fn drain_waits_for_connections_and_accepts() {
         for is_late in [false, true] {
-            assert!(!DrainRest { connections: 1, ..NOTHING }.lets_end(is_late));
-            assert!(!DrainRest { may_accept: true, ..NOTHING }.lets_end(is_late));
+            assert!(!DrainRest { connections: 1, ..NOTHING }.may_end(is_late));
+            assert!(!DrainRest { may_accept: true, ..NOTHING }.may_end(is_late));
         }
     }
 }

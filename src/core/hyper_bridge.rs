@@ -133,7 +133,7 @@ fn respond(
     let (stream, service, hsts) = (Rc::clone(stream), Rc::clone(service), info.hsts.clone());
     let mut flight = stream.begin(&request, info.limits.requests);
     async move {
-        // hyper collects answers however much waits to be sent. Nothing is produced that the client does not take.
+        // hyper sets no bound to the answers that wait to be sent. So a client that does not read gets no new answer.
         poll_fn(|context| stream.poll_room(&mut flight, context)).await;
         let is_head = stream.is_http2 && request.method() == Method::HEAD;
         let mut answer = if is_of_two_hosts(&request) {

@@ -66,7 +66,7 @@ impl Core {
             ToCore::Fence(fence) => fence.pass(),
             ToCore::Hosts(hosts) => services.allow(hosts),
             ToCore::Blocked(hosts) => services.block(hosts),
-            ToCore::Identity(identity) => self.work.tls.take(identity),
+            ToCore::Identity(identity) => self.work.tls.set_identity(identity),
             ToCore::Geo(geo) => services.take_geo(geo),
             ToCore::Keys(keys) => services.take_keys(keys),
             ToCore::DomainRedirects(published) => {

@@ -152,7 +152,7 @@ impl Redirects {
                     Err(Remote { owner, hash, keeps_copy }) => {
                         let question = Question { token: conn.token(), hash, code };
                         let awaits = Awaits::Owner { keeps_copy };
-                        let next = |code: &Code| self.hosts.next_of(code, domain);
+                        let next = |code: &Code| self.hosts.fallback_of(code, domain);
                         let keeps_head = may_have_rules(data, hash, &code, next);
                         let pending = PendingLookup { awaits, unconfirmed, ..pending() }.with_head_if(keeps_head, head);
                         conn.look_up(&self.services, pending, head);
@@ -182,7 +182,7 @@ impl Redirects {
                 if !found.allows_fallback() {
                     break;
                 }
-                let Some(next) = self.hosts.next_of(&code, domain) else { break };
+                let Some(next) = self.hosts.fallback_of(&code, domain) else { break };
                 (code, unconfirmed) = (next, found == Lookup::Unconfirmed);
             }
             self.latencies.note_answered();
@@ -222,7 +222,7 @@ impl Redirects {
         }
         found = found.as_fallback(pending.unconfirmed);
         if found.allows_fallback()
-            && let Some(code) = self.hosts.next_of(&pending.code, pending.domain)
+            && let Some(code) = self.hosts.fallback_of(&pending.code, pending.domain)
         {
             pending.unconfirmed = found == Lookup::Unconfirmed;
             (pending.code, pending.awaits) = (code, Awaits::Fallback);
@@ -392,7 +392,7 @@ impl Redirects {
     /// Remembers for a moment that a code had its only link.
     pub(super) fn remember_missing(&mut self, code: &Code, absence: Absence, tick: u32) {
         // If there is a fallback code, the core serves its link meanwhile, without a look-up for each request.
-        let is_of_use = absence == Absence::Final || self.hosts.has_next(code);
+        let is_of_use = absence == Absence::Final || self.hosts.has_fallback(code);
         if is_of_use && let Some(lookup_queues) = &mut self.lookup_queues {
             lookup_queues.remember_missing(code, absence, tick);
         }

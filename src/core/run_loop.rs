@@ -223,11 +223,11 @@ impl Core {
             if let Phase::Finished { since } = self.phase
                 && self.work.conns.len() == 0
                 && self.work.redirects.data.as_ref().is_none_or(|data| data.mesh.all_finished())
-                && (!self.work.tasks.are_left() || since.elapsed() >= TASKS_TIME_MAX)
+                && (!self.work.tasks.has_tasks() || since.elapsed() >= TASKS_TIME_MAX)
             {
                 return Ok(());
             }
-            if self.work.tasks.are_woken() {
+            if self.work.tasks.has_woken() {
                 // Answers of this turn go out first.
                 self.driver.submit()?;
                 self.work.run_tasks();
@@ -478,7 +478,7 @@ impl Core {
             may_accept: self.driver.may_accept(),
             is_acknowledged: self.driver.is_acknowledged(),
         };
-        if rest.lets_end(self.work.now.instant >= until) {
+        if rest.may_end(self.work.now.instant >= until) {
             self.phase = Phase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.

@@ -72,7 +72,7 @@ impl Core {
     }
 }
 
-/// Ends our side of a draining connection once everything has gone out. Returns true if the connection can be
+/// Ends the sending side of a draining connection once everything has gone out. Returns true if the connection can be
 /// closed. `tick` is the time of the core.
 #[inline]
 fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
@@ -84,9 +84,9 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
             conn.enter(ConnState::Closed(CloseKind::Finished));
             return true;
         }
-        // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
-        // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
-        // the connection too: it counts against the limit until they are read.
+        // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake the
+        // answer. So the core waits for the client's end, unless its last request said that none follows. Unread
+        // answers keep the connection too: it counts against the limit until they are read.
         if client_is_done && !has_unread {
             conn.peer_ended |= conn.transport.shut_down();
         } else {

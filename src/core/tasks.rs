@@ -100,13 +100,13 @@ impl Tasks {
 
     /// True if a task waits to be polled. Then the loop must not sleep.
     #[inline]
-    pub(super) fn are_woken(&self) -> bool {
+    pub(super) fn has_woken(&self) -> bool {
         // A plain load: most turns wake no task.
         self.0.woken.len.load(Ordering::Relaxed) > 0
     }
 
     /// True if some tasks have not ended.
-    pub(super) fn are_left(&self) -> bool {
+    pub(super) fn has_tasks(&self) -> bool {
         self.0.live.get() > 0
     }
 
@@ -211,11 +211,11 @@ mod tests {
         }
         let longest = tasks.run();
         assert!((1..=4).contains(&polls.get()), "{}", polls.get());
-        assert!(longest >= time && tasks.are_woken());
-        while tasks.are_woken() {
+        assert!(longest >= time && tasks.has_woken());
+        while tasks.has_woken() {
             tasks.run();
         }
-        assert!(polls.get() == 100 && !tasks.are_left());
+        assert!(polls.get() == 100 && !tasks.has_tasks());
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(polls.get(), turn);
         }
         tasks.run();
-        assert!(polls.get() == 3 && !tasks.are_left() && !tasks.are_woken());
+        assert!(polls.get() == 3 && !tasks.has_tasks() && !tasks.has_woken());
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         kept.take().unwrap().wake();
         tasks.run();
         tasks.run();
-        assert!(polls.get() == 2 && !tasks.are_left());
+        assert!(polls.get() == 2 && !tasks.has_tasks());
     }
 
     #[test]
@@ -277,8 +277,8 @@ mod tests {
             });
         }
         tasks.run();
-        assert!(tasks.are_left());
+        assert!(tasks.has_tasks());
         tasks.clear();
-        assert!(Rc::strong_count(&held) == 1 && !tasks.are_left() && !tasks.are_woken());
+        assert!(Rc::strong_count(&held) == 1 && !tasks.has_tasks() && !tasks.has_woken());
     }
 }

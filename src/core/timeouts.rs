@@ -7,7 +7,7 @@ use super::turn::{Now, TICKS_PER_SECOND};
 use carom_http::connection::Expects;
 use carom_limits::{ConnectionLimits, FETCH_TIME_MAX, SEND_TIME_MAX};
 
-/// Ticks that a client has to read our last answer.
+/// Ticks that a client has to read the last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
 
 /// The action that a timeout demands.
@@ -24,7 +24,7 @@ pub(super) enum Overdue {
     /// Accept no further request.
     Idle,
     /// End an HTTP/2 connection that has had all its answers.
-    Frames,
+    Http2,
 }
 
 /// The timeouts of a core.
@@ -85,13 +85,13 @@ impl Timeouts {
                     stream.go_away();
                     Overdue::Nothing
                 }
-                Verdict::End => Overdue::Frames,
+                Verdict::End => Overdue::Http2,
                 Verdict::Cut => Overdue::BreakOff,
             };
         }
         match conn.machine.expects(conn.unconsumed.len()) {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => Overdue::Request,
-            // While we do not read, the client's timeout does not run.
+            // While the core does not read, the client's timeout does not run.
             Expects::Stream if !may_step(conn) => {
                 conn.wait.since = tick;
                 Overdue::Nothing

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use super::connection::ConnState;
-use super::tls_connections::Unsealed;
+use super::tls_connections::Decrypted;
 use super::work::Work;
 use carom_http::Rejection;
 use carom_http::tls::{ReceiveState, is_plain_request};
@@ -23,7 +23,7 @@ impl Work {
     }
 
     /// Takes bytes that a TLS connection received.
-    pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
+    pub(super) fn receive_tls(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot).filter(|conn| conn.state.is_live()) else { return };
         if conn.machine.awaits_proxy() {
             self.receive_plain(slot, bytes);
@@ -39,7 +39,7 @@ impl Work {
             Self::touch(&mut self.dirty, conn);
             return self.await_turn(slot);
         }
-        self.unseal(slot, bytes);
+        self.decrypt(slot, bytes);
     }
 
     fn await_turn(&mut self, slot: u32) {
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// Counts a handshake of which something has come. Over the limit, the handshake that has waited longest for its
+    /// Counts a handshake whose first bytes have come. Over the limit, the handshake that has waited longest for its
     /// client is evicted if it is old enough. Otherwise the new connection is closed.
     fn note_handshake(&mut self, slot: u32) {
         let (tick, most) = (self.now.tick, self.limits.handshakes);
@@ -76,7 +76,7 @@ impl Work {
             if is_plain_request(&bytes) && !has_begun {
                 self.refuse_plain(tag.slot);
             } else {
-                self.unseal(tag.slot, &bytes);
+                self.decrypt(tag.slot, &bytes);
             }
             if let Some(conn) = self.conns.find(tag)
                 && conn.peer_ended
@@ -98,11 +98,11 @@ impl Work {
         self.reject(slot, Rejection::NotEncrypted, &[]);
     }
 
-    fn unseal(&mut self, slot: u32, bytes: &[u8]) {
+    fn decrypt(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        let Some(unsealed) = self.tls.unseal(conn, bytes, self.now.tick) else { return };
-        let Unsealed { plain, state, is_established } = unsealed;
+        let Some(decrypted) = self.tls.decrypt(conn, bytes, self.now.tick) else { return };
+        let Decrypted { plain, state, is_established } = decrypted;
         if is_established {
             self.establish(slot);
         }

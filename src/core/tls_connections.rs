@@ -17,7 +17,7 @@ use carom_tls::identity::TlsIdentity;
 const KEPT_CAPACITY: usize = 64 * 1024;
 
 /// The result of decrypting received bytes.
-pub(super) struct Unsealed {
+pub(super) struct Decrypted {
     /// The plain bytes. [`TlsConnections::give_back`] takes the buffer.
     pub(super) plain: Vec<u8>,
     /// The state of the session.
@@ -35,7 +35,7 @@ pub(super) struct TlsConnections {
     hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
     waiting: VecDeque<Tag>,
-    /// Number of handshakes of which something has come.
+    /// Number of handshakes whose first bytes have come.
     under_way: usize,
     /// Connections with such a handshake, and some whose handshake is over, oldest first.
     begun: VecDeque<Tag>,
@@ -52,7 +52,7 @@ impl TlsConnections {
     }
 
     /// Sets the certificate for connections from now on.
-    pub(super) fn take(&mut self, identity: TlsIdentity) {
+    pub(super) fn set_identity(&mut self, identity: TlsIdentity) {
         self.identity = Some(identity);
     }
 
@@ -73,12 +73,12 @@ impl TlsConnections {
         conn.tls.is_some()
     }
 
-    /// True if no handshake more may be under way, with at most `most` of them.
+    /// True if `most` handshakes are under way.
     pub(super) fn is_full(&self, most: usize) -> bool {
         self.under_way >= most
     }
 
-    /// Counts a handshake of which something has come.
+    /// Counts a handshake whose first bytes have come.
     pub(super) fn count_handshake(&mut self, slot: u32, conns: &mut Conns, (tick, most): (u32, usize)) {
         let Some(conn) = conns.get(slot) else { return };
         conn.enter(ConnState::Handshaking { is_queued: false });
@@ -142,7 +142,7 @@ impl TlsConnections {
     }
 
     /// Decrypts received bytes; `None` for a connection without TLS, or one whose end has begun.
-    pub(super) fn unseal(&mut self, conn: &mut Conn, bytes: &[u8], tick: u32) -> Option<Unsealed> {
+    pub(super) fn decrypt(&mut self, conn: &mut Conn, bytes: &[u8], tick: u32) -> Option<Decrypted> {
         let tls = conn.tls.as_mut().filter(|_| conn.state.is_live())?;
         let mut plain = std::mem::take(&mut self.plain);
         let had_part = tls.has_part();
@@ -152,10 +152,10 @@ impl TlsConnections {
             conn.tls_record_since = tick;
         }
         let is_established = matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking();
-        Some(Unsealed { plain, state, is_established })
+        Some(Decrypted { plain, state, is_established })
     }
 
-    /// Takes back the buffer of [`Unsealed`], for the next connection.
+    /// Takes back the buffer of [`Decrypted`], for the next connection.
     pub(super) fn give_back(&mut self, mut plain: Vec<u8>) {
         plain.clear();
         plain.shrink_to(KEPT_CAPACITY);

@@ -7,7 +7,7 @@ use carom_shards::{Code, DomainId};
 use carom_http::RedirectRequest;
 use carom_model::domains::{DomainIndex, Domains};
 
-/// The domains of a service, and the codes that stand in for missing ones.
+/// The domains of a service, and the fallback codes of missing ones.
 #[derive(Clone, Debug)]
 pub(super) struct HostRouter {
     /// The domains; `None` if the service has only the default one, which then serves any host.
@@ -47,19 +47,19 @@ impl HostRouter {
         }
     }
 
-    /// Returns the code to look up after `code` was missing, for a request on that domain, if there is one.
+    /// Returns the code that is looked up when `code` is missing, for a request on that domain, if there is one.
     #[inline]
-    pub(super) fn next_of(&self, code: &Code, domain: DomainIndex) -> Option<Code> {
-        self.next_at(code, || self.domains.as_ref().and_then(|domains| domains.id_at(domain)))
+    pub(super) fn fallback_of(&self, code: &Code, domain: DomainIndex) -> Option<Code> {
+        self.fallback_at(code, || self.domains.as_ref().and_then(|domains| domains.id_at(domain)))
     }
 
     /// True if another code is looked up after this one was missing.
-    pub(super) fn has_next(&self, code: &Code) -> bool {
-        self.next_at(code, || code.domain()).is_some()
+    pub(super) fn has_fallback(&self, code: &Code) -> bool {
+        self.fallback_at(code, || code.domain()).is_some()
     }
 
     #[inline]
-    fn next_at(&self, code: &Code, at: impl FnOnce() -> Option<DomainId>) -> Option<Code> {
+    fn fallback_at(&self, code: &Code, at: impl FnOnce() -> Option<DomainId>) -> Option<Code> {
         match &self.domains {
             Some(domains) => domains.next_of(code, at()),
             None if self.ignores_case => code.in_lower_case(),

@@ -170,7 +170,7 @@ impl Work {
                 Overdue::LookUp => self.give_up(slot),
                 Overdue::Request => self.reject(slot, Rejection::Timeout, &[]),
                 Overdue::Idle => self.close_idle(slot),
-                Overdue::Frames => self.end_frames(slot),
+                Overdue::Http2 => self.end_http2(slot),
             }
         }
     }
@@ -184,7 +184,7 @@ impl Work {
     }
 
     /// Ends an HTTP/2 connection that has had all its answers, once their remaining bytes are sent.
-    fn end_frames(&mut self, slot: u32) {
+    fn end_http2(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         conn.enter(ConnState::Draining { client_is_done: false });
@@ -215,7 +215,7 @@ impl Work {
     #[inline]
     pub(super) fn receive(&mut self, slot: u32, bytes: &[u8]) {
         match self.conns.get(slot) {
-            Some(conn) if conn.tls.is_some() => self.receive_sealed(slot, bytes),
+            Some(conn) if conn.tls.is_some() => self.receive_tls(slot, bytes),
             Some(_) => self.receive_plain(slot, bytes),
             None => {}
         }
