@@ -13,22 +13,23 @@ use std::time::Duration;
 /// The name of a node, unique in its fleet.
 pub type NodeId = String;
 
-/// For each node, a mark of the heartbeat that was seen last, and since when. The mark of a heartbeat differs from those of
-/// all earlier ones of its node; nothing else is known of it.
+/// For each node, the mark of the last heartbeat that was seen, and the time at which it was first seen. No two
+/// heartbeats of a node have the same mark. The observer reads nothing else of a heartbeat.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
-    /// The time at which this node sent the last heartbeat whose answer it has observed.
+    /// The time at which this node sent the last request whose reply it has observed.
     heard: Option<Duration>,
 }
 
 impl Members {
-    /// Records the marks of the last heartbeats of all nodes, from an answer that arrived at `now` to a request that was sent at `sent`.
-    /// `after` is the time after which a silent node counts as gone.
+    /// Records the marks of the last heartbeats of all nodes, from a reply that arrived at `now` to a request that was
+    /// sent at `sent`. `after` is the time after which a silent node counts as gone.
     ///
     /// If no heartbeats were read for a quarter of that time, because Redis was away or this process was suspended, the
-    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now. This time
-    /// begins when the last answered request was sent: the process may have been suspended before it took the answer.
+    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now. The
+    /// quarter begins when the last answered request was sent: the process may have been suspended before it read the
+    /// reply.
     pub fn observe(&mut self, beats: &[(NodeId, u64)], (sent, now): (Duration, Duration), after: Duration) {
         if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
             self.seen.clear();
@@ -43,8 +44,8 @@ impl Members {
         }
     }
 
-    /// Returns the nodes whose heartbeat has not changed for `after`, with its mark. The caller must check that the
-    /// heartbeat is still the same before it acts.
+    /// Returns the nodes that have been silent for `after`, each with the mark of its last heartbeat. Before the caller
+    /// acts, it must check that the mark is still the same.
     pub fn gone(&self, now: Duration, after: Duration) -> Vec<(NodeId, u64)> {
         let silent = |since: &Duration| now.saturating_sub(*since) >= after;
         let gone = self.seen.iter().filter(|(_, (_, since))| silent(since));
@@ -64,7 +65,7 @@ impl Members {
 /// `after`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// The time at which the last confirmed heartbeat was sent; `None` before the first of this boot.
+    /// The time at which the last confirmed heartbeat was sent; `None` if none was confirmed since the host's start.
     confirmed: Option<Duration>,
     /// Silence after which other nodes may take the values over.
     after: Duration,
@@ -89,16 +90,17 @@ impl Lease {
         if earlier.holds(now) { earlier } else { Lease::new(None, after) }
     }
 
-    /// True once a heartbeat was confirmed. Before that, a node that has watched an earlier process for long may take
-    /// the values over at once.
+    /// True once a heartbeat was confirmed. Before that, another node that has long watched the silence of an earlier
+    /// process may take the values over at once.
     pub fn has_begun(&self) -> bool {
         self.confirmed.is_some()
     }
 
-    /// Records that Redis has confirmed a heartbeat which was sent at `sent`, and that the answer came at `now`.
+    /// Records that Redis has confirmed a heartbeat. It was sent at `sent`, and the confirmation came at `now`.
     ///
-    /// The time at which Redis took it is unknown: a process may be suspended before it really sends. So the silence
-    /// before it may have lasted until `now`, while the new one began at `sent` at the earliest.
+    /// The time at which Redis received the heartbeat is unknown: the process may have been suspended after `sent`. So
+    /// for the other nodes, the silence before this heartbeat may have lasted until `now`, and the silence after it may
+    /// have begun at `sent`.
     pub fn confirm(&mut self, sent: Duration, now: Duration) {
         self.losses += u32::from(self.confirmed.is_some() && !self.is_fresh(now));
         self.confirmed = self.confirmed.max(Some(sent));
@@ -109,8 +111,8 @@ impl Lease {
         self.losses > 0
     }
 
-    /// Returns the number of such losses. After the first, the node no longer relies on a lease while Redis is away.
-    /// Each further loss also costs the leases since.
+    /// Returns how often this node has lost its leases. After the first loss, the node no longer relies on a lease while
+    /// Redis is away. Each further loss also costs the leases that it took since the last one.
     pub fn losses(&self) -> u32 {
         self.losses
     }
