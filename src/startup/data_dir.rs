@@ -100,7 +100,7 @@ pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     }
     let damage: Vec<String> = repairs.iter().filter(|repair| repair.is_damage).map(ToString::to_string).collect();
     let damage = (!damage.is_empty()).then(|| damage.join("; "));
-    let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
+    let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.recovered_codes).collect();
     if !codes.is_empty() {
         index_builder::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }

@@ -1,5 +1,5 @@
-//! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and small
-//! files. These are the files beside the store. A node that joins a fleet gets the stream in numbered pieces (`pieces`).
+//! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and copies
+//! of the small files beside the store. A node that joins a fleet gets the stream in numbered pieces (`pieces`).
 //!
 //! A checksum covers every byte, so that a changed one is found and named. This module does not depend on any store.
 
@@ -24,7 +24,7 @@ pub enum Section {
     Links,
     /// The index of destinations.
     Urls,
-    /// The index of ends.
+    /// The index of the times at which links end.
     Ends,
     /// The index of links by creation time.
     Dates,
@@ -36,12 +36,13 @@ pub enum Section {
     Visits,
     /// The replication state of a fleet node.
     Fleet,
-    /// Visit counts that are not in the store yet: pieces of count logs, each keyed by the number of its log and its own.
+    /// Visit counts that are not in the store yet: pieces of count logs, keyed by the number of the log
+    /// and of the piece.
     CountLogs,
     /// The edit history of links. Backups of older versions lack it.
     History,
-    /// The visit log: pieces of its files, each keyed by the name of the file, a zero byte and its number. Backups of
-    /// older versions lack it.
+    /// The visit log: pieces of its files, keyed by the name of the file, a zero byte and the number of the piece.
+    /// Backups of older versions lack it.
     VisitLog,
 }
 

@@ -1,9 +1,9 @@
 //! Repair of journals before the store opens them.
 //!
 //! A batch with a single wrong byte is corrected: its checksum confirms the correction. A journal with any other broken
-//! batch is rewritten without it. Records of the batch whose own checksum is correct are kept. Below the synced mark
-//! the batch may have been acknowledged. There, records of which only the code is legible are kept as damaged ones. A
-//! read then reports them, and no other link gets the code. Above the mark nothing was acknowledged. There, such a
+//! batch is rewritten without it. Records of the batch whose own checksum is correct are recovered. Below the synced
+//! mark the batch may have been acknowledged. There, records of which only the code is legible are kept as damaged ones.
+//! A read then reports them, and no other link gets the code. Above the mark nothing was acknowledged. There, such a
 //! record is dropped, because it would hide the version in the tables.
 //!
 //! Dropped bytes stay beside the journal: the whole old file after damage, the cut bytes after a crash.
@@ -50,16 +50,16 @@ pub struct Repair {
     pub corrected: usize,
     /// Number of synced bytes that are missing at the end of the file.
     pub missing: u64,
-    /// Number of records in broken batches that were kept.
-    pub salvaged: usize,
-    /// The codes of the records that were kept. Other writes of their batches may be lost.
-    pub codes: Vec<Code>,
+    /// Number of records that were recovered from broken batches.
+    pub recovered: usize,
+    /// The codes of the recovered records. Other writes of their batches may be lost.
+    pub recovered_codes: Vec<Code>,
     /// The codes of unreadable records, which were kept as damaged ones.
     pub unreadable: Vec<Code>,
     /// The codes of unfinished writes, which were dropped.
-    pub left_out: Vec<Code>,
-    /// The path of the file with the dropped bytes.
-    pub kept: Option<PathBuf>,
+    pub dropped: Vec<Code>,
+    /// The path of the file that keeps the old journal or the dropped bytes.
+    pub kept_file: Option<PathBuf>,
 }
 
 impl std::fmt::Display for Repair {
@@ -76,7 +76,7 @@ impl std::fmt::Display for Repair {
                 write!(f, "; {} of them had one wrong byte, which was corrected", self.corrected)?;
             }
             if self.broken.len() > self.corrected {
-                let (kept, unreadable) = (self.salvaged, self.unreadable.len());
+                let (kept, unreadable) = (self.recovered, self.unreadable.len());
                 write!(f, "; {kept} records of the others were recovered, and {unreadable} cannot be read")?;
             }
             name_codes(f, &self.unreadable)?;
@@ -85,9 +85,9 @@ impl std::fmt::Display for Repair {
                 f,
                 "the journal {path} ended in the middle of a write, as after a crash; the unfinished write was removed"
             )?;
-            name_codes(f, &self.left_out)?;
+            name_codes(f, &self.dropped)?;
         }
-        match &self.kept {
+        match &self.kept_file {
             Some(kept) if self.is_damage => write!(f, "; the damaged journal is kept as {}", kept.display()),
             Some(kept) => write!(f, "; the removed bytes are kept as {}", kept.display()),
             None => Ok(()),
@@ -126,7 +126,7 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
             let is_misnumbered = synced.is_misnumbered(&walk.batches);
             let fresh = rebuild(&bytes, walk, &synced, least_seqno);
             let position = JournalPosition { journal: *number, len: fresh.bytes.len() as u64, seqno: fresh.last_seqno };
-            let repair = put(path, &bytes, fresh, missing)?;
+            let repair = replace_journal(path, &bytes, fresh, missing)?;
             repairs.push(Repair { is_damage: repair.is_damage || is_misnumbered, ..repair });
             // The mark describes bytes that were dropped. A crash before this line only causes a second report of the
             // damage.
@@ -178,7 +178,7 @@ impl Synced {
         self.seqno > 0 && last.is_some_and(|batch| batch.seqno != self.seqno)
     }
 
-    /// Splits the broken ranges at the mark. Each comes with true if it may have been acknowledged.
+    /// Splits the broken ranges at the mark. Each comes with true if its bytes may have been acknowledged.
     fn judge(&self, broken: Vec<Range<usize>>, whole_end: usize) -> Vec<(Range<usize>, bool)> {
         let Some(until) = self.until else {
             // Without a mark, a broken end counts as the result of a crash, and anything else as damage.
@@ -202,7 +202,7 @@ impl Synced {
 
 /// Items recovered from a broken batch.
 #[derive(Default)]
-pub(super) struct Salvage {
+pub(super) struct RecoveredItems {
     /// Items whose record has a correct checksum.
     pub(super) whole: Vec<Vec<u8>>,
     /// The codes of the whole items.
@@ -213,8 +213,8 @@ pub(super) struct Salvage {
     unreadable_codes: Vec<Code>,
 }
 
-impl Salvage {
-    fn add(&mut self, mut other: Salvage) {
+impl RecoveredItems {
+    fn add(&mut self, mut other: RecoveredItems) {
         self.whole.append(&mut other.whole);
         self.codes.append(&mut other.codes);
         self.unreadable.append(&mut other.unreadable);
@@ -223,8 +223,8 @@ impl Salvage {
 }
 
 /// Searches a broken batch for items. `links` is the keyspace of records.
-pub(super) fn salvage(bytes: &[u8], broken: &Range<usize>, links: u64) -> Salvage {
-    let mut found = Salvage::default();
+pub(super) fn recover_items(bytes: &[u8], broken: &Range<usize>, links: u64) -> RecoveredItems {
+    let mut found = RecoveredItems::default();
     let mut at = broken.start;
     while at < broken.end {
         let item = item(bytes, at).filter(|item| item.end <= broken.end);
@@ -278,9 +278,9 @@ pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
     })
 }
 
-/// Appends a whole batch, with a sequence number of at least `least`. A smaller number is damaged: it made the previous
-/// batches look misnumbered, and left no numbers for the records that were saved of them. Returns the least number of
-/// the next batch.
+/// Appends a whole batch, with a sequence number of at least `least`. A smaller number is damaged, and is replaced:
+/// with it, the batches before this one looked misnumbered, and no number was left for the records recovered from them.
+/// Returns the least number of the next batch.
 fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64 {
     debug_assert!(whole_batch(bytes, batch.bytes.start).is_some(), "the store would cut the journal at this batch");
     let start = out.len();
@@ -291,29 +291,31 @@ fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64
 }
 
 /// A rewritten journal.
-struct Fresh {
+struct RebuiltJournal {
     bytes: Vec<u8>,
     /// The sequence number of its last batch.
     last_seqno: u64,
+    /// The broken ranges of the old journal, each with true if its bytes may have been acknowledged.
     broken: Vec<(Range<usize>, bool)>,
     corrected: usize,
-    found: Salvage,
-    left_out: Vec<Code>,
+    recovered: RecoveredItems,
+    /// The codes of unfinished writes.
+    dropped: Vec<Code>,
 }
 
-/// Rewrites a journal without its broken ranges, but with the records saved from them. Sequence numbers start at
+/// Rewrites a journal without its broken ranges, but with the records recovered from them. Sequence numbers start at
 /// `least_seqno`.
-fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh {
+fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> RebuiltJournal {
     let whole_end = walk.batches.last().map_or(0, |batch| batch.bytes.end);
     let broken = synced.judge(walk.broken, whole_end);
     let links = links_keyspace(bytes, &walk.batches).unwrap_or(LINKS_KEYSPACE);
-    let mut fresh = Fresh {
+    let mut fresh = RebuiltJournal {
         bytes: Vec::with_capacity(bytes.len()),
         last_seqno: 0,
         broken: Vec::new(),
         corrected: 0,
-        found: Salvage::default(),
-        left_out: Vec::new(),
+        recovered: RecoveredItems::default(),
+        dropped: Vec::new(),
     };
     let mut least = least_seqno;
     let mut whole = walk.batches.into_iter().peekable();
@@ -331,10 +333,10 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh
             fresh.corrected += 1;
             continue;
         }
-        let mut found = salvage(bytes, range, links);
+        let mut found = recover_items(bytes, range, links);
         if !is_damage {
             found.unreadable.clear();
-            fresh.left_out.append(&mut found.unreadable_codes);
+            fresh.dropped.append(&mut found.unreadable_codes);
         }
         let items = [&found.whole[..], &found.unreadable].concat();
         if !items.is_empty() {
@@ -342,7 +344,7 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh
             push_batch(&mut fresh.bytes, &items, seqno);
             least = seqno + 1;
         }
-        fresh.found.add(found);
+        fresh.recovered.add(found);
     }
     for batch in whole {
         least = push_whole(&mut fresh.bytes, bytes, &batch, least);
@@ -400,7 +402,7 @@ fn corrected(broken: &[u8]) -> Option<Corrected> {
     None
 }
 
-/// Returns the sequence number for the records saved from a broken batch. That is the batch's own number if it is
+/// Returns the sequence number for the records recovered from a broken batch. That is the batch's own number if it is
 /// plausible, and always one between those of its neighbours. With a smaller number, the store would take the batch for
 /// one that its tables have.
 fn seqno_of(bytes: &[u8], broken: &Range<usize>, least: u64, next: Option<u64>, synced: &Synced) -> u64 {
@@ -419,7 +421,7 @@ fn seqno_of(bytes: &[u8], broken: &Range<usize>, least: u64, next: Option<u64>, 
 }
 
 /// Replaces a journal by its rewritten form.
-fn put(path: &Path, old: &[u8], fresh: Fresh, missing: u64) -> io::Result<Repair> {
+fn replace_journal(path: &Path, old: &[u8], fresh: RebuiltJournal, missing: u64) -> io::Result<Repair> {
     let is_damage = missing > 0 || fresh.broken.iter().any(|(_, is_damage)| *is_damage);
     let broken: Vec<Range<usize>> = fresh.broken.into_iter().map(|(range, _)| range).collect();
     let torn = broken.iter().flat_map(|range| &old[range.clone()]).copied().collect::<Vec<u8>>();
@@ -431,11 +433,11 @@ fn put(path: &Path, old: &[u8], fresh: Fresh, missing: u64) -> io::Result<Repair
         is_damage,
         corrected: fresh.corrected,
         missing,
-        salvaged: fresh.found.whole.len(),
-        codes: fresh.found.codes,
-        unreadable: fresh.found.unreadable_codes,
-        left_out: fresh.left_out,
-        kept: Some(kept),
+        recovered: fresh.recovered.whole.len(),
+        recovered_codes: fresh.recovered.codes,
+        unreadable: fresh.recovered.unreadable_codes,
+        dropped: fresh.dropped,
+        kept_file: Some(kept),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Tests of journals after crashes and damage.
 
 use super::mark::{JournalPosition, SyncedMark};
-use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, repair_all, salvage};
+use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, recover_items, repair_all};
 use super::*;
 use carom_limits::TORN_WRITES_KEPT;
 use carom_model::link::record;
@@ -33,7 +33,7 @@ fn journal() -> Vec<u8> {
 }
 
 fn keys(bytes: &[u8]) -> usize {
-    salvage(bytes, &(0..bytes.len()), LINKS_KEYSPACE).whole.len()
+    recover_items(bytes, &(0..bytes.len()), LINKS_KEYSPACE).whole.len()
 }
 
 proptest! {
@@ -91,7 +91,7 @@ fn what_cannot_be_read_is_kept_under_its_code() {
     damage(&mut bytes, "key11");
     fs::write(&path, &bytes).unwrap();
     let repair = repair_all(dir.path()).unwrap().remove(0);
-    assert_eq!((repair.salvaged, repair.unreadable.len(), repair.is_damage), (1, 1, true));
+    assert_eq!((repair.recovered, repair.unreadable.len(), repair.is_damage), (1, 1, true));
     let repaired = fs::read(&path).unwrap();
     assert!(walk(&repaired, 0).broken.is_empty());
     let kept = repaired.windows(5).position(|window| window == b"key11").unwrap();
@@ -108,7 +108,7 @@ fn what_cannot_be_read_is_kept_under_its_code() {
         let end = walk(&journal(), 0).batches[1].bytes.end;
         bytes[end - 6] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        assert_eq!(repair_all(dir.path()).unwrap()[0].salvaged, 2);
+        assert_eq!(repair_all(dir.path()).unwrap()[0].recovered, 2);
         let repaired = fs::read(&path).unwrap();
         assert!(repaired.windows(an_item(b"key11").len()).any(|window| window == an_item(b"key11")), "byte {at}");
     }
@@ -117,8 +117,8 @@ fn what_cannot_be_read_is_kept_under_its_code() {
     damage(&mut bytes, "key21");
     fs::write(&path, &bytes).unwrap();
     let repair = repair_all(dir.path()).unwrap().remove(0);
-    assert_eq!((repair.salvaged, repair.unreadable.len(), repair.is_damage), (1, 0, false));
-    assert_eq!(repair.left_out, [Code::parse(b"key21").unwrap()]);
+    assert_eq!((repair.recovered, repair.unreadable.len(), repair.is_damage), (1, 0, false));
+    assert_eq!(repair.dropped, [Code::parse(b"key21").unwrap()]);
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn a_whole_journal_is_left_alone_and_a_torn_end_is_cut() {
     fs::write(&path, torn).unwrap();
     let repairs = repair_all(dir.path()).unwrap();
     assert!(!repairs[0].is_damage);
-    let kept = fs::read(repairs[0].kept.as_ref().unwrap()).unwrap();
+    let kept = fs::read(repairs[0].kept_file.as_ref().unwrap()).unwrap();
     assert_eq!(kept, torn[walk(torn, 0).broken[0].clone()], "the cut bytes are kept");
-    assert_eq!(repairs[0].salvaged, 2);
+    assert_eq!(repairs[0].recovered, 2);
     assert_eq!(keys(&fs::read(&path).unwrap()), 6);
 }
 
@@ -171,8 +171,8 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
     set_mark(dir.path(), 0, written_len(&journal()), 14);
     let repair = repair_all(dir.path()).unwrap().remove(0);
     assert!(repair.is_damage);
-    assert_eq!((repair.salvaged, &repair.unreadable[..]), (1, &[Code::parse(b"key21").unwrap()][..]));
-    let kept = repair.kept.clone().unwrap();
+    assert_eq!((repair.recovered, &repair.unreadable[..]), (1, &[Code::parse(b"key21").unwrap()][..]));
+    let kept = repair.kept_file.clone().unwrap();
     assert_eq!(fs::read(&kept).unwrap(), bytes, "the damaged journal");
     let told = repair.to_string();
     for part in [&path.display().to_string(), "(key21)", &format!("is kept as {}", kept.display())] {
@@ -226,7 +226,7 @@ fn above_the_mark_a_torn_batch_hides_no_older_record() {
     set_mark(dir.path(), 0, walk(&journal(), 0).batches[0].bytes.end, 10);
     let repair = repair_all(dir.path()).unwrap().remove(0);
     assert!(!repair.is_damage);
-    assert_eq!((&repair.unreadable[..], repair.left_out), (&[][..], vec![Code::parse(b"key11").unwrap()]));
+    assert_eq!((&repair.unreadable[..], repair.dropped), (&[][..], vec![Code::parse(b"key11").unwrap()]));
     let repaired = fs::read(&path).unwrap();
     assert!(!repaired.windows(5).any(|window| window == b"key11"));
     assert_eq!(keys(&repaired), 5, "what is whole is kept");
@@ -255,7 +255,7 @@ fn a_record_in_the_only_batch_of_a_journal_keeps_its_number() {
     let (dir, path, _) = a_store(&bytes);
     set_mark(dir.path(), 0, end, 5_000);
     let repair = repair_all(dir.path()).unwrap().remove(0);
-    assert_eq!((repair.salvaged, repair.unreadable.len()), (1, 1), "although no whole batch shows the keyspace");
+    assert_eq!((repair.recovered, repair.unreadable.len()), (1, 1), "although no whole batch shows the keyspace");
     assert_eq!(walk(&fs::read(&path).unwrap(), 0).batches[0].seqno, 5_000);
     // The same holds if the head of the batch is damaged.
     bytes = before;
@@ -277,7 +277,7 @@ fn one_wrong_byte_below_the_mark_is_put_right() {
         fs::write(&path, &bytes).unwrap();
         set_mark(dir.path(), 0, ends[2], 14);
         let repair = repair_all(dir.path()).unwrap().remove(0);
-        assert_eq!((repair.is_damage, repair.corrected, repair.salvaged), (true, 1, 0), "byte {at}");
+        assert_eq!((repair.is_damage, repair.corrected, repair.recovered), (true, 1, 0), "byte {at}");
         assert_eq!(fs::read(&path).unwrap(), whole[..ends[2]], "byte {at}");
     }
 }
@@ -289,7 +289,7 @@ fn bytes_of_torn_writes_are_kept_up_to_a_bound() {
         let mut torn = journal();
         torn.truncate(written_len(&torn) - 1);
         fs::write(&path, torn).unwrap();
-        assert!(repair_all(dir.path()).unwrap()[0].kept.as_ref().unwrap().exists());
+        assert!(repair_all(dir.path()).unwrap()[0].kept_file.as_ref().unwrap().exists());
     }
     let entries = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(entries.filter(|name| name.contains("torn-")).count(), TORN_WRITES_KEPT);

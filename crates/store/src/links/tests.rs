@@ -196,7 +196,7 @@ fn a_damaged_journal_costs_its_own_records_only() {
     fs::write(&journal, &bytes).unwrap();
     let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
     assert_eq!(repairs.len(), 1);
-    assert!(repairs[0].is_damage && repairs[0].kept.is_some());
+    assert!(repairs[0].is_damage && repairs[0].kept_file.is_some());
     assert!(scan_all(&store).0.len() >= 49);
 }
 
