@@ -68,7 +68,7 @@ pub(super) enum Late {
     /// The store, Redis or the visit allowance was asked as well.
     Waits,
     /// The fallback code is looked up next, with [`Redirects::look_up_fallback`].
-    Again,
+    Fallback,
     /// The response is written. The code is given if this core should keep a copy of the link.
     Answered(Option<Code>),
 }
