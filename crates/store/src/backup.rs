@@ -1,5 +1,5 @@
-//! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and copies
-//! of the small files beside the store. A node that joins a fleet gets the stream in numbered pieces (`pieces`).
+//! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and
+//! copies of the small files beside the store. A node that joins a fleet gets the stream in numbered pieces (`pieces`).
 //!
 //! A checksum covers every byte, so that a changed one is found and named. This module does not depend on any store.
 

@@ -74,8 +74,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns the lease of a process that has sent no heartbeat yet. `confirmed` is the time of a confirmed heartbeat of
-    /// an earlier process in the same boot, if there is one.
+    /// Returns the lease of a process that has sent no heartbeat yet. `confirmed` is the time of a confirmed heartbeat
+    /// of an earlier process in the same boot, if there is one.
     pub fn new(confirmed: Option<Duration>, after: Duration) -> Lease {
         Lease { confirmed, after, losses: 0 }
     }
@@ -111,8 +111,8 @@ impl Lease {
         self.losses > 0
     }
 
-    /// Returns how often this node has lost its leases. After the first loss, the node no longer relies on a lease while
-    /// Redis is away. Each further loss also costs the leases that it took since the last one.
+    /// Returns how often this node has lost its leases. After the first loss, the node no longer relies on a lease
+    /// while Redis is away. Each further loss also costs the leases that it took since the last one.
     pub fn losses(&self) -> u32 {
         self.losses
     }
