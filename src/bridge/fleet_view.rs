@@ -95,14 +95,15 @@ impl FleetView {
         }
     }
 
-    /// Sets whether the fleet has another site. With one, codes count as missing only while the relay brings its changes.
+    /// Sets whether the fleet has another site. With one, codes count as missing only while the relay brings its
+    /// changes.
     #[must_use]
     pub fn with_other_site(self, has_other_site: bool) -> FleetView {
         FleetView { has_other_site, ..self }
     }
 
-    /// Records that the Redis of this site has every change that was in the streams of the other site at that instant, and
-    /// the counter values that the other site had leased.
+    /// Records that the Redis of this site has every change that was in the streams of the other site at that instant,
+    /// and the counter values that the other site had leased.
     pub fn note_other_site(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, at: Duration) {
         for (length, mark) in marks {
             self.other_counter_marks[length.get()].fetch_max(mark, Ordering::Relaxed);
@@ -189,8 +190,8 @@ impl FleetView {
         self.has_marked_codes.load(Ordering::Acquire)
     }
 
-    /// Records that no code has been marked since that instant, and that the cores have all changes of the streams up to
-    /// then ([`FleetView::has_followed`]). Does nothing while a core may still use an earlier look-up.
+    /// Records that no code has been marked since that instant, and that the cores have all changes of the streams up
+    /// to then ([`FleetView::has_followed`]). Does nothing while a core may still use an earlier look-up.
     pub fn forget_marked_codes(&self, since: Duration) {
         if !is_fresh(ms_of(since), since_boot(), FOLLOWED_KEPT) {
             self.has_marked_codes.store(false, Ordering::Release);
@@ -261,8 +262,8 @@ impl FleetView {
         let _ = self.heartbeat_thread.set(thread);
     }
 
-    /// Replaces the number of questions of one thread that wait for confirmations of the other nodes: `before` by `now`.
-    /// The first question of all threads wakes the heartbeat thread.
+    /// Replaces the number of questions of one thread that wait for confirmations of the other nodes: `before` by
+    /// `now`. The first question of all threads wakes the heartbeat thread.
     pub fn count_doubts(&self, before: usize, now: usize) {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
@@ -336,8 +337,8 @@ impl FleetView {
             && !self.is_behind.load(Ordering::Acquire)
     }
 
-    /// Returns true if a code has the form of a generated one that was never leased; `None` while the highest counter value
-    /// is unknown.
+    /// Returns true if a code has the form of a generated one that was never leased; `None` while the highest counter
+    /// value is unknown.
     pub fn is_never_leased(&self, code: &Code) -> Option<bool> {
         let form = self.form(code);
         let CodeForm::Counted(..) = form else { return Some(false) };
@@ -355,8 +356,8 @@ impl FleetView {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FollowedMark(u64);
 
-/// A marker that the follower sends through the writer to all cores, after the changes that it has read from the streams.
-/// Once all cores have passed it, these changes are in their memory.
+/// A marker that the follower sends through the writer to all cores, after the changes that it has read from the
+/// streams. Once all cores have passed it, these changes are in their memory.
 #[derive(Debug)]
 pub struct FollowFence {
     view: Arc<FleetView>,

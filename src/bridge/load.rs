@@ -129,8 +129,8 @@ impl Hasher for IdentityHasher {
 pub const MEMORY_LIMIT_LOW: &str =
     "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
 
-/// Words of [`RuledBits`]. With a thousand links with redirect rules, one other code in 65 counts as one with rules. The bits take
-/// 8 KiB.
+/// Words of [`RuledBits`]. With a thousand links with redirect rules, one other code in 65 counts as one with rules.
+/// The bits take 8 KiB.
 pub const RULED_WORDS: usize = 1_024;
 
 /// Returns the word and the bit of a code in a filter of links with redirect rules, from other bits of its hash than

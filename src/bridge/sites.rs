@@ -7,8 +7,8 @@ pub trait SiteOrders: fmt::Debug + Send + Sync {
     /// Returns the name of this site.
     fn site(&self) -> &str;
 
-    /// Removes the mark that this site may lack links, once an operator has filled the nodes of this site from the other
-    /// one. Returns false if this site is not marked.
+    /// Removes the mark that this site may lack links, once an operator has filled the nodes of this site from the
+    /// other one. Returns false if this site is not marked.
     ///
     /// # Errors
     /// The reason, in words for the operator. Redis may have removed the mark nevertheless.

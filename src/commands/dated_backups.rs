@@ -1,8 +1,8 @@
 //! Dated backups below one directory, of which the newest are kept: `carom backup --keep N`.
 //!
-//! A deleted backup cannot be restored. So a directory is removed only if its name, its files and its manifest show that
-//! `carom backup --keep` has written it, for the same code secret, and completed it. A backup whose files differ from its
-//! manifest does not count among those to keep. It is not removed, and the command reports it.
+//! A deleted backup cannot be restored. So a directory is removed only if its name, its files and its manifest show
+//! that `carom backup --keep` has written it, for the same code secret, and completed it. A backup whose files differ
+//! from its manifest does not count among those to keep. It is not removed, and the command reports it.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io;

@@ -372,8 +372,8 @@ impl Conn {
         self.client.named.or_else(|| self.cached_peer())
     }
 
-    /// Returns the address of the peer, or the one that its PROXY header names. Header fields of requests do not count. Asks
-    /// the kernel for it once.
+    /// Returns the address of the peer, or the one that its PROXY header names. Header fields of requests do not count.
+    /// Asks the kernel for it once.
     pub(super) fn cached_peer(&mut self) -> Option<IpAddr> {
         if self.client.peer.is_none() {
             self.client.peer = self.address();

@@ -453,8 +453,8 @@ impl Driver {
         self.accepting.contains(&true)
     }
 
-    /// Refuses new clients. Those in the queues can still be accepted, except on listeners that the next process shares:
-    /// that process accepts them.
+    /// Refuses new clients. Those in the queues can still be accepted, except on listeners that the next process
+    /// shares: that process accepts them.
     pub(super) fn refuse_new(&mut self) {
         if !self.is_open {
             return;

@@ -1,13 +1,13 @@
 //! The links that a core has in memory: all of them, or a bounded cache of those in use. The store has the others.
 //!
-//! With a bounded cache, a core must still know which links exist. A filter holds every code of the core, so that codes which
-//! exist nowhere cost no read. A link that is fetched from the store arrives later by mail, and a newer change may have
-//! arrived first. So every change has the number of its commit, and every read has the number of commits
-//! that had ended when it began. The core refuses a link that was read before the last change of its code, or of any
-//! other code in the same slot of a small table.
+//! With a bounded cache, a core must still know which links exist. A filter holds every code of the core, so that codes
+//! which exist nowhere cost no read. A link that is fetched from the store arrives later by mail, and a newer change
+//! may have arrived first. So every change has the number of its commit, and every read has the number of commits that
+//! had ended when it began. The core refuses a link that was read before the last change of its code, or of any other
+//! code in the same slot of a small table.
 //!
-//! The load at start obeys the same rule in both cases ([`LinkMemory::is_current`]): a record never overwrites a change that
-//! was made since it was read.
+//! The load at start obeys the same rule in both cases ([`LinkMemory::is_current`]): a record never overwrites a change
+//! that was made since it was read.
 
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
 
@@ -144,7 +144,8 @@ impl LinkMemory {
         }
     }
 
-    /// Removes the marker of a link with redirect rules that was evicted, so that the link is read from the store again.
+    /// Removes the marker of a link with redirect rules that was evicted, so that the link is read from
+    /// the store again.
     pub(super) fn drop_marker(&mut self, code: &Code, hash: CodeHash) {
         match self {
             LinkMemory::All(_) => unreachable!("all links stay in memory"),
@@ -385,8 +386,8 @@ impl HotSet {
         }
     }
 
-    /// True if a record that was read when `as_of` commits had ended is still current. If the core has a later change of
-    /// the slot, the record counts as outdated, although the read may have seen that change.
+    /// True if a record that was read when `as_of` commits had ended is still current. If the core has a later change
+    /// of the slot, the record counts as outdated, although the read may have seen that change.
     fn is_current(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         self.changed[slot(hash)] <= as_of && self.links.peek(code, hash).is_none()
     }

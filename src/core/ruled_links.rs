@@ -42,8 +42,8 @@ impl RuledCodes {
     /// of a client that knows of it.
     pub(super) fn mark(&self, hash: CodeHash) {
         let (word, bit) = ruled_place(hash);
-        // In this order, and in one order with those of `restrict_to`: either that function sees the mark, or this one sees
-        // that the bit was cleared.
+        // In this order, and in one order with those of `restrict_to`: either that function sees the mark, or this one
+        // sees that the bit was cleared.
         for words in [&self.marked, &self.shown] {
             if words[word].load(Ordering::SeqCst) & bit == 0 {
                 words[word].fetch_or(bit, Ordering::SeqCst);

@@ -277,7 +277,8 @@ impl Work {
         }
     }
 
-    /// Runs the connection's HTTP machine over `input` until it needs more input or must wait. Returns the number of bytes consumed.
+    /// Runs the connection's HTTP machine over `input` until it needs more input or must wait. Returns the number of
+    /// bytes consumed.
     #[inline]
     fn step(&mut self, slot: u32, input: &[u8]) -> usize {
         let mut at = 0;
@@ -332,7 +333,8 @@ impl Work {
         }
     }
 
-    /// Notes that the client has ended its side. The core answers the requests that came before, and then ends its side.
+    /// Notes that the client has ended its side. The core answers the requests that came before, and then ends
+    /// its side.
     pub(super) fn peer_ended(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);

@@ -258,8 +258,8 @@ impl Writer {
         self.refuse_effects(&effects, FAILED);
     }
 
-    /// Writes the changes of a commit. Changes from other nodes become durable with the next sync. A power failure before
-    /// that loses them together with their position in the stream, so they are read again.
+    /// Writes the changes of a commit. Changes from other nodes become durable with the next sync. A power failure
+    /// before that loses them together with their position in the stream, so they are read again.
     fn write(&mut self, writes: &Writes, ended: &[Ended]) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Codes that may be generated, and that Redis does not have: a node answers 404 for them once all others have confirmed
-//! the delivery of their links.
+//! Codes that may be generated, and that Redis does not have: a node answers 404 for them once all others have
+//! confirmed the delivery of their links.
 //!
-//! `replication::confirmations` decides. A client that was not answered waits, as a *doubt*. Nodes send heartbeats in any order,
-//! and one may arrive after its node has done other things. The heartbeats themselves are never lost: the model takes a
-//! loss of any partition as one that keeps all doubts open.
+//! `replication::confirmations` decides. A client that was not answered waits, as a *doubt*. Nodes send heartbeats in
+//! any order, and one may arrive after its node has done other things. The heartbeats themselves are never lost: the
+//! model takes a loss of any partition as one that keeps all doubts open.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

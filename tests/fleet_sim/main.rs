@@ -67,6 +67,7 @@ mod faults;
 mod fixed;
 mod follower;
 mod guards;
+mod heartbeats;
 mod ledger;
 mod members;
 mod node;
@@ -82,7 +83,6 @@ mod store;
 mod stream;
 mod trace;
 mod versions;
-mod heartbeats;
 mod world;
 mod writer;
 

@@ -1,10 +1,10 @@
 //! A world of its own for recycled codes: links expire, their codes wait until every member has passed the removals and
 //! the releases, and get other links.
 //!
-//! `replication::passing`, `replication::confirmations`, `replication::rules`, the outbox and the planner are driven as the
-//! threads of a node drive them. Redis keeps all states in one stream, and may fall back to what a replica had. A node that
-//! is cut off creates links alone, until the others forget it. Commands are neither lost nor late, and stores are durable
-//! at once: the main world has the rest.
+//! `replication::passing`, `replication::confirmations`, `replication::rules`, the outbox and the planner are driven as
+//! the threads of a node drive them. Redis keeps all states in one stream, and may fall back to what a replica had. A
+//! node that is cut off creates links alone, until the others forget it. Commands are neither lost nor late, and stores
+//! are durable at once: the main world has the rest.
 //!
 //! The promises:
 //!

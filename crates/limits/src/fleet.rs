@@ -40,8 +40,8 @@ pub const DOUBT_TIME: Duration = Duration::from_millis(1_500);
 pub const DOUBTS_MAX: usize = 64;
 
 /// Greatest age of the delivery that all other nodes have confirmed, at which a request for a code in doubt still waits
-/// for them. They send one heartbeat a second, so it is at most three heartbeats old while all of them confirm. If it is
-/// older, such requests get 503 at once.
+/// for them. They send one heartbeat a second, so it is at most three heartbeats old while all of them confirm. If it
+/// is older, such requests get 503 at once.
 pub const DELIVERED_KEPT: Duration = Duration::from_secs(4);
 
 /// Time for which a node relies on the answer to its last heartbeat, which brings the highest counter value of the

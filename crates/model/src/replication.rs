@@ -22,6 +22,7 @@
 //! tests.
 
 pub mod absence;
+pub mod confirmations;
 pub mod follow;
 pub mod formats;
 pub mod lease;
@@ -33,7 +34,6 @@ pub mod round_trips;
 pub mod rules;
 pub mod sites;
 pub mod state;
-pub mod confirmations;
 
 use std::fmt;
 use std::str::FromStr;

@@ -36,8 +36,8 @@ pub struct Client {
     /// The sentinels, in the order in which they are asked; empty for other topologies.
     sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
-    /// Servers that have redirected requests, or cannot serve, since the topology was found. Requests for their slots wait
-    /// for the next topology; all others continue.
+    /// Servers that have redirected requests, or cannot serve, since the topology was found. Requests for their slots
+    /// wait for the next topology; all others continue.
     outdated: Vec<ServerAddress>,
     search: Option<Search>,
     /// The masters that were found last; empty before the first search has succeeded.
@@ -206,8 +206,8 @@ impl Client {
                     ServerRole::Alone | ServerRole::Replica => RoleQuestion::Role,
                 };
                 if server.dialed(attempt, Ok((connection, map))) {
-                    // The server may have restarted, and lost writes, long after its connection was lost. If its machine
-                    // failed, no packet has closed the connection.
+                    // The server may have restarted, and lost writes, long after its connection was lost. If its
+                    // machine failed, no packet has closed the connection.
                     if server.note_connected() && !self.sentinels.contains(&address) {
                         self.disturbed = Some(Instant::now());
                     }

@@ -17,8 +17,8 @@ pub struct EvictionPolicy {
 }
 
 impl EvictionPolicy {
-    /// Parses the reply to `INFO memory`, a command that servers accept even if they forbid `CONFIG`. Returns `None` if the
-    /// reply lacks the limit or the policy, as that of another engine may.
+    /// Parses the reply to `INFO memory`, a command that servers accept even if they forbid `CONFIG`. Returns `None` if
+    /// the reply lacks the limit or the policy, as that of another engine may.
     pub fn parse(info: &Value) -> Option<EvictionPolicy> {
         let info = text(info);
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

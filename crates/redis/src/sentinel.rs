@@ -1,9 +1,10 @@
 //! Sentinels: processes that watch a master with its replicas, replace it when it fails, and name the current one.
 //!
 //! The client asks the sentinels in turn, then asks the named server for its role, since a sentinel may be behind. The
-//! search runs again whenever a request fails or a server says that it is a replica, and also twice a second. No connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost,
-//! so a subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the
-//! sentinels but still answers this client.
+//! search runs again whenever a request fails or a server says that it is a replica, and also twice a second. No
+//! connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost, so a
+//! subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the sentinels
+//! but still answers this client.
 
 use redis::{Cmd, Value};
 

@@ -402,8 +402,8 @@ impl Links {
                 Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
-            // After an error, the iterator of the library silently skips the rest of the damaged file. So the scan drops
-            // it, searches for the end of the damage, and restarts there.
+            // After an error, the iterator of the library silently skips the rest of the damaged file. So the scan
+            // drops it, searches for the end of the damage, and restarts there.
             if last.len() > 1 {
                 from = Bound::Excluded(last.clone());
             }
@@ -431,8 +431,8 @@ impl Links {
         }
     }
 
-    /// Passes the records of a range to `each` until one cannot be read, or `each` returns false. Sets `last` to the last
-    /// key that was passed.
+    /// Passes the records of a range to `each` until one cannot be read, or `each` returns false. Sets `last` to the
+    /// last key that was passed.
     fn run(
         &self,
         from: &Bound<Vec<u8>>,

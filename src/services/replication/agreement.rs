@@ -1,5 +1,5 @@
-//! The description of a node in its heartbeat ([`about`]), and what the others do with it: they agree on the format that
-//! they write ([`compare`]), and find settings that differ.
+//! The description of a node in its heartbeat ([`about`]), and what the others do with it: they agree on the format
+//! that they write ([`compare`]), and find settings that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -130,7 +130,7 @@ pub(super) struct OtherNode {
     pub beat: u64,
     /// The number of the heartbeat; `None` for versions that do not number them.
     pub number: Option<u64>,
-    /// Its report on the delivery of its links; `None` for versions that make none.
+    /// The report on the delivery of its links; `None` from a version that makes none.
     pub report: Option<DeliveryReport>,
     /// The number of the last heartbeat of this node after which it has read all streams to their ends; `None` for versions
     /// that do not say so.

@@ -11,8 +11,8 @@
 //!
 //! A node that does not reach Redis creates links alone. So a code that may be generated, and that Redis does not have,
 //! is in *doubt*. Its request waits until all other nodes have confirmed that Redis has their links
-//! ([`carom_model::replication::confirmations`]). Then Redis is asked once more. That takes a heartbeat of each node, so few
-//! requests may wait, and none does while a node is silent.
+//! ([`carom_model::replication::confirmations`]). Then Redis is asked once more. That takes a heartbeat of each node,
+//! so few requests may wait, and none does while a node is silent.
 //!
 //! `trust` decides which links of a shared home may be in memory after a failover.
 
@@ -262,8 +262,8 @@ impl CodeLookup {
         }
     }
 
-    /// Asks Redis again for the codes in doubt, once it has all links that were acknowledged before their questions. Answers
-    /// those that have waited for too long.
+    /// Asks Redis again for the codes in doubt, once it has all links that were acknowledged before their questions.
+    /// Answers those that have waited for too long.
     fn resolve_doubts(&mut self) {
         let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         while let Some(doubt) = self.doubts.front() {

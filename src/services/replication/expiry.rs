@@ -1,6 +1,6 @@
-//! Asks Redis to remove expired links. Redis removes a link only if its state is equal to the one of this node: the same
-//! version and the same fields. So Redis refuses a node that does not know a later expiry. If the state has expired in
-//! Redis, it has not changed for long, and the state of the node counts.
+//! Asks Redis to remove expired links. Redis removes a link only if its state is equal to the one of this node: the
+//! same version and the same fields. So Redis refuses a node that does not know a later expiry. If the state has
+//! expired in Redis, it has not changed for long, and the state of the node counts.
 //!
 //! This module does nothing with an accepted removal. It comes back through the stream, to this node as to all others.
 //! If Redis loses it before that, every node still has the link, and it is still due. So removals need no outbox, and

@@ -3,8 +3,8 @@
 //!
 //! Requests that arrive while others wait are sent to Redis as soon as it has answered anything, so that one round trip
 //! serves many. Each request continues with its own answer: in a cluster, a stalled server delays only requests to that
-//! server. After [`super::context::FleetSetup::answer_time`], a request continues without Redis, and the gateway does not
-//! ask that server again until it answers.
+//! server. After [`super::context::FleetSetup::answer_time`], a request continues without Redis, and the gateway does
+//! not ask that server again until it answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -297,7 +297,8 @@ impl Gateway {
         }
     }
 
-    /// Returns the time of deletion for the tombstone of this state, which a client deletes: milliseconds since 1970 UTC.
+    /// Returns the time of deletion for the tombstone of this state, which a client deletes, in milliseconds since
+    /// 1970.
     fn deletion_ms(&self, gone: Option<&State>) -> u64 {
         match gone {
             Some(State::Link(link)) => link.deletion_ms(unix_ms(), self.fleet.keep_expired_ms()),
@@ -354,7 +355,7 @@ impl Gateway {
 }
 
 /// Returns the state whose link a delete names: the state in Redis or, if Redis has none, the state of this node. The
-/// outbox may deliver that link between the two questions to Redis, and a delete without its claim would leave it there.
+/// outbox may deliver that link between the two questions to Redis, and a delete without its claim would not remove it.
 fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> Option<State> {
     theirs.or_else(mine)
 }

@@ -84,7 +84,7 @@ struct HeartbeatThread {
     members: Members,
     /// The reports of the other nodes on the delivery of their links.
     confirmations: Confirmations,
-    /// Their reports on what they have passed in the streams, for the same heartbeats.
+    /// Reports of the other nodes on what they have passed in the streams, for the same heartbeats.
     passing: Confirmations,
     /// The number of the last heartbeat of each other node.
     heard: BTreeMap<NodeId, u64>,
@@ -317,8 +317,8 @@ impl HeartbeatThread {
         }
     }
 
-    /// Takes the reports of the other nodes on the delivery of their links, and remembers their heartbeats for the next report
-    /// of this node.
+    /// Takes the reports of the other nodes on the delivery of their links, and remembers their heartbeats for the next
+    /// report of this node.
     fn hear_reports(&mut self, others: Vec<OtherNode>, number: u64, now: Duration) {
         // The last heartbeat of a lost node may ask for ever.
         let is_live = |other: &OtherNode| self.heard.get(&other.node).copied() != other.number;

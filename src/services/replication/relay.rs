@@ -147,7 +147,8 @@ enum Failure {
     Own(RedisError),
     /// The Redis of the other site did not answer, or refused.
     Other(RedisError),
-    /// Both servers answer, but the relay cannot continue: the sites do not fit together, or one has states of a later version.
+    /// Both servers answer, but the relay cannot continue: the sites do not fit together, or one has states of a
+    /// later version.
     Blocked(String),
 }
 

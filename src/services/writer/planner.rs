@@ -413,7 +413,7 @@ impl<'o> CommitPlanner<'o> {
                     if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
                 self.answer(ticket, answer);
             }
-            // If Redis has deleted the link, the stream will show that. In a shared home, only Redis has the present link.
+            // If Redis has deleted the link, the stream will show it. Shared homes have the present link only in Redis.
             FleetDecision::NoReply { alone, asked } if !alone || self.settle_times.is_some() => {
                 self.fail(ticket, WriteFailure::NeedsRedis { asked });
             }
@@ -506,8 +506,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Confirms a change that this node has applied already. The client gets its answer once the change is synced and the
-    /// owner has it.
+    /// Confirms a change that this node has applied already. The client gets its answer once the change is synced and
+    /// the owner has it.
     fn confirm(&mut self, code: Code, before: &CodeState, notify: WriterReply) {
         self.needs_sync = true;
         match before.state() {

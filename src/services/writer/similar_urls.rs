@@ -26,8 +26,8 @@ impl ReuseCandidates {
     }
 }
 
-/// Returns the index entries of the links of a destination, in the order to try them. If the index cannot be read there are none, so that a
-/// new link is created, which is always correct.
+/// Returns the index entries of the links of a destination, in the order to try them. If the index cannot be read there
+/// are none, so that a new link is created, which is always correct.
 pub fn find_entries(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
     let mut uses = links.newest_urls(key, ALIKE_LOOKED_AT).unwrap_or_else(|error| {
         stats.store_errors.add_shared(1);

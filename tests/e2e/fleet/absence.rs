@@ -270,7 +270,8 @@ fn stand_in_is_there_while_a_node_catches_up() {
     let late = start(1);
     let mut there = late.wire();
     let status = |wire: &mut Wire, host: &str, slug: &str| wire.get_at(host, &format!("/{slug}")).status;
-    // At the other domain, a code in the form of a generated one waits for a confirmation of the other node, so there are few.
+    // At the other domain, a code in the form of a generated one waits for a confirmation of the other node, so there
+    // are few.
     let last: Vec<&str> = codes.iter().rev().take(3).map(String::as_str).chain(["a-slug"]).collect();
     let at_other = last.iter().map(|slug| ("go.test", *slug));
     for (host, slug) in at_other.chain(codes.iter().rev().map(|code| ("s.test", code.as_str()))) {

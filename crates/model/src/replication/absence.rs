@@ -74,8 +74,8 @@ pub fn is_absent(form: CodeForm, bound: Option<u64>, has_followed: bool) -> bool
 }
 
 /// True if a code is certainly on no node, after Redis has said that it has no link. Redis `is_settled` if it has lost
-/// nothing lately that another node may be about to bring back. Everything `is_delivered` if, before Redis was asked, it
-/// had every link that was acknowledged before the question (see [`super::confirmations`]).
+/// nothing lately that another node may be about to bring back. Everything `is_delivered` if, before Redis was asked,
+/// it had every link that was acknowledged before the question (see [`super::confirmations`]).
 pub fn is_denied(form: CodeForm, bound: Option<u64>, is_settled: bool, is_delivered: bool) -> bool {
     (is_delivered || is_never_generated(form, bound)) && is_settled
 }

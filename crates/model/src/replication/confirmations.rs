@@ -1,13 +1,13 @@
 //! The instant before which every acknowledged link of the fleet is in Redis.
 //!
-//! A node creates links alone while it does not reach Redis, so that Redis cannot deny a code that may be generated. But
-//! each heartbeat of a node says how many of its changes Redis may not have, and of which heartbeats of the other nodes it
-//! had heard before it counted them. If none is left, the report confirms the delivery of all links that the node
-//! acknowledged before it heard of those heartbeats.
+//! A node creates links alone while it does not reach Redis, so that Redis cannot deny a code that may be generated.
+//! But each heartbeat of a node says how many of its changes Redis may not have, and of which heartbeats of the other
+//! nodes it had heard before it counted them. If none is left, the report confirms the delivery of all links that the
+//! node acknowledged before it heard of those heartbeats.
 //!
-//! A node numbers its own heartbeats, and notes when it sends each. Once every other node has confirmed a time after one
-//! of them, Redis has every link that was acknowledged before that heartbeat was sent, and can deny the others. A silent
-//! node confirms nothing new. The rule compares no clocks: it relies only on the order of sending and hearing.
+//! A node numbers its own heartbeats, and notes when it sends each. Once every other node has confirmed a time after
+//! one of them, Redis has every link that was acknowledged before that heartbeat was sent, and can deny the others. A
+//! silent node confirms nothing new. The rule compares no clocks: it relies only on the order of sending and hearing.
 //!
 //! A second use of the rule tells which changes every node has passed ([`super::passing`]): its reports name the last
 //! heartbeat after which a node has read all streams to their ends.
@@ -50,8 +50,8 @@ pub struct Confirmations {
 }
 
 impl Confirmations {
-    /// Returns the state of a node before its first heartbeat, whose number is `first`. The number must be random, since
-    /// other nodes may still report on the heartbeats of an earlier process.
+    /// Returns the state of a node before its first heartbeat, whose number is `first`. The number must be random,
+    /// since other nodes may still report on the heartbeats of an earlier process.
     pub fn new(first: u64) -> Confirmations {
         Confirmations { next: first, sent: VecDeque::new(), others: HashMap::new() }
     }

@@ -3,8 +3,8 @@
 //!
 //! An entry is written in the commit of its change. It is removed only once the stream of its partition has shown the
 //! change: from then on, a loss would be a gap for every node that follows (see [`super::follow`]). If the stream was
-//! read beyond the place of a change without showing it, the change was lost, and is sent again. The disk keeps only the
-//! codes; the state to send is the present one in the store. So several changes of one code are sent as one.
+//! read beyond the place of a change without showing it, the change was lost, and is sent again. The disk keeps only
+//! the codes; the state to send is the present one in the store. So several changes of one code are sent as one.
 
 mod settling;
 
@@ -123,9 +123,9 @@ impl Outbox {
         self.assert_listed(&code);
     }
 
-    /// Records that a code has a state that Redis has reported and the stream has not shown. Until it does, Redis may lose
-    /// the state, and then perhaps no other node would send it again. A node that does not store all links
-    /// forgets the entry of the code: the node that made the change sends it again.
+    /// Records that a code has a state that Redis has reported and the stream has not shown. Until it does, Redis may
+    /// lose the state, and then perhaps no other node would send it again. A node that does not store all links forgets
+    /// the entry of the code: the node that made the change sends it again.
     pub fn note_reported(&mut self, code: Code) {
         if self.settling.is_some() {
             return self.remove(&code);
@@ -164,7 +164,7 @@ impl Outbox {
         self.settling.as_ref().is_some_and(|settling| settling.has(code))
     }
 
-    /// True if a stream was read up to the place of that entry, or beyond. The entry in that place may be another by now.
+    /// True if a stream was read up to the place of that entry, or beyond. Another entry may have that place by now.
     fn is_read_past(&self, echo: Echo) -> bool {
         self.positions.get(&echo.partition).is_some_and(|position| echo.id <= position.id)
     }
@@ -346,9 +346,9 @@ impl Outbox {
         }
     }
 
-    /// Returns the codes whose states this node need not store any longer, because they have had no entry since the instant
-    /// `until` or before. Instants are times since the boot of the machine, and `now` is the present one. Empty on a node
-    /// that stores all links.
+    /// Returns the codes whose states this node need not store any longer, because they have had no entry since the
+    /// instant `until` or before. Instants are times since the boot of the machine, and `now` is the present one. Empty
+    /// on a node that stores all links.
     pub fn settle(&mut self, now: Duration, until: Duration) -> Vec<Code> {
         let Some(settling) = &mut self.settling else { return Vec::new() };
         let mut settled = settling.settle(now, until);

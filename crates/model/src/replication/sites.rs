@@ -115,8 +115,8 @@ pub fn replace(stored: Option<&State>, over: &State, state: &State) -> Verdict {
 }
 
 /// True if the Redis of the other site may have expired or lost states before this site read them. Its stream no longer
-/// has the position of the relay, which last read everything at `read_ms`, by the clock of that Redis. If `read_ms` is 0,
-/// the relay has never done so, and the nodes of this site are copies of nodes of the other one.
+/// has the position of the relay, which last read everything at `read_ms`, by the clock of that Redis. If `read_ms` is
+/// 0, the relay has never done so, and the nodes of this site are copies of nodes of the other one.
 pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
 }
@@ -150,8 +150,9 @@ impl LastRead {
 }
 
 /// True if a site that reaches the other one for the first time must be filled with copies of the nodes there, because
-/// states may have expired there before. `expiring_ms` is the time at which states began to expire, by the clock of that Redis, and 0 if
-/// they have not. The nodes of this site have `seen` counter values if they are copies, or had links before.
+/// states may have expired there before. `expiring_ms` is the time at which states began to expire, by the clock of
+/// that Redis, and 0 if they have not. The nodes of this site have `seen` counter values if they are copies, or had
+/// links before.
 pub fn needs_copies(expiring_ms: u64, now_ms: u64, retention_ms: u64, seen: u64) -> bool {
     seen == 0 && may_have_missed(expiring_ms, now_ms, retention_ms)
 }

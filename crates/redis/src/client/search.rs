@@ -32,8 +32,8 @@ impl Client {
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), failure, is_slow });
     }
 
-    /// True for a search that waits only for sentinels, or for servers that they named, and these may never answer. Then a
-    /// new search asks the other sentinels again.
+    /// True for a search that waits only for sentinels, or for servers that they named, and these may never answer.
+    /// Then a new search asks the other sentinels again.
     fn can_be_replaced(&self, search: &Search) -> bool {
         let is_old = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
         is_old && !self.sentinels.is_empty() && search.left.is_empty()

@@ -3,8 +3,8 @@
 //! A batch with a single wrong byte is corrected: its checksum confirms the correction. A journal with any other broken
 //! batch is rewritten without it. Records of the batch whose own checksum is correct are recovered. Below the synced
 //! mark the batch may have been acknowledged. There, records of which only the code is legible are kept as damaged
-//! ones. A read then reports them, and no other link gets the code. Above the mark nothing was acknowledged. There, such
-//! a record is dropped, because it would hide the version in the tables.
+//! ones. A read then reports them, and no other link gets the code. Above the mark nothing was acknowledged. There,
+//! such a record is dropped, because it would hide the version in the tables.
 //!
 //! Dropped bytes stay beside the journal: the whole old file after damage, the cut bytes after a crash.
 

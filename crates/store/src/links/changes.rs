@@ -152,8 +152,8 @@ impl Links {
         self.log_end.codes.load(Ordering::Relaxed)
     }
 
-    /// Invalidates all earlier positions, because links are or were written without the log, as by an import. A file that is
-    /// derived after the last such write, for a later position, is also valid at the next start.
+    /// Invalidates all earlier positions, because links are or were written without the log, as by an import. A file
+    /// that is derived after the last such write, for a later position, is also valid at the next start.
     ///
     /// # Errors
     /// [`StoreError`] if the entry cannot be written. Then the next start invalidates all positions.
@@ -175,8 +175,8 @@ impl Links {
             None => Some(0),
             Some(guard) => guard.key().ok().and_then(|key| position_of(&key)),
         };
-        // If the end is unreadable, positions continue above all that the log can have had: no store makes 2^21 commits per
-        // millisecond.
+        // If the end is unreadable, positions continue above all that the log can have had: no store makes 2^21 commits
+        // per millisecond.
         let position = last.unwrap_or_else(|| unix_ms() << 21);
         self.log_end.position.store(position, Ordering::Release);
         let is_new = last == Some(0);

@@ -1,8 +1,8 @@
 //! The index of ends: the expiry of links, scheduled deletions, and the quarantine of the codes of expired links. The
 //! threads that remove links and release codes read it from its beginning.
 //!
-//! An entry has the instant at which a link expires or is to be deleted. An entry of a quarantine has the instant of the
-//! removal, at which the quarantine begins: its end follows from `links.recycle_after`, which may change.
+//! An entry has the instant at which a link expires or is to be deleted. An entry of a quarantine has the instant of
+//! the removal, at which the quarantine begins: its end follows from `links.recycle_after`, which may change.
 //!
 //! The commit that changes a code also writes and removes its entry, so entries and links agree. The exceptions are
 //! entries left by a damaged record or an interrupted import. A reader of an entry therefore checks the code itself.

@@ -303,8 +303,9 @@ impl EventLog {
         Ok(stored.and_then(|value| number_of(&value)))
     }
 
-    /// Moves the cursor of a sink behind an event, and stores its dead letters up to there, in one batch. Removes the oldest
-    /// dead letters of the sink beyond `keep`. Not synced: after a power failure the sink sends some events again.
+    /// Moves the cursor of a sink behind an event, and stores its dead letters up to there, in one batch. Removes the
+    /// oldest dead letters of the sink beyond `keep`. Not synced: after a power failure the sink sends some events
+    /// again.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
@@ -323,9 +324,9 @@ impl EventLog {
         Ok(batch.commit()?)
     }
 
-    /// Moves the cursor of a sink behind an event that it gives up. `letter` makes a dead letter of the stored event; `None` stores none.
-    /// If the log no longer has the event, there is no letter. A purge first removes the content of events and then
-    /// letters, so a letter has nothing that a purge has removed. Limits and durability are those of
+    /// Moves the cursor of a sink behind an event that it gives up. `letter` makes a dead letter of the stored event;
+    /// `None` stores none. If the log no longer has the event, there is no letter. A purge first removes the content of
+    /// events and then letters, so a letter has nothing that a purge has removed. Limits and durability are those of
     /// [`EventLog::move_cursor`].
     ///
     /// # Errors

@@ -25,9 +25,9 @@ const FOLLOWED: &str = "span";
 /// First byte of the keys of positions of the change log by their times.
 const LOG_TIME: u8 = b't';
 
-/// Returns the value of a replication record for a node that joins with a snapshot of this store; `None` if the snapshot
-/// leaves the record out. The time of the last contact is empty in a snapshot, because it proves the leases of this node.
-/// Positions of the change log are left out, because the joining node has a log of its own.
+/// Returns the value of a replication record for a node that joins with a snapshot of this store; `None` if the
+/// snapshot leaves the record out. The time of the last contact is empty in a snapshot, because it proves the leases of
+/// this node. Positions of the change log are left out, because the joining node has a log of its own.
 pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
     match key.first() {
         Some(&LOG_TIME) => None,
@@ -80,8 +80,8 @@ impl Batch {
         self.inner.insert(&self.fleet, HEARD, value.as_str());
     }
 
-    /// Records the time in which the node has followed the streams. A node that is a copy of another one has the record of
-    /// that node.
+    /// Records the time in which the node has followed the streams. A node that is a copy of another one has the record
+    /// of that node.
     pub fn set_followed(&mut self, span: &FollowedSpan) {
         let numbers = [span.began_ms, span.until_ms, span.expiring_ms];
         self.inner.insert(&self.fleet, FOLLOWED, sealed_numbers(numbers, 0));
@@ -181,8 +181,8 @@ impl Links {
         Ok(times)
     }
 
-    /// True if a partition must be compared with Redis, also because its stream had an entry that an earlier version could
-    /// not understand.
+    /// True if a partition must be compared with Redis, also because its stream had an entry that an earlier version
+    /// could not understand.
     ///
     /// # Errors
     /// [`StoreError`] if that cannot be read.

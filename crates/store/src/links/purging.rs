@@ -152,9 +152,9 @@ impl Links {
         if batch.is_empty() { Ok(()) } else { self.commit(batch) }
     }
 
-    /// Removes from the files of the store the data that commits have removed before. Blocks the thread: about 1 µs of CPU for
-    /// each link of the store, and a write of 64 MiB. Commits continue meanwhile. Needs as much free space as the largest
-    /// keyspace takes. Returns false if `is_stopping` has become true before the end.
+    /// Removes from the files of the store the data that commits have removed before. Blocks the thread: about 1 µs of
+    /// CPU for each link of the store, and a write of 64 MiB. Commits continue meanwhile. Needs as much free space as
+    /// the largest keyspace takes. Returns false if `is_stopping` has become true before the end.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails, or the library keeps an old journal.
@@ -188,9 +188,9 @@ impl Links {
         Ok(self.db.visible_seqno())
     }
 
-    /// Makes the library move its watermark, below which no reader reads, behind all removed data. The watermark cannot pass
-    /// an open iterator, so this waits for the end of each. Returns false if `is_stopping` has become true
-    /// before the end.
+    /// Makes the library move its watermark, below which no reader reads, behind all removed data. The watermark cannot
+    /// pass an open iterator, so this waits for the end of each. Returns false if `is_stopping` has become true before
+    /// the end.
     fn move_watermark(&self, is_stopping: &impl Fn() -> bool) -> Result<bool, StoreError> {
         let since = self.note_wipe()?;
         for attempt in 1.. {

@@ -6,8 +6,8 @@
 //! `AbstractTree::compact`, which takes the lock shared, as the thread of the store does. Neither of the two takes a table
 //! that the other one is merging.
 //!
-//! Each step merges a level into the one below it. There is no level between the two, so no older record of a key can get
-//! above a newer one, also while the thread of the store merges tables.
+//! Each step merges a level into the one below it. There is no level between the two, so no older record of a key can
+//! get above a newer one, also while the thread of the store merges tables.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ const LARGE_BYTES: u64 = 256 * 1024 * 1024;
 
 impl Links {
     /// Rewrites all tables that a keyspace has now. The new ones have nothing of what commits had removed before the
-    /// watermark of the library. Blocks the thread: about 1 µs of CPU for each record. Commits and flushes continue meanwhile.
-    /// Returns false if `is_stopping` has become true before the end.
+    /// watermark of the library. Blocks the thread: about 1 µs of CPU for each record. Commits and flushes continue
+    /// meanwhile. Returns false if `is_stopping` has become true before the end.
     ///
     /// # Errors
     /// [`StoreError`] if a table cannot be read or written. No record is lost then: the tables stay as they are.
@@ -71,8 +71,8 @@ impl Links {
 }
 
 /// Merges the tables that flushes have made during a step. The thread of the store looks for such tables only after a
-/// flush, and could not take them during the step. If there are many by now, commits would wait for a merge that no thread
-/// begins.
+/// flush, and could not take them during the step. If there are many by now, commits would wait for a merge that no
+/// thread begins.
 fn merge_new_tables(keyspace: &Keyspace, watermark: u64) -> Result<(), StoreError> {
     let mut runs = keyspace.tree.l0_run_count();
     while runs >= NEW_RUNS_MAX {

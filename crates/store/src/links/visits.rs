@@ -1,5 +1,5 @@
-//! The stored visits: rows of subjects, each for an hour and the count log that it came from. The row of hour zero is the
-//! merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
+//! The stored visits: rows of subjects, each for an hour and the count log that it came from. The row of hour zero is
+//! the merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
 //!
 //! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
 //! the number of the log. Without a fleet, it is zero. A slot may be used again while rows of its former origin are
@@ -350,8 +350,8 @@ impl Links {
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
     }
 
-    /// Returns up to `count` rows from a position, of any subjects, and the position of the next ones. If the page begins
-    /// with a damaged block, the next position is behind that block.
+    /// Returns up to `count` rows from a position, of any subjects, and the position of the next ones. If the page
+    /// begins with a damaged block, the next position is behind that block.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read.

@@ -1,4 +1,5 @@
-//! Reads from the notes of the relay up to when this site has the changes of the other one, and raises the alarms of sites.
+//! Reads from the notes of the relay up to when this site has the changes of the other one, and raises the alarms of
+//! sites.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -92,10 +92,10 @@ impl CommitPlanner<'_> {
         self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Updates the quarantine of a code whose state this node of a fleet adopts. The code of a link that was removed after its
-    /// expiry gets an entry, because it may be recycled later. If the tombstone is from before `links.keep_expired` had
-    /// passed, a person has deleted the link ([`Link::deletion_ms`]), and the code gets none. Removes the entry of a
-    /// tombstone that is replaced by another state.
+    /// Updates the quarantine of a code whose state this node of a fleet adopts. The code of a link that was removed
+    /// after its expiry gets an entry, because it may be recycled later. If the tombstone is from before
+    /// `links.keep_expired` had passed, a person has deleted the link ([`Link::deletion_ms`]), and the code gets none.
+    /// Removes the entry of a tombstone that is replaced by another state.
     pub(super) fn quarantine(&mut self, code: Code, before: &CodeState, after: &State) {
         match (before, after) {
             (CodeState::Held(old @ State::Gone(gone)), _) if old.is_tombstone() && !after.is_tombstone() => {
@@ -114,9 +114,9 @@ impl CommitPlanner<'_> {
         }
     }
 
-    /// Removes the tombstones of these codes, unless the codes have changed since the start of their quarantine. Handles
-    /// only entries up to `until_ms`. The thread that gave the order may issue the codes again, so the commit must be
-    /// durable before that thread gets them.
+    /// Removes the tombstones of these codes, unless the codes have changed since the start of their quarantine.
+    /// Handles only entries up to `until_ms`. The thread that gave the order may issue the codes again, so the commit
+    /// must be durable before that thread gets them.
     pub(super) fn release_codes(
         &mut self,
         quarantined: Vec<DueEvent>,

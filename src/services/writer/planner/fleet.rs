@@ -131,8 +131,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if a code is marked for a state that came after an accepted one. A delete also ends the marked link, if it is
-    /// the same link.
+    /// True if a code is marked for a state that came after an accepted one. A delete also ends the marked link, if it
+    /// is the same link.
     fn is_followed_by_mark(&self, accepted: &State, echo: Echo, before: &CodeState) -> bool {
         let CodeState::Unread(text) = before else { return false };
         let was_taken = self.outbox.was_applied(echo);
@@ -209,8 +209,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if Redis has accepted an earlier state than the one of this node: the later one had expired there when a node that
-    /// was away delivered the earlier one.
+    /// True if Redis has accepted an earlier state than the one of this node: the later one had expired there when a
+    /// node that was away delivered the earlier one.
     fn has_earlier_state(&self, code: Code, mine: &State, theirs: &State) -> bool {
         // The stream may show a change of this node while a later one waits in the outbox.
         let is_on_its_way = self.outbox.has(&code);
@@ -221,7 +221,8 @@ impl<'o> CommitPlanner<'o> {
     /// node has no state of the code that it could serve.
     pub(super) fn adopt_unread(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
-        // Without a head, nothing tells which state is newer. If this node has one in the outbox, the stream will show it.
+        // Without a head, nothing tells which state is newer. If this node has one in the outbox, the stream will show
+        // it.
         if self.outbox.is_undelivered(&code) {
             self.outbox.leave_out(code);
             return;

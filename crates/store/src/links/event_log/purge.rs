@@ -27,9 +27,9 @@ impl EventLog {
     }
 
     /// Removes the content of events about purged links, and the dead letters with these events. An event with the record of
-    /// such a link loses its content at any date, because the next link of its code may come from a node whose clock is behind.
-    /// Numbers, types, codes and instants stay, so that readers and sinks miss no number. Blocks the thread for a pass over
-    /// the log.
+    /// such a link loses its content at any date, because the next link of its code may come from a node whose clock is
+    /// behind. Numbers, types, codes and instants stay, so that readers and sinks miss no number. Blocks the thread for
+    /// a pass over the log.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails. Events that are damaged stay as they are.
