@@ -165,6 +165,7 @@ const SKIPPED: &[&str] = &[
     ".git",
     "carom-data",
     "tests/data",
+    "tests/npm/lighthouse/node_modules",
     "tests/npm/node_modules",
     "tests/npm/web-client/node_modules",
     "fuzz/target",
