@@ -36,12 +36,15 @@ fn clock(node: &Node, slug: &str) -> u64 {
 }
 
 #[test]
-fn purges_reach_nodes_whose_clocks_are_weeks_apart() {
+fn purges_reach_clocks_that_are_weeks_apart() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let shifts = ["-40d", "+0s", "+40d"];
-    let nodes: Vec<Node> =
-        shifts.iter().enumerate().map(|(number, shift)| shifted(fleet.setup(number), shift).start()).collect();
+    let nodes: Vec<Node> = shifts
+        .iter()
+        .enumerate()
+        .map(|(number, shift)| shifted(fleet.setup(number), shift).env("CAROM_FLEET_ANSWER_MS", "1000").start())
+        .collect();
     nodes.iter().for_each(settle);
     let target = format!("https://a.example/{MARKER}");
     for (node, slug) in nodes.iter().zip(["late", "exact", "early"]) {

@@ -140,7 +140,7 @@ fn parts(purge: &Value) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn restart_forgets_no_node_that_a_purge_waits_for() {
+fn restart_forgets_no_node_of_a_purge() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("counter_regressed").start()).collect();

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::sites::{Sites, all_have, are_apart};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::purges::{MARKER, marked_files, marked_keys, purge, wait_for_purge};
+use crate::support::sites::{Sites, all_have, are_apart};
 
 /// Creates a link with the marker, and waits until all nodes have it.
 fn leave_traces(nodes: &[Node]) {

@@ -5,93 +5,23 @@ use std::time::{Duration, Instant};
 
 use carom_model::replication::PARTITIONS;
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::api_client::new_key;
 use crate::support::browser::{Browser, SCREEN};
 use crate::support::cli_user::{CliRan, CliUser};
 use crate::support::console::{at, says};
-use crate::support::fleet::{redirects, settle, setup};
+use crate::support::fleet::{settle, setup};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
-use crate::support::proxy::{Mode, Proxy};
+use crate::support::proxy::Mode;
 use crate::support::redis::{Reply, Server};
 use crate::support::sessions::sign_in;
-
-/// Delay of each direction between the sites.
-const DELAY: Mode = Mode::Delay(Duration::from_millis(75));
+use crate::support::sites::{Sites, all_have, are_apart, are_current};
 
 /// Longest time for a create, and a margin for a busy machine. One that waited for the other site would never end.
 const CREATE_MAX: Duration = Duration::from_millis(250);
-
-/// Two sites of two nodes each: nodes 0 and 1 are those of the first one.
-pub(super) struct Sites {
-    pub(super) folder: TempDir,
-    pub(super) servers: [Server; 2],
-    /// The way of the other site to the server with the same number.
-    proxies: [Proxy; 2],
-}
-
-impl Sites {
-    pub(super) fn new() -> Sites {
-        let servers = [Server::start(), Server::start()];
-        let proxies = [Proxy::start(servers[0].address()), Proxy::start(servers[1].address())];
-        let sites = Sites { folder: tempfile::tempdir().unwrap(), servers, proxies };
-        sites.join();
-        sites
-    }
-
-    fn setup(&self, number: usize) -> Setup {
-        let (site, name) = (number / 2, ["berlin", "lisbon"]);
-        let other = format!("redis://{}", self.proxies[1 - site].address());
-        setup(&self.folder.path().join(format!("{number}")), number, &self.servers[site].url())
-            .env("CAROM_FLEET_SITE", name[site])
-            .env("CAROM_FLEET_OTHER_SITE", name[1 - site])
-            .env("CAROM_FLEET_OTHER_REDIS", &other)
-            // The first codes wait until the sites have heard of each other.
-            .expect("codes_failed")
-            .expect("site_away")
-    }
-
-    /// Starts all nodes, and waits until both sites have heard of each other.
-    pub(super) fn start(&self, of: impl Fn(Setup) -> Setup) -> Vec<Node> {
-        let nodes: Vec<Node> = (0..4).map(|number| of(self.setup(number)).start()).collect();
-        nodes.iter().for_each(settle);
-        are_current(&nodes);
-        // Every core has codes.
-        for node in &nodes {
-            wait_until("codes", || node.wire().create(&json!({"longUrl": "https://example.org/warm"})).status == 200);
-        }
-        nodes
-    }
-
-    pub(super) fn part(&self) {
-        self.proxies.iter().for_each(|proxy| proxy.set(Mode::Cut));
-    }
-
-    pub(super) fn join(&self) {
-        self.proxies.iter().for_each(|proxy| proxy.set(DELAY));
-    }
-}
-
-/// Waits until nodes have heard of the other site.
-fn are_current(nodes: &[Node]) {
-    wait_until("both sites hear of each other", || {
-        nodes.iter().all(|node| node.status()["fleet"]["site"]["current"] == true)
-    });
-}
-
-/// Waits until nodes have not heard of the other site for some seconds.
-pub(super) fn are_apart(nodes: &[Node]) {
-    wait_until("the sites are apart", || nodes.iter().all(|node| node.status()["fleet"]["site"]["current"] == false));
-}
-
-/// Waits until a link is on all nodes.
-pub(super) fn all_have(nodes: &[Node], slug: &str, target: &str) {
-    wait_until(&format!("{slug} on all nodes"), || nodes.iter().all(|node| redirects(node, slug, target)));
-}
 
 #[test]
 fn links_and_changes_cross_both_ways() {

@@ -103,7 +103,7 @@ fn visit_log_that_is_off_holds_a_purge_back() {
 }
 
 #[test]
-fn link_that_is_imported_again_holds_no_purge_back() {
+fn link_imported_again_holds_no_purge_back() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "on").start();
     let import = |node: &Node, target: &str| {

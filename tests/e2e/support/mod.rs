@@ -33,6 +33,7 @@ pub(crate) mod scripts;
 pub(crate) mod sentinel;
 pub(crate) mod session_page;
 pub(crate) mod sessions;
+pub(crate) mod sites;
 pub(crate) mod steady_client;
 pub(crate) mod stop;
 pub(crate) mod store;
