@@ -54,6 +54,7 @@ use crate::core::CoreEvent;
 use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
+use crate::services::threads::priority;
 use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::own_authorities;
 use crate::startup::{files, home, joining, preflight};
@@ -357,6 +358,7 @@ fn start_cores(
             // A core that failed has said so itself.
             let _ = core.join();
         }
+        priority::end_pauses();
         drop(program);
     });
     Ok(())

@@ -164,7 +164,7 @@ pub fn start(
             watcher.warn_of_expiry();
         }
     };
-    let thread = threads::start(Priority::Background, "certificates", run)?;
+    let thread = threads::start(Priority::Long, "certificates", run)?;
     Ok(CertificateThread { stop, reload_requested, thread })
 }
 

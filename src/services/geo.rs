@@ -68,7 +68,7 @@ pub fn start(setup: GeoSetup) -> io::Result<GeoWatch> {
             std::thread::park_timeout(LOOK_EVERY);
         }
     };
-    let thread = threads::start(Priority::Background, "geo", run)?;
+    let thread = threads::start(Priority::Long, "geo", run)?;
     Ok(GeoWatch { stop, thread })
 }
 

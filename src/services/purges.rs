@@ -159,7 +159,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let serving = threads::start(Priority::Awaited, "purges", move || service.run(&orders))?;
     let mut started = vec![serving, erasing];
     if let Some(exchange) = exchange {
-        started.push(threads::start(Priority::Background, "purge-sites", move || exchange.run())?);
+        started.push(threads::start(Priority::Long, "purge-sites", move || exchange.run())?);
     }
     Ok(PurgeThreads { stop, threads: started })
 }

@@ -119,7 +119,7 @@ impl NotificationPoll {
                 std::thread::sleep(pause_after(failures, start.elapsed()));
             }
         };
-        threads::start(Priority::Background, format!("{}-poll", list.replace(' ', "-")), run).map(drop)
+        threads::start(Priority::Long, format!("{}-poll", list.replace(' ', "-")), run).map(drop)
     }
 
     /// Sends one poll at that time, in milliseconds since 1970. Blocks the thread for up to 90 seconds.

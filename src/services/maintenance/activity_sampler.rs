@@ -61,7 +61,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             before = now;
         }
     };
-    let thread = threads::start(Priority::Background, "pulse", run)?;
+    let thread = threads::start(Priority::Long, "pulse", run)?;
     Ok(Watcher { stop, thread })
 }
 

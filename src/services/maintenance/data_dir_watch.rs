@@ -46,7 +46,7 @@ pub fn start(data_dir: &Path, stats: Arc<NodeStats>) -> io::Result<DataDirWatch>
             std::thread::park_timeout(EVERY);
         }
     };
-    let thread = threads::start(Priority::Background, "data-dir", run)?;
+    let thread = threads::start(Priority::Long, "data-dir", run)?;
     Ok(DataDirWatch { stop, thread })
 }
 

@@ -352,7 +352,7 @@ impl Eraser {
         }
         let (links, stop) = (self.links.clone(), Arc::clone(&self.stop));
         let run = move || links.wipe_removed(|| stop.load(Ordering::Acquire));
-        let wiping = threads::start(Priority::Background, "purge-store", run)?;
+        let wiping = threads::start(Priority::Locking, "purge-store", run)?;
         self.wait(|| Ok(wiping.is_finished()))?;
         let is_done = wiping.join().expect("panics abort")?;
         if is_done { Ok(()) } else { Err(NotErased::Stopping) }

@@ -2,12 +2,16 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The CPUs that cores are pinned to.
 static CORE_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// True once the cores of this process have ended.
+static HAVE_CORES_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The niceness of threads that let cores go first (nice(2)): on a busy CPU, such a thread gets a tenth.
 const NICENESS: i32 = 10;
@@ -45,9 +49,11 @@ pub(crate) enum Priority {
     /// No request waits for the thread, but some wait for locks that it holds, as those of the store: niceness 5 on the
     /// CPUs without a core.
     Locking,
-    /// Long work that clients wait for, or that must not fall behind: niceness 10 on the CPUs without a core.
+    /// Long work that clients wait for, work that must not fall behind, and threads that mostly sleep: niceness 10 on the
+    /// CPUs without a core. With 19, a thread that only has to see the end of the node could delay it by seconds on a
+    /// machine that is busy with something else.
     Long,
-    /// Work that nobody waits for: niceness 10 on the CPUs without a core. If every CPU has a core, niceness 19.
+    /// Long work that nobody waits for: niceness 10 on the CPUs without a core. If every CPU has a core, niceness 19.
     Background,
 }
 
@@ -79,10 +85,17 @@ impl Priority {
 /// Sleeps for a moment if the calling thread does long work on the CPU of a core, and has run for [`RUN_MAX`] since it last
 /// slept here. Call it between short steps, without a lock. It does nothing on other threads.
 pub(crate) fn pause_if_due() {
-    if RUN_SINCE.get().is_some_and(|since| since.elapsed() >= RUN_MAX) {
+    let is_due = RUN_SINCE.get().is_some_and(|since| since.elapsed() >= RUN_MAX);
+    if is_due && !HAVE_CORES_ENDED.load(Ordering::Relaxed) {
         std::thread::sleep(PAUSE);
         RUN_SINCE.set(Some(Instant::now()));
     }
+}
+
+/// Ends the pauses of all threads. Call it when the cores have ended: on a machine that is busy with something else, each
+/// pause of a thread with a low priority delays the stop by many milliseconds.
+pub(crate) fn end_pauses() {
+    HAVE_CORES_ENDED.store(true, Ordering::Relaxed);
 }
 
 fn set_niceness(niceness: i32) {
