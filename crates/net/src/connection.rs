@@ -10,6 +10,7 @@ mod receive;
 mod timers;
 mod transmit;
 
+use self::acknowledge::DOUBLINGS_KEPT_MAX;
 use crate::address::Flow;
 use crate::config::StackConfig;
 use crate::congestion::Congestion;
@@ -364,11 +365,16 @@ impl Connection {
     }
 
     /// Returns for how many microseconds the oldest frame has waited for its acknowledgement. A frame that was sent
-    /// again has waited for a timeout before.
+    /// again has waited for a timeout before. Doublings that are kept postpone the first timeout, and that time does not
+    /// count: the frame may be lost, and its client waits for it.
     pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
         let first = held.first(&self.held)?;
-        let before_us = if first.has(RETRANSMITTED) { u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US } else { 0 };
-        Some(now_us.wrapping_sub(first.sent_us).saturating_add(before_us))
+        let waited_us = now_us.wrapping_sub(first.sent_us);
+        if first.has(RETRANSMITTED) {
+            return Some(waited_us.saturating_add(u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US));
+        }
+        let first_timeout_us = TIMEOUT_LEAST_US << self.backoff.min(DOUBLINGS_KEPT_MAX);
+        Some(waited_us.saturating_sub(first_timeout_us - TIMEOUT_LEAST_US))
     }
 
     /// Returns the number of timeouts since the last byte was acknowledged.

@@ -10,7 +10,7 @@ use crate::seq::{is_after, is_before};
 /// Oldest timestamp that gives a round trip.
 const ECHO_AGE_MAX_MS: u32 = 60_000;
 /// Most doublings of the timeout that outlast an acknowledgement.
-const DOUBLINGS_KEPT_MAX: u8 = 3;
+pub(super) const DOUBLINGS_KEPT_MAX: u8 = 3;
 /// Most timeouts in a row that count for a peer that answers without a window.
 const STALLED_TIMEOUTS_MAX: u8 = 4;
 
