@@ -172,10 +172,14 @@ fn live_plots_follow_the_traffic() {
         wait_until(theme, || browser.value(IS_IN_ITS_COLOUR) == true);
     }
     // Who looks is told that nobody answers any more.
+    browser.go(&at(&node, ""));
+    shows(&browser, ".well[data-kind]");
     browser.expect("net::ERR");
     browser.expect("Failed to load resource");
     let setup = node.terminate();
     shows(&browser, "#live[data-state=lost]");
+    says(&browser, ".well", "does not respond");
+    says(&browser, ".page-actions .badge", "Unknown");
     drop(setup);
     browser.close();
 }

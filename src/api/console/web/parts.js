@@ -89,7 +89,7 @@ const NO_STATUS = { title: errors.noStatus, detail: errors.noStatusText };
 
 /**
  * Keeps a host in step with the live status. `build(status)` gives `{ content, update }`; it is called again only when
- * `shapeOf(status)` is another, and `update(status)` each second. Returns what ends that.
+ * `shapeOf(status)` is another, and `update(status, state)` each second and when the connection is lost. Returns what ends that.
  */
 export function followStatus(host, shapeOf, build) {
   let shape = null;
@@ -103,7 +103,7 @@ export function followStatus(host, shapeOf, build) {
       update = built.update;
     }
     if (status !== null) {
-      update?.(status);
+      update?.(status, state);
     }
   });
 }

@@ -9,6 +9,7 @@ export const overview = {
   draining: "Draining",
   ready: "Ready",
   notReady: "Starting",
+  unknown: "Unknown",
   uptime: (time) => `up ${time}`,
   redirects: "Redirects/s",
   misses: "Not found/s",

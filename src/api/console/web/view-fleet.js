@@ -50,8 +50,8 @@ function alone() {
       snippet(text.example, EXAMPLE)));
   return {
     content,
-    update({ draining, ready }) {
-      const [state, kind] = draining ? [text.states.draining, "warn"] : ready ? [text.states.ready, "good"] : [text.states.starting, "warn"];
+    update({ draining, ready }, connection) {
+      const [state, kind] = connection === "lost" ? [text.states.unknown, "bad"] : draining ? [text.states.draining, "warn"] : ready ? [text.states.ready, "good"] : [text.states.starting, "warn"];
       setText(said, state);
       node.dataset.kind = kind;
     },

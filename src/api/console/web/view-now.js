@@ -33,7 +33,7 @@ export async function show(main) {
       return;
     }
     parts ??= build(body);
-    showReady(ready, status);
+    showReady(ready, status, state);
     parts.forEach((part) => part.update(status, state));
   });
   return () => {
@@ -61,12 +61,14 @@ function wellness() {
   return { element, update };
 }
 
-function showReady(host, status) {
-  const [state, kind] = status.draining ? [text.draining, "warn"] : status.ready ? [text.ready, "good"] : [text.notReady, "bad"];
-  const said = `${state}|${duration(status.uptimeSeconds)}`;
+function showReady(host, status, connection) {
+  const isLost = connection === "lost";
+  const [state, kind] = isLost ? [text.unknown, "bad"] : status.draining ? [text.draining, "warn"] : status.ready ? [text.ready, "good"] : [text.notReady, "bad"];
+  const uptime = isLost ? "" : text.uptime(duration(status.uptimeSeconds));
+  const said = `${state}|${uptime}`;
   if (host.dataset.said !== said) {
     host.dataset.said = said;
-    fill(host, badge(state, kind), h("span", { class: "soft" }, text.uptime(duration(status.uptimeSeconds))));
+    fill(host, badge(state, kind), h("span", { class: "soft" }, uptime));
   }
 }
 
