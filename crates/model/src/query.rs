@@ -284,9 +284,12 @@ impl ListQuery {
         self.order.field == OrderField::DateCreated && !self.filter.reads_records()
     }
 
-    /// Returns a hash that identifies the list. A cursor is valid for one list only.
+    /// Returns a hash that identifies the list. A cursor is valid for one list only. Of [`Filter::term_domains`], only the
+    /// default domain counts: the others, which may be thousands, follow from the term and the scope.
     pub fn key(&self) -> u64 {
-        xxh3_64(format!("{:?} {:?}", self.filter, self.order).as_bytes())
+        let has_default = self.filter.term_domains.first() == Some(&None);
+        let filter = Filter { term_domains: Vec::new(), ..self.filter.clone() };
+        xxh3_64(format!("{filter:?} {has_default} {:?}", self.order).as_bytes())
     }
 }
 
@@ -510,6 +513,20 @@ mod tests {
 
     fn code(text: &str) -> Code {
         Code::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn domains_of_the_term_do_not_identify_a_list() {
+        let order = SortOrder { field: OrderField::DateCreated, descending: true };
+        let key = |term: &str, term_domains: &[Option<DomainId>]| {
+            let (term, term_domains) = (Some(term.to_owned()), term_domains.to_vec());
+            let filter = Filter { term, term_domains, ..Filter::default() };
+            ListQuery { filter, order, page: 1, per_page: 20, cursor: None }.key()
+        };
+        let [first, second] = [1, 2].map(|byte| DomainId::from_bytes([byte; 6]));
+        assert_eq!(key("test", &[first]), key("test", &[first, second]), "a domain is added between two pages");
+        assert_ne!(key("test", &[first]), key("test", &[None, first]), "only in the list of all domains");
+        assert_ne!(key("test", &[first]), key("tes", &[first]));
     }
 
     proptest! {
