@@ -82,15 +82,9 @@ impl Context {
         let (format, callback) = (form.get("format").to_owned(), form.get("callback").to_owned());
         let jsonp = self.site.interfaces.yourls_jsonp;
         let write = move || written((&*format, &*callback), members, simple, jsonp);
-        let written = self.services.write_document(links, LINKS_WRITTEN_AT_ONCE, write).await;
-        let (kind, text) = match written {
-            Ok(written) => written,
-            Err(reason) => return no_list_now(reason).into_answer(),
-        };
-        let answer = with_quota(answer(status, kind, text), quota);
-        match retry_after {
-            Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
-            None => answer,
+        match self.services.write_document(links, LINKS_WRITTEN_AT_ONCE, write).await {
+            Ok(text) => respond(text, status, quota, retry_after),
+            Err(reason) => unwritten((form.get("format"), form.get("callback")), reason, jsonp),
         }
     }
 
@@ -338,6 +332,26 @@ fn refused(problem: &Problem) -> YourlsReply {
     YourlsReply { quota, retry_after, ..YourlsReply::of(status, members, message) }
 }
 
+/// Returns a response with a content type and a text.
+fn respond(
+    (kind, text): (&'static str, String),
+    status: StatusCode,
+    quota: Option<Quota>,
+    retry_after: Option<u64>,
+) -> ApiResponse {
+    let answer = with_quota(answer(status, kind, text), quota);
+    match retry_after {
+        Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
+        None => answer,
+    }
+}
+
+/// Returns the refusal, in the format of the request, of a list that no thread has written.
+fn unwritten(form: (&str, &str), reason: &str, jsonp: bool) -> ApiResponse {
+    let YourlsReply { members, simple, status, quota, retry_after, .. } = refused(&no_list_now(reason));
+    respond(written(form, members, simple, jsonp), status, quota, retry_after)
+}
+
 /// Formats a response. Returns its content type and its text.
 fn written(
     (format, callback): (&str, &str),
@@ -406,6 +420,15 @@ mod tests {
         let mut text = String::new();
         push_text(&mut text, "http://a/?\"><script>'&amp;");
         assert_eq!(text, "http://a/?&quot;&gt;&lt;script&gt;&#39;&amp;amp;");
+    }
+
+    #[test]
+    fn unwritten_lists_are_refused_in_the_format_of_the_request() {
+        for (format, kind) in [("json", "application/json"), ("xml", "application/xml; charset=utf-8")] {
+            let refusal = unwritten((format, ""), "no thread became free in time", false);
+            assert_eq!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(refusal.headers()[header::CONTENT_TYPE], kind);
+        }
     }
 
     #[test]
