@@ -53,9 +53,20 @@ pub(super) fn alive(heard: &HeartbeatReply, now_ms: u64) -> Vec<String> {
 }
 
 /// Returns what this site may lack of the other one, in words for the operator. `notes` are those of the relay of this site.
-/// `heard` has the last heartbeats of the other site, or the reason why its Redis cannot be read.
-pub(super) fn losses(other: &str, notes: &SiteNotes, heard: Result<&HeartbeatReply, &str>) -> Vec<String> {
+/// `heard` has the last heartbeats of the other site, or the reason why its Redis cannot be read. `damaged` are the damaged
+/// fields with counter values there.
+pub(super) fn losses(
+    (other, damaged): (&str, &[String]),
+    notes: &SiteNotes,
+    heard: Result<&HeartbeatReply, &str>,
+) -> Vec<String> {
     let mut losses = Vec::new();
+    if !damaged.is_empty() {
+        let fields = damaged.join(", ");
+        losses.push(format!(
+            "the codes that the site {other} has leased since the relay of this site last read {fields} of {{carom}}:space there, because it is damaged; its alarm redis_refuses names the remedy"
+        ));
+    }
     if notes.may_lack {
         losses.push(format!(
             "links of the site {other} that are missing or outdated here, because this site raises the alarm site_lacks"
@@ -127,6 +138,8 @@ mod tests {
         }
     }
 
+    const LISBON: (&str, &[String]) = ("lisbon", &[]);
+
     fn read_at(read_ms: u64) -> SiteNotes {
         SiteNotes { read_ms, ..SiteNotes::default() }
     }
@@ -144,23 +157,26 @@ mod tests {
     #[test]
     fn what_was_read_is_not_lost() {
         let stopped = heard(&[("a", 1_000, true, 0)]);
-        assert_eq!(losses("lisbon", &read_at(1_001 + ENDING_MS), Ok(&stopped)), Vec::<String>::new());
-        assert_eq!(losses("lisbon", &read_at(1_000 + ENDING_MS), Ok(&stopped)).len(), 1);
+        assert_eq!(losses(LISBON, &read_at(1_001 + ENDING_MS), Ok(&stopped)), Vec::<String>::new());
+        assert_eq!(losses(LISBON, &read_at(1_000 + ENDING_MS), Ok(&stopped)).len(), 1);
         let killed = heard(&[("a", 1_000, false, 0)]);
-        assert_eq!(losses("lisbon", &read_at(1_000 + WRITES_MS), Ok(&killed)).len(), 1);
-        assert_eq!(losses("lisbon", &read_at(1_001 + WRITES_MS), Ok(&killed)), Vec::<String>::new());
-        assert_eq!(losses("lisbon", &read_at(0), Ok(&HeartbeatReply::default())), Vec::<String>::new());
+        assert_eq!(losses(LISBON, &read_at(1_000 + WRITES_MS), Ok(&killed)).len(), 1);
+        assert_eq!(losses(LISBON, &read_at(1_001 + WRITES_MS), Ok(&killed)), Vec::<String>::new());
+        assert_eq!(losses(LISBON, &read_at(0), Ok(&HeartbeatReply::default())), Vec::<String>::new());
     }
 
     #[test]
     fn each_loss_is_named() {
         let notes = SiteNotes { may_lack: true, ..read_at(7) };
-        let all = losses("lisbon", &notes, Ok(&heard(&[("a", 1_000, true, 3), ("b", 1_000, true, 0)])));
+        let all = losses(LISBON, &notes, Ok(&heard(&[("a", 1_000, true, 3), ("b", 1_000, true, 0)])));
         assert_eq!(all.len(), 3, "{all:?}");
         for (loss, part) in all.iter().zip(["site_lacks", "has not read", "node a has: its outbox had 3"]) {
             assert!(loss.contains(part), "{loss}");
         }
-        let unknown = losses("lisbon", &read_at(7), Err("timeout"));
+        let damaged = ["floor:7".to_owned()];
+        let unsure = losses(("lisbon", &damaged[..]), &read_at(7), Ok(&HeartbeatReply::default()));
+        assert!(unsure.len() == 1 && unsure[0].contains("floor:7"), "{unsure:?}");
+        let unknown = losses(LISBON, &read_at(7), Err("timeout"));
         assert_eq!(unknown.len(), 1, "{unknown:?}");
         assert!(unknown[0].contains("lisbon cannot be read (timeout)"), "{unknown:?}");
     }

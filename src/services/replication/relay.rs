@@ -316,7 +316,14 @@ impl Relay {
     fn check(&self, space: &OtherSpace) -> Result<(), Failure> {
         let (ours, other) = (&self.fleet.settings.fingerprint, &self.site.other);
         let text = match (&space.fingerprint, &space.site) {
-            (Some(theirs), Some(site)) if theirs == ours && site == other => return Ok(()),
+            (Some(theirs), Some(site)) if theirs == ours && site == other => match &space.damaged_floors[..] {
+                [] => return Ok(()),
+                // The counters of this site would begin among values that the other one has leased.
+                fields => format!(
+                    "{} of {{carom}}:space in the Redis of the site {other} is damaged; the alarm redis_refuses of its nodes names the remedy",
+                    fields.join(", ")
+                ),
+            },
             (None, _) => format!("no node of the site {other} has started yet"),
             (Some(theirs), _) if theirs != ours => format!("the site {other} has another code secret"),
             (_, None) => format!("no node of the site {other} has fleet.site set"),

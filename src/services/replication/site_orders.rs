@@ -5,10 +5,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use carom_shards::CodeLength;
-
 use super::giving_up;
-use super::redis::{HeartbeatReply, Redis, RedisError};
+use super::redis::{HeartbeatReply, OtherSpace, Redis, RedisError};
 use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 
 /// Timeout of Redis. An operator waits for it.
@@ -56,21 +54,24 @@ impl SiteOrders for RedisSiteOrders {
         let notes = own.site_notes(ANSWER_TIME).map_err(|error| error.to_string())?;
         let is_done = notes.given_up.as_ref() == Some(&self.other);
         let mut floors = notes.floors.clone();
-        let heard = hear(other, &self.other).map(|OtherSite { heard, now_ms, leased }| {
-            floors.extend(leased);
+        let mut damaged = Vec::new();
+        let heard = hear(other, &self.other).map(|OtherSite { heard, now_ms, space }| {
+            floors.extend(space.floors);
+            damaged = space.damaged_floors;
             (heard, now_ms)
         });
         let heard = heard.map_err(|error| error.to_string());
         let alive = heard.as_ref().map_or_else(|_| Vec::new(), |(heard, now_ms)| giving_up::alive(heard, *now_ms));
         let found = heard.as_ref().map(|(heard, _)| heard).map_err(String::as_str);
-        let losses = if is_done { Vec::new() } else { giving_up::losses(&self.other, &notes, found) };
+        let losses =
+            if is_done { Vec::new() } else { giving_up::losses((self.other.as_str(), &damaged[..]), &notes, found) };
         let outcome = giving_up::decide(order, (self.other.as_str(), is_done), &alive, &losses);
         if outcome == GiveUpOutcome::Done && !is_done {
-            if heard.is_err() && !notes.damaged_floors().is_empty() {
+            if (heard.is_err() || !damaged.is_empty()) && !notes.damaged_floors().is_empty() {
                 let [key, _] = own.site_keys();
                 let fields = notes.damaged_floors().join(", ");
                 return Err(format!(
-                    "the counter values of the site {} are not known, because {fields} of {key} in Redis is damaged and its own Redis cannot be read; start that Redis",
+                    "the counter values of the site {} are not known, because {fields} of {key} in Redis is damaged and its own Redis cannot be read or is damaged, too; start that Redis and its nodes",
                     self.other
                 ));
             }
@@ -88,8 +89,8 @@ struct OtherSite {
     heard: HeartbeatReply,
     /// The present time by the clock of that Redis, in milliseconds since 1970 UTC.
     now_ms: u64,
-    /// The highest counter values that its nodes have leased.
-    leased: Vec<(CodeLength, u64)>,
+    /// Its code space, with the highest counter values that its nodes have leased.
+    space: OtherSpace,
 }
 
 /// Asks the Redis of the other site about it.
@@ -100,5 +101,5 @@ fn hear(redis: &mut Redis, site: &str) -> Result<OtherSite, RedisError> {
         return Err(RedisError::Refused(format!("it does not know the site {site}")));
     }
     let (heard, now_ms) = redis.heartbeats(ANSWER_TIME)?;
-    Ok(OtherSite { heard, now_ms, leased: space.floors })
+    Ok(OtherSite { heard, now_ms, space })
 }

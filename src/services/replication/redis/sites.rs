@@ -120,10 +120,33 @@ pub struct OtherSpace {
     pub site: Option<String>,
     /// The highest counter value of each length that any of its nodes has reported.
     pub floors: Vec<(CodeLength, u64)>,
+    /// The fields with such values that are damaged. A damaged value is not known, and must not count as 0.
+    pub damaged_floors: Vec<String>,
     /// The time since which states expire, in milliseconds since 1970 UTC by its clock; 0 if they do not.
     pub expiring_ms: u64,
     /// The present time, in milliseconds since 1970 UTC by its clock.
     pub now_ms: u64,
+}
+
+impl OtherSpace {
+    /// Reads the fields of a code space, at a time in milliseconds since 1970 UTC. Ignores fields that a later version may
+    /// write.
+    fn of(fields: Vec<(String, String)>, now_ms: u64) -> OtherSpace {
+        let mut space = OtherSpace { now_ms, ..OtherSpace::default() };
+        for (field, value) in fields {
+            match field.as_str() {
+                "fingerprint" => space.fingerprint = Some(value),
+                "site" => space.site = Some(value),
+                "expiring" => space.expiring_ms = value.parse().unwrap_or(0),
+                _ => match floor(&field, &value) {
+                    Some(floor) => space.floors.push(floor),
+                    None if length_of(&field).is_some() => space.damaged_floors.push(field),
+                    None => {}
+                },
+            }
+        }
+        space
+    }
 }
 
 impl Redis {
@@ -292,16 +315,7 @@ impl Redis {
         let get = cmd("HGETALL").arg(self.space("space")).to_owned();
         let answers = self.ask_space(vec![get, cmd("TIME")], within)?;
         let [space, time] = &answers[..] else { return Err(nonsense("the code space of a site")) };
-        let mut other = OtherSpace { now_ms: time_ms(time)?, ..OtherSpace::default() };
-        for (field, value) in pairs(space) {
-            match field.as_str() {
-                "fingerprint" => other.fingerprint = Some(value),
-                "site" => other.site = Some(value),
-                "expiring" => other.expiring_ms = value.parse().unwrap_or(0),
-                _ => other.floors.extend(floor(&field, &value)),
-            }
-        }
-        Ok(other)
+        Ok(OtherSpace::of(pairs(space), time_ms(time)?))
     }
 
     /// Reads the last heartbeats of all nodes of this Redis, without sending one. Also returns the present time, in
@@ -339,8 +353,13 @@ pub(super) fn time_ms(answer: &Value) -> Result<u64, RedisError> {
 
 /// Decodes a field with the highest counter value of a length.
 fn floor(field: &str, value: &str) -> Option<(CodeLength, u64)> {
-    let length = CodeLength::new(field.strip_prefix("floor:")?.parse().ok()?)?;
-    Some((length, value.parse().ok()?))
+    Some((length_of(field)?, value.parse().ok()?))
+}
+
+/// Returns the code length of a field with a highest counter value; `None` for other fields, and for lengths that this
+/// version does not know.
+fn length_of(field: &str) -> Option<CodeLength> {
+    CodeLength::new(field.strip_prefix("floor:")?.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -381,6 +400,22 @@ mod tests {
         assert!(damaged.may_lack, "an operator has to look");
         assert!(may_have_missed(damaged.read_ms, 1_000_000, 400));
         assert!(!may_have_missed(notes(&[]).read_ms, 1_000_000, 400), "a site that begins");
+    }
+
+    #[test]
+    fn damaged_counter_value_of_a_site_is_not_zero() {
+        let fields = |fields: &[(&str, &str)]| {
+            let owned = fields.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned()));
+            OtherSpace::of(owned.collect(), 9)
+        };
+        let space = fields(&[("site", "lisbon"), ("floor:7", "70"), ("floor:999", "?"), ("server:7", "x")]);
+        let floors = vec![(CodeLength::DEFAULT, 70)];
+        let known = OtherSpace { site: Some("lisbon".to_owned()), floors, now_ms: 9, ..OtherSpace::default() };
+        assert_eq!(space, known, "a later version may have longer codes");
+        for value in ["", "?", "-1", "7 ", "7e3"] {
+            let space = fields(&[("floor:7", value)]);
+            assert_eq!((space.floors, space.damaged_floors), (Vec::new(), vec!["floor:7".to_owned()]), "{value:?}");
+        }
     }
 
     #[test]
