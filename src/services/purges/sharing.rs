@@ -32,8 +32,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Time within which all nodes read the entries of the streams of visits. They look for new ones once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time within which visits of the other site, which were in its streams when it had carried a purge out, reach all nodes.
-const CROSS_WITHIN: Duration = Duration::from_secs(15);
+/// Time within which visits of the other site, which were in its streams when it had carried a purge out, reach the streams of
+/// this one.
+const CROSS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Notes of a site that are stored at once.
 const SITE_NOTES_AT_ONCE: usize = 1_000;
@@ -88,10 +89,39 @@ pub(super) struct PurgeSharing {
 struct Trimming {
     /// The time at which this step began.
     since: Instant,
-    /// The ends of the streams at that time.
-    ends: Vec<VisitStreamEnd>,
+    /// The ends of the streams, and the time at which they were read; `None` until visits of the other site have arrived.
+    ends: Option<(Instant, Vec<VisitStreamEnd>)>,
     /// The number of the count log to fold; `None` until all nodes have read the streams up to these ends.
     log: Option<u32>,
+}
+
+/// The work that is due for a purge that all nodes have carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TrimStep {
+    /// Visits of the other site may still arrive, or nodes may not have read those that have.
+    Wait,
+    /// The ends of the streams have to be read.
+    ReadEnds,
+    /// All nodes have read the streams up to these ends.
+    Trim,
+}
+
+impl Trimming {
+    fn begin(now: Instant) -> Trimming {
+        Trimming { since: now, ends: None, log: None }
+    }
+
+    /// Returns the work that is due. An entry that arrives after the ends are read is not trimmed, so visits of the other site
+    /// come before: they take at most `crossing`.
+    fn step(&self, crossing: Duration, now: Instant) -> TrimStep {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        match &self.ends {
+            None if since(self.since) < crossing => TrimStep::Wait,
+            None => TrimStep::ReadEnds,
+            Some((read, _)) if since(*read) < READ_WITHIN => TrimStep::Wait,
+            Some(_) => TrimStep::Trim,
+        }
+    }
 }
 
 /// The nodes of the fleet, as a purge counts them: also those whose heartbeats Redis has lost while they were away, and
@@ -306,28 +336,32 @@ impl PurgeSharing {
         self.sites.as_ref().is_none_or(|(_, other)| self.reader.shared.is_done_at(id, other))
     }
 
-    /// Completes the purges that all nodes have carried out. First notes the ends of the streams of visits, waits until all
-    /// nodes have read the entries up to there, folds the count log, and removes these entries.
+    /// Completes the purges that all nodes have carried out. First waits for visits of the other site and notes the ends of the
+    /// streams of visits, waits until all nodes have read the entries up to there, folds the count log, and removes these
+    /// entries.
     fn complete(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
         let erased = locked(registry).ids(|_, entry| entry.stage == PurgeStage::Erased);
-        let within = if self.sites.is_some() { CROSS_WITHIN } else { READ_WITHIN };
+        let crossing = if self.sites.is_some() { CROSS_WITHIN } else { Duration::ZERO };
         for id in erased {
             if !locked(registry).is_done_everywhere(id) || !self.is_done_at_other_site(id) {
                 self.trimming.remove(&id);
                 continue;
             }
-            let Some(Trimming { since, ends, log }) = self.trimming.get_mut(&id) else {
-                let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
-                self.trimming.insert(id, Trimming { since: Instant::now(), ends, log: None });
-                continue;
-            };
-            if since.elapsed() < within {
-                continue;
+            let trimming = self.trimming.entry(id).or_insert_with(|| Trimming::begin(Instant::now()));
+            match trimming.step(crossing, Instant::now()) {
+                TrimStep::Wait => continue,
+                TrimStep::ReadEnds => {
+                    let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
+                    trimming.ends = Some((Instant::now(), ends));
+                    continue;
+                }
+                TrimStep::Trim => {}
             }
             // A batch of another node may have come after the fold of the purge on this node.
-            if !self.visits.is_folded(*log.get_or_insert_with(|| self.visits.ask_fold())) {
+            if !self.visits.is_folded(*trimming.log.get_or_insert_with(|| self.visits.ask_fold())) {
                 continue;
             }
+            let ends = trimming.ends.as_ref().map_or(&[][..], |(_, ends)| &ends[..]);
             self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
             locked(registry).advance(id, PurgeStage::Complete)?;
             self.trimming.remove(&id);
@@ -354,6 +388,19 @@ mod tests {
         }
         assert_eq!(clock.forget_ms(ahead, later), redis_ms + 2_000, "the clock of this node removes nothing");
         assert_eq!(clock.forget_ms(behind, later), behind, "nor does that of Redis");
+    }
+
+    #[test]
+    fn ends_of_streams_are_read_once_visits_have_crossed() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut of_sites = Trimming::begin(begun);
+        assert_eq!(of_sites.step(CROSS_WITHIN, at(9)), TrimStep::Wait, "an entry that arrives later would stay");
+        assert_eq!(of_sites.step(CROSS_WITHIN, at(10)), TrimStep::ReadEnds);
+        of_sites.ends = Some((at(10), Vec::new()));
+        assert_eq!(of_sites.step(CROSS_WITHIN, at(14)), TrimStep::Wait, "nodes may not have read them");
+        assert_eq!(of_sites.step(CROSS_WITHIN, at(15)), TrimStep::Trim);
+        assert_eq!(Trimming::begin(begun).step(Duration::ZERO, begun), TrimStep::ReadEnds, "a fleet of one site");
     }
 
     #[test]
