@@ -31,6 +31,9 @@ const OTHER_TIME: Duration = Duration::from_secs(3);
 /// Purges that cross at once: each takes a round trip between the sites.
 const PURGES_AT_ONCE: usize = 50;
 
+/// Notes of the other site that are copied at once: each takes a round trip within this site.
+const NOTES_AT_ONCE: usize = 1_000;
+
 /// The two sites of a fleet, with the connections of the thread.
 pub struct PurgeSites {
     /// The name of the site of this node.
@@ -52,8 +55,17 @@ pub(super) struct SiteExchange {
     ours: PurgeReader,
     /// The purges in the Redis of the other site.
     theirs: PurgeReader,
-    /// The purges that this site lacks, each with the instant at which the other site was known to have it.
-    seen: HashMap<PurgeId, Instant>,
+    /// The purges that this site lacks.
+    seen: HashMap<PurgeId, SeenPurge>,
+}
+
+/// A purge of the other site that this one lacks.
+#[derive(Clone, Copy, Debug)]
+struct SeenPurge {
+    /// The instant at which the other site was known to have it.
+    since: Instant,
+    /// The instant of the last request for its list; `None` before the first one.
+    asked: Option<Instant>,
 }
 
 impl SiteExchange {
@@ -90,7 +102,7 @@ impl SiteExchange {
         }
         self.take_purges(now_ms)?;
         let other = &self.redis.other_name;
-        for id in unnoted(&self.theirs.shared, &self.ours.shared, other) {
+        for id in unnoted(&self.theirs.shared, &self.ours.shared, other).into_iter().take(NOTES_AT_ONCE) {
             self.redis.own.note_purged_at(id, other, ANSWER_TIME)?;
             self.ours.shared.sites.entry(id).or_default().insert(other.clone());
         }
@@ -101,12 +113,25 @@ impl SiteExchange {
     fn take_purges(&mut self, now_ms: u64) -> Result<(), RedisError> {
         let (theirs, ours, now) = (&self.theirs.shared, &self.ours.shared, Instant::now());
         self.seen.retain(|id, _| theirs.at_ms.contains_key(id) && !ours.at_ms.contains_key(id));
-        for (id, at_ms) in lacking(theirs, ours, now_ms).into_iter().take(PURGES_AT_ONCE) {
-            let since = *self.seen.entry(id).or_insert(now);
+        let due = in_turn(lacking(theirs, ours, now_ms), &self.seen);
+        for (id, at_ms) in due.into_iter().take(PURGES_AT_ONCE) {
+            if self.stop.load(Ordering::Acquire) {
+                // The round trips of the others would delay the shutdown.
+                return Ok(());
+            }
+            let since = self.seen.entry(id).or_insert(SeenPurge { since: now, asked: None }).since;
             if !self.has_changes_until(since) {
                 continue;
             }
-            let text = self.redis.other.purge_list(id, OTHER_TIME)?.unwrap_or_default();
+            self.seen.insert(id, SeenPurge { since, asked: Some(Instant::now()) });
+            let text = match self.redis.other.purge_list(id, OTHER_TIME) {
+                // Such as a key of another type, which must not keep the other purges waiting.
+                Err(RedisError::Refused(why)) => {
+                    tracing::debug!(%id, %why, "the other Redis refuses the links of a purge");
+                    continue;
+                }
+                answer => answer?.unwrap_or_default(),
+            };
             let Some(text) = String::from_utf8(text).ok().filter(|text| is_list(text)) else {
                 tracing::debug!(%id, "the links of a purge are not in the other Redis; a node of that site puts them back");
                 continue;
@@ -139,6 +164,13 @@ fn lacking(theirs: &SharedPurges, ours: &SharedPurges, now_ms: u64) -> Vec<(Purg
     theirs.at_ms.iter().filter(lacks).map(|(id, at_ms)| (*id, *at_ms)).collect()
 }
 
+/// Returns purges in the order in which their lists are asked for: those whose last request is longest ago come first. So lists
+/// that are not in the other Redis keep no purge waiting.
+fn in_turn(mut purges: Vec<(PurgeId, u64)>, seen: &HashMap<PurgeId, SeenPurge>) -> Vec<(PurgeId, u64)> {
+    purges.sort_by_key(|(id, _)| seen.get(id).and_then(|seen| seen.asked));
+    purges
+}
+
 /// Returns the purges that the site `other` has noted as carried out in its Redis, but not yet in that of this site.
 fn unnoted(theirs: &SharedPurges, ours: &SharedPurges, other: &str) -> Vec<PurgeId> {
     let is_new = |id: &PurgeId| theirs.is_done_at(*id, other) && !ours.is_done_at(*id, other);
@@ -165,6 +197,17 @@ mod tests {
         let (theirs, ours) = (shared(&[(1, 9), (2, 10), (3, 11)], &[]), shared(&[(3, 11), (4, 12)], &[]));
         assert_eq!(lacking(&theirs, &ours, 10 + kept_ms), [(PurgeId(2), 10)], "the first one is too old");
         assert_eq!(lacking(&ours, &theirs, 10 + kept_ms), [(PurgeId(4), 12)]);
+    }
+
+    #[test]
+    fn purges_without_a_list_keep_no_other_waiting() {
+        let begun = Instant::now();
+        let asked = |seconds| SeenPurge { since: begun, asked: Some(begun + Duration::from_secs(seconds)) };
+        let new = SeenPurge { since: begun, asked: None };
+        let seen = HashMap::from([(PurgeId(1), asked(2)), (PurgeId(2), asked(1)), (PurgeId(3), new)]);
+        let purges = [1, 2, 3, 4].map(|number| (PurgeId(number), 9));
+        let order: Vec<u64> = in_turn(purges.to_vec(), &seen).into_iter().map(|(id, _)| id.0).collect();
+        assert_eq!(order, [3, 4, 2, 1]);
     }
 
     #[test]
