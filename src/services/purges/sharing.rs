@@ -269,22 +269,45 @@ impl PurgeSharing {
     /// Takes the purges of other nodes.
     fn take_new(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<bool, NotShared> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
-        let mut has_new = false;
+        let (mut has_new, mut lost) = (false, Vec::new());
         for (id, at_ms) in &self.reader.shared.at_ms {
             if *at_ms < since_ms || locked(registry).all().contains_key(id) {
                 continue;
             }
-            let text = self.redis.purge_list(*id, ANSWER_TIME)?.unwrap_or_default();
+            let found = match self.redis.purge_list(*id, ANSWER_TIME) {
+                // Such as a key of another type, which must not keep the other purges waiting.
+                Err(RedisError::Refused(why)) => {
+                    tracing::debug!(%id, %why, "Redis refuses the links of a purge");
+                    continue;
+                }
+                answer => answer?,
+            };
+            let Some(text) = found else {
+                lost.push(*id);
+                continue;
+            };
             let json: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
             let Some(list) = PurgeList::from_json(&json) else {
-                tracing::debug!(%id, "the links of a purge are not in Redis; the node that began it puts them back");
+                tracing::debug!(%id, "the links of a purge in Redis cannot be read");
                 continue;
             };
             tracing::info!(%id, links = list.links.len(), "another node has begun a purge");
             locked(registry).take(*id, list)?;
             has_new = true;
         }
+        self.forget_lost(lost)?;
         Ok(has_new)
+    }
+
+    /// Removes the numbers of purges whose lists Redis has lost. A list is there before its number, so the nodes that know
+    /// such a purge put both back.
+    fn forget_lost(&mut self, lost: Vec<PurgeId>) -> Result<(), NotShared> {
+        for id in lost {
+            tracing::debug!(%id, "the links of a purge are not in Redis; a node that knows them puts them back");
+            self.redis.forget_purges(&[id.to_string()], ANSWER_TIME)?;
+            self.reader.shared.at_ms.remove(&id);
+        }
+        Ok(())
     }
 
     /// Gives Redis the purges that it lacks, once it has the deletions of their links.

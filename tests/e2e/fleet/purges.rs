@@ -133,6 +133,26 @@ fn node_that_was_away_carries_the_purge_out() {
     assert_clean(&fleet, 2, &server);
 }
 
+#[test]
+fn list_that_redis_has_lost_comes_back() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
+    let away = nodes.pop().unwrap().terminate();
+    let id = begin(&nodes[0]);
+    let list = format!("{{carom}}:purge:{id}");
+    // The number stays in the hash of purges.
+    wait_until("the loss of the list", || server.command(&["DEL", &list]) == Reply::Int(1));
+    let back = away.start();
+    settle(&back);
+    wait_for_purge(&back, &id);
+    wait_for_purge(&nodes[0], &id);
+    assert_clean(&fleet, 2, &server);
+}
+
 /// Returns the nodes of a purge, each with true if it has carried the purge out.
 fn parts(purge: &Value) -> Vec<(String, bool)> {
     let nodes = purge["nodes"].as_array().unwrap().iter();
