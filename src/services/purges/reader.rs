@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{PurgeNote, Redis, RedisError};
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::PurgeId;
 
@@ -28,6 +28,8 @@ pub(super) struct SharedPurges {
     pub(super) done: BTreeMap<PurgeId, BTreeSet<String>>,
     /// The sites whose nodes have all carried out each purge.
     pub(super) sites: BTreeMap<PurgeId, BTreeSet<String>>,
+    /// The sites whose streams of visits have been trimmed for each purge.
+    pub(super) trimmed: BTreeMap<PurgeId, BTreeSet<String>>,
 }
 
 /// The reads of the hash of purges.
@@ -54,17 +56,35 @@ impl SharedPurges {
     /// Adds fields of the hash. Ignores unknown ones, which a later version may write.
     fn add(&mut self, fields: &[(String, String)]) {
         for (field, value) in fields {
-            if let Some((id, node)) = field.split_once('/') {
-                if let Some(id) = PurgeId::parse(id) {
-                    self.done.entry(id).or_default().insert(node.to_owned());
+            // A name may have such a sign, too. The number has none.
+            let Some(at) = field.find(['/', PurgeNote::Purged.sign(), PurgeNote::Trimmed.sign()]) else {
+                if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
+                    self.at_ms.insert(id, at_ms);
                 }
-            } else if let Some((id, site)) = field.split_once('@') {
-                if let Some(id) = PurgeId::parse(id) {
-                    self.sites.entry(id).or_default().insert(site.to_owned());
-                }
-            } else if let (Some(id), Ok(at_ms)) = (PurgeId::parse(field), value.parse()) {
-                self.at_ms.insert(id, at_ms);
-            }
+                continue;
+            };
+            let (number, name) = field.split_at(at);
+            let Some(id) = PurgeId::parse(number) else { continue };
+            let names = match PurgeNote::ALL.into_iter().find(|note| name.starts_with(note.sign())) {
+                Some(note) => self.notes_mut(note),
+                None => &mut self.done,
+            };
+            // Each sign takes one byte.
+            names.entry(id).or_default().insert(name[1..].to_owned());
+        }
+    }
+
+    fn notes(&self, note: PurgeNote) -> &BTreeMap<PurgeId, BTreeSet<String>> {
+        match note {
+            PurgeNote::Purged => &self.sites,
+            PurgeNote::Trimmed => &self.trimmed,
+        }
+    }
+
+    fn notes_mut(&mut self, note: PurgeNote) -> &mut BTreeMap<PurgeId, BTreeSet<String>> {
+        match note {
+            PurgeNote::Purged => &mut self.sites,
+            PurgeNote::Trimmed => &mut self.trimmed,
         }
     }
 
@@ -77,13 +97,26 @@ impl SharedPurges {
     /// Returns the fields of a purge.
     pub(super) fn fields_of(&self, id: PurgeId) -> Vec<String> {
         let done = self.done.get(&id).into_iter().flatten().map(|node| format!("{id}/{node}"));
-        let sites = self.sites.get(&id).into_iter().flatten().map(|site| format!("{id}@{site}"));
-        std::iter::once(id.to_string()).chain(done).chain(sites).collect()
+        let noted = PurgeNote::ALL.into_iter().flat_map(|note| {
+            let sites = self.notes(note).get(&id).into_iter().flatten();
+            sites.map(move |site| format!("{id}{}{site}", note.sign()))
+        });
+        std::iter::once(id.to_string()).chain(done).chain(noted).collect()
+    }
+
+    /// True if a site has this note about a purge.
+    pub(super) fn is_noted(&self, id: PurgeId, note: PurgeNote, site: &str) -> bool {
+        self.notes(note).get(&id).is_some_and(|sites| sites.contains(site))
+    }
+
+    /// Adds a note that was stored.
+    pub(super) fn note(&mut self, id: PurgeId, note: PurgeNote, site: &str) {
+        self.notes_mut(note).entry(id).or_default().insert(site.to_owned());
     }
 
     /// True if all nodes of a site have carried a purge out.
     pub(super) fn is_done_at(&self, id: PurgeId, site: &str) -> bool {
-        self.sites.get(&id).is_some_and(|sites| sites.contains(site))
+        self.is_noted(id, PurgeNote::Purged, site)
     }
 
     /// Removes a purge.
@@ -91,6 +124,7 @@ impl SharedPurges {
         self.at_ms.remove(&id);
         self.done.remove(&id);
         self.sites.remove(&id);
+        self.trimmed.remove(&id);
     }
 }
 
@@ -165,16 +199,22 @@ mod tests {
         let (first, second) = (PurgeId(1).to_string(), PurgeId(2).to_string());
         let (of_first, of_second) = (format!("{first}/node/a"), format!("{second}/b"));
         let of_site = format!("{first}@berlin");
+        let trimmed = format!("{second}#ber/lin@1");
         let read = read(&[
             (first.as_str(), "7"),
             (second.as_str(), "soon"),
             (of_first.as_str(), "done"),
             (of_second.as_str(), "done"),
             (of_site.as_str(), "done"),
+            (trimmed.as_str(), "done"),
             ("later", "7"),
             ("later/a", "done"),
             ("later@a", "done"),
+            ("later#a", "done"),
+            ("#", "done"),
         ]);
+        assert!(read.is_noted(PurgeId(2), PurgeNote::Trimmed, "ber/lin@1"), "a name may have each sign");
+        assert_eq!(read.trimmed.len(), 1);
         assert!(read.is_done_at(PurgeId(1), "berlin") && !read.is_done_at(PurgeId(2), "berlin"));
         assert_eq!(read.sites.len(), 1);
         assert_eq!(read.at_ms, BTreeMap::from([(PurgeId(1), 7)]));
@@ -188,15 +228,17 @@ mod tests {
         let kept_ms = PURGES_KEPT.as_millis() as u64;
         let [old, fresh] = [1, 2].map(|number| PurgeId(number).to_string());
         let (of_old, of_fresh, of_site) = (format!("{old}/a"), format!("{fresh}/a"), format!("{old}@berlin"));
+        let trimmed = format!("{old}#berlin");
         let mut read = read(&[
             (old.as_str(), "6"),
             (fresh.as_str(), "7"),
             (of_old.as_str(), "done"),
             (of_fresh.as_str(), "done"),
             (of_site.as_str(), "done"),
+            (trimmed.as_str(), "done"),
         ]);
         assert_eq!(read.old(kept_ms + 7), [PurgeId(1)]);
-        assert_eq!(read.fields_of(PurgeId(1)), [old, of_old, of_site]);
+        assert_eq!(read.fields_of(PurgeId(1)), [old, of_old, of_site, trimmed]);
         read.remove(PurgeId(1));
         assert_eq!(read.old(kept_ms + 7), []);
         assert_eq!(read.fields_of(PurgeId(2)), [fresh, of_fresh]);

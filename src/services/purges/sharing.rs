@@ -7,6 +7,8 @@
 //! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
 //! nodes from before, and removes the entries that the streams of visits in Redis had by then. In a fleet of two sites, this
 //! waits for both: each notes in its Redis that all of its nodes have carried the purge out, and `sites` exchanges the notes.
+//! A second note says that the streams of a site are trimmed. Each site then trims its own once more, because it may have got
+//! visits before that from the streams of the other one, and the purge is complete.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -18,7 +20,7 @@ use carom_shards::Code;
 use super::reader::PurgeReader;
 use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite};
-use crate::services::replication::redis::{Redis, RedisError, VisitStreamEnd};
+use crate::services::replication::redis::{PurgeNote, Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
@@ -93,6 +95,10 @@ struct Trimming {
     ends: Option<(Instant, Vec<VisitStreamEnd>)>,
     /// The number of the count log to fold; `None` until all nodes have read the streams up to these ends.
     log: Option<u32>,
+    /// True once the entries up to these ends are removed.
+    is_trimmed: bool,
+    /// True if the purge is complete after that: the streams of the other site are trimmed, or there is none.
+    is_last: bool,
 }
 
 /// The work that is due for a purge that all nodes have carried out.
@@ -104,18 +110,22 @@ enum TrimStep {
     ReadEnds,
     /// All nodes have read the streams up to these ends.
     Trim,
+    /// The entries up to these ends are removed.
+    End,
 }
 
 impl Trimming {
-    fn begin(now: Instant) -> Trimming {
-        Trimming { since: now, ends: None, log: None }
+    fn begin(is_last: bool, now: Instant) -> Trimming {
+        Trimming { since: now, ends: None, log: None, is_trimmed: false, is_last }
     }
 
     /// Returns the work that is due. An entry that arrives after the ends are read is not trimmed, so visits of the other site
-    /// come before: they take at most `crossing`.
-    fn step(&self, crossing: Duration, now: Instant) -> TrimStep {
+    /// come before. Once its streams are trimmed, none are on their way.
+    fn step(&self, now: Instant) -> TrimStep {
         let since = |at: Instant| now.saturating_duration_since(at);
+        let crossing = if self.is_last { Duration::ZERO } else { CROSS_WITHIN };
         match &self.ends {
+            _ if self.is_trimmed => TrimStep::End,
             None if since(self.since) < crossing => TrimStep::Wait,
             None => TrimStep::ReadEnds,
             Some((read, _)) if since(*read) < READ_WITHIN => TrimStep::Wait,
@@ -340,56 +350,83 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Notes in Redis which purges all nodes of this site have carried out.
+    /// Notes in Redis which purges all nodes of this site have carried out, and which are complete.
     fn confirm_site(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
+        if self.sites.is_none() {
+            return Ok(());
+        }
+        let purged = locked(registry).done_everywhere();
+        self.note_site(purged, PurgeNote::Purged)?;
+        // Redis may have lost a note before the other site has read it.
+        let complete = locked(registry).ids(|_, entry| entry.stage == PurgeStage::Complete);
+        self.note_site(complete, PurgeNote::Trimmed)
+    }
+
+    /// Stores notes of this site that its Redis lacks. Does nothing in a fleet of one site.
+    fn note_site(&mut self, ids: Vec<PurgeId>, note: PurgeNote) -> Result<(), NotShared> {
         let Some((own, _)) = &self.sites else { return Ok(()) };
         let shared = &mut self.reader.shared;
-        let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !shared.is_done_at(*id, own);
-        let done = locked(registry).done_everywhere();
-        let lacking: Vec<PurgeId> = done.into_iter().filter(is_lacking).take(SITE_NOTES_AT_ONCE).collect();
+        let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !shared.is_noted(*id, note, own);
+        let lacking: Vec<PurgeId> = ids.into_iter().filter(is_lacking).take(SITE_NOTES_AT_ONCE).collect();
         for id in lacking {
-            self.redis.note_purged_at(id, own, ANSWER_TIME)?;
-            shared.sites.entry(id).or_default().insert(own.clone());
+            self.redis.note_purged_at(id, (note, own.as_str()), ANSWER_TIME)?;
+            shared.note(id, note, own);
         }
         Ok(())
     }
 
-    /// True if the nodes of the other site have carried a purge out, if there is one.
-    fn is_done_at_other_site(&self, id: PurgeId) -> bool {
-        self.sites.as_ref().is_none_or(|(_, other)| self.reader.shared.is_done_at(id, other))
+    /// True if the other site has this note about a purge, or if there is no other site.
+    fn is_noted_elsewhere(&self, id: PurgeId, note: PurgeNote) -> bool {
+        self.sites.as_ref().is_none_or(|(_, other)| self.reader.shared.is_noted(id, note, other))
     }
 
-    /// Completes the purges that all nodes have carried out. First waits for visits of the other site and notes the ends of the
-    /// streams of visits, waits until all nodes have read the entries up to there, folds the count log, and removes these
-    /// entries.
+    /// Completes the purges that all nodes have carried out, once the streams of visits are trimmed at both sites.
     fn complete(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
         let erased = locked(registry).ids(|_, entry| entry.stage == PurgeStage::Erased);
-        let crossing = if self.sites.is_some() { CROSS_WITHIN } else { Duration::ZERO };
         for id in erased {
-            if !locked(registry).is_done_everywhere(id) || !self.is_done_at_other_site(id) {
+            if !locked(registry).is_done_everywhere(id) || !self.is_noted_elsewhere(id, PurgeNote::Purged) {
                 self.trimming.remove(&id);
                 continue;
             }
-            let trimming = self.trimming.entry(id).or_insert_with(|| Trimming::begin(Instant::now()));
-            match trimming.step(crossing, Instant::now()) {
-                TrimStep::Wait => continue,
-                TrimStep::ReadEnds => {
-                    let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
-                    trimming.ends = Some((Instant::now(), ends));
-                    continue;
+            let Some(is_last) = self.trim(id)? else { continue };
+            if is_last {
+                locked(registry).advance(id, PurgeStage::Complete)?;
+                self.trimming.remove(&id);
+            } else {
+                self.note_site(vec![id], PurgeNote::Trimmed)?;
+                if self.is_noted_elsewhere(id, PurgeNote::Trimmed) {
+                    self.trimming.insert(id, Trimming::begin(true, Instant::now()));
                 }
-                TrimStep::Trim => {}
             }
-            // A batch of another node may have come after the fold of the purge on this node.
-            if !self.visits.is_folded(*trimming.log.get_or_insert_with(|| self.visits.ask_fold())) {
-                continue;
-            }
-            let ends = trimming.ends.as_ref().map_or(&[][..], |(_, ends)| &ends[..]);
-            self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
-            locked(registry).advance(id, PurgeStage::Complete)?;
-            self.trimming.remove(&id);
         }
         Ok(())
+    }
+
+    /// Works at the trim of the streams of visits for a purge. First waits for visits of the other site and notes the ends of
+    /// the streams, waits until all nodes have read the entries up to there, folds the count log, and removes these entries.
+    /// Returns [`Trimming::is_last`] once they are removed, and `None` before.
+    fn trim(&mut self, id: PurgeId) -> Result<Option<bool>, NotShared> {
+        let is_only = self.sites.is_none();
+        let trimming = self.trimming.entry(id).or_insert_with(|| Trimming::begin(is_only, Instant::now()));
+        match trimming.step(Instant::now()) {
+            TrimStep::Wait => return Ok(None),
+            TrimStep::ReadEnds => {
+                let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
+                trimming.ends = Some((Instant::now(), ends));
+                return Ok(None);
+            }
+            TrimStep::Trim => {
+                // A batch of another node may have come after the fold of the purge on this node.
+                if !self.visits.is_folded(*trimming.log.get_or_insert_with(|| self.visits.ask_fold())) {
+                    return Ok(None);
+                }
+                let ends = trimming.ends.as_ref().map_or(&[][..], |(_, ends)| &ends[..]);
+                self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
+                trimming.is_trimmed = true;
+            }
+            TrimStep::End => {}
+        }
+        Ok(Some(trimming.is_last))
     }
 }
 
@@ -417,13 +454,15 @@ mod tests {
     fn ends_of_streams_are_read_once_visits_have_crossed() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut of_sites = Trimming::begin(begun);
-        assert_eq!(of_sites.step(CROSS_WITHIN, at(9)), TrimStep::Wait, "an entry that arrives later would stay");
-        assert_eq!(of_sites.step(CROSS_WITHIN, at(10)), TrimStep::ReadEnds);
+        let mut of_sites = Trimming::begin(false, begun);
+        assert_eq!(of_sites.step(at(9)), TrimStep::Wait, "an entry that arrives later would stay");
+        assert_eq!(of_sites.step(at(10)), TrimStep::ReadEnds);
         of_sites.ends = Some((at(10), Vec::new()));
-        assert_eq!(of_sites.step(CROSS_WITHIN, at(14)), TrimStep::Wait, "nodes may not have read them");
-        assert_eq!(of_sites.step(CROSS_WITHIN, at(15)), TrimStep::Trim);
-        assert_eq!(Trimming::begin(begun).step(Duration::ZERO, begun), TrimStep::ReadEnds, "a fleet of one site");
+        assert_eq!(of_sites.step(at(14)), TrimStep::Wait, "nodes may not have read them");
+        assert_eq!(of_sites.step(at(15)), TrimStep::Trim);
+        of_sites.is_trimmed = true;
+        assert_eq!(of_sites.step(at(15)), TrimStep::End);
+        assert_eq!(Trimming::begin(true, begun).step(begun), TrimStep::ReadEnds, "no visits cross any more");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::reader::{PurgeReader, SharedPurges};
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{PurgeNote, Redis, RedisError};
 use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
 use carom_telemetry::stats::NodeStats;
@@ -102,9 +102,9 @@ impl SiteExchange {
         }
         self.take_purges(now_ms)?;
         let other = &self.redis.other_name;
-        for id in unnoted(&self.theirs.shared, &self.ours.shared, other).into_iter().take(NOTES_AT_ONCE) {
-            self.redis.own.note_purged_at(id, other, ANSWER_TIME)?;
-            self.ours.shared.sites.entry(id).or_default().insert(other.clone());
+        for (id, note) in unnoted(&self.theirs.shared, &self.ours.shared, other).into_iter().take(NOTES_AT_ONCE) {
+            self.redis.own.note_purged_at(id, (note, other.as_str()), ANSWER_TIME)?;
+            self.ours.shared.note(id, note, other);
         }
         Ok(())
     }
@@ -171,10 +171,10 @@ fn in_turn(mut purges: Vec<(PurgeId, u64)>, seen: &HashMap<PurgeId, SeenPurge>) 
     purges
 }
 
-/// Returns the purges that the site `other` has noted as carried out in its Redis, but not yet in that of this site.
-fn unnoted(theirs: &SharedPurges, ours: &SharedPurges, other: &str) -> Vec<PurgeId> {
-    let is_new = |id: &PurgeId| theirs.is_done_at(*id, other) && !ours.is_done_at(*id, other);
-    ours.at_ms.keys().filter(|id| is_new(id)).copied().collect()
+/// Returns the notes of the site `other` that its Redis has, but not yet that of this site.
+fn unnoted(theirs: &SharedPurges, ours: &SharedPurges, other: &str) -> Vec<(PurgeId, PurgeNote)> {
+    let of_both = PurgeNote::ALL.into_iter().flat_map(|note| ours.at_ms.keys().map(move |id| (*id, note)));
+    of_both.filter(|(id, note)| theirs.is_noted(*id, *note, other) && !ours.is_noted(*id, *note, other)).collect()
 }
 
 #[cfg(test)]
@@ -214,9 +214,11 @@ mod tests {
     fn notes_of_the_other_site_are_copied_once() {
         let ours = shared(&[(1, 9), (2, 9), (3, 9)], &[(1, "berlin"), (2, "lisbon")]);
         let theirs = shared(&[(1, 9), (2, 9)], &[(1, "lisbon"), (2, "lisbon"), (4, "lisbon")]);
-        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [PurgeId(1)]);
-        let theirs = shared(&[(3, 9)], &[(3, "berlin")]);
-        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [], "it is the note of this site");
+        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [(PurgeId(1), PurgeNote::Purged)]);
+        let mut theirs = shared(&[(3, 9)], &[(3, "berlin")]);
+        assert!(unnoted(&theirs, &ours, "lisbon").is_empty(), "it is the note of this site");
+        theirs.note(PurgeId(2), PurgeNote::Trimmed, "lisbon");
+        assert_eq!(unnoted(&theirs, &ours, "lisbon"), [(PurgeId(2), PurgeNote::Trimmed)]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use self::allow::Allowance;
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, KeptText, Recent, RedisReply, Scan};
 pub use self::eviction::MasterPolicy;
-pub use self::purges::VisitStreamEnd;
+pub use self::purges::{PurgeNote, VisitStreamEnd};
 pub use self::sites::{OtherSpace, SiteNotes, SitePositions};
 pub use self::slots::SlotLayout;
 pub use self::space::{Heartbeat, HeartbeatReply, StateExpiry};

@@ -16,7 +16,7 @@ use carom_model::replication::{EntryId, Partition};
 use carom_model::visits::origins::OriginId;
 
 /// The hash of purges: for each its number, for each node that has carried it out the number, a slash and the node, and for
-/// each of two sites whose nodes have all carried it out the number, an at sign and the site.
+/// each note of one of two sites the number, the sign of the note and the site.
 const PURGES: &str = "purges";
 
 /// Fields of the hash that are read at once, approximately.
@@ -35,6 +35,28 @@ pub struct VisitStreamEnd {
     /// True for the stream of a visit log, false for one of visit counts.
     is_log: bool,
     number: u64,
+}
+
+/// A note of one of two sites about a purge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PurgeNote {
+    /// All nodes of the site have carried it out.
+    Purged,
+    /// Since both sites have carried it out, the streams of visits of the site are trimmed.
+    Trimmed,
+}
+
+impl PurgeNote {
+    /// All notes.
+    pub const ALL: [PurgeNote; 2] = [PurgeNote::Purged, PurgeNote::Trimmed];
+
+    /// Returns the sign between the number of a purge and the site.
+    pub fn sign(self) -> char {
+        match self {
+            PurgeNote::Purged => '@',
+            PurgeNote::Trimmed => '#',
+        }
+    }
 }
 
 /// Returns the key of the list of a purge.
@@ -101,12 +123,18 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
     }
 
-    /// Notes that all nodes of a site have carried out a purge.
+    /// Stores a note of a site about a purge.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn note_purged_at(&mut self, id: PurgeId, site: &str, within: Duration) -> Result<(), RedisError> {
-        let note = cmd("HSET").arg(self.space(PURGES)).arg(format!("{id}@{site}")).arg("done").to_owned();
+    pub fn note_purged_at(
+        &mut self,
+        id: PurgeId,
+        (note, site): (PurgeNote, &str),
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let field = format!("{id}{}{site}", note.sign());
+        let note = cmd("HSET").arg(self.space(PURGES)).arg(field).arg("done").to_owned();
         self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
     }
 
