@@ -57,6 +57,10 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 const WAITS_FOR_REDIS: &str =
     "Redis does not answer this node (alarm redis_away or other_key), and the purge waits for it";
 
+/// The reason why a purge does not begin before the node has reached Redis.
+const DATED_BY_REDIS: &str =
+    "Redis does not answer this node (alarm redis_away or other_key), and its clock gives a purge its date";
+
 /// The channels and handles that a purge takes over from the services around the store.
 pub struct PurgeSources {
     /// The requests.
@@ -193,7 +197,7 @@ impl PurgeService {
         }
     }
 
-    fn serve(&self, order: PurgeOrder) {
+    fn serve(&mut self, order: PurgeOrder) {
         let (result, ticket) = match order {
             PurgeOrder::Begin { links, ticket } => (self.begin(links), ticket),
             PurgeOrder::Run { id, ticket } => (self.run_purge(id), ticket),
@@ -202,11 +206,17 @@ impl PurgeService {
         self.mailboxes.answer(ticket, PurgeAnswer(result));
     }
 
-    fn begin(&self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
+    fn begin(&mut self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
         // By the clock of Redis, since all nodes judge the age of the purge by it.
-        let at_ms = self.sharing.as_ref().map_or_else(unix_ms, PurgeSharing::now_ms);
+        let at_ms = match &mut self.sharing {
+            Some(sharing) => sharing.now_ms().map_err(|error| {
+                tracing::debug!(%error, "Redis does not tell the time of a purge");
+                DATED_BY_REDIS.to_owned()
+            })?,
+            None => unix_ms(),
+        };
         locked(&self.registry).begin(id, PurgeList { at_ms, links })?;
         Ok(self.progress(id))
     }

@@ -169,16 +169,15 @@ struct SharedClock {
 }
 
 impl SharedClock {
-    /// Returns the present time, in milliseconds since 1970 UTC. Before the first answer of Redis, it is the own one of this
-    /// node.
-    fn now_ms(&self, own_ms: u64, now: Instant) -> u64 {
+    /// Returns the present time, in milliseconds since 1970 UTC; `None` before the first answer of Redis.
+    fn now_ms(&self, now: Instant) -> Option<u64> {
         let since = |at: Instant| now.saturating_duration_since(at).as_millis() as u64;
-        self.heard.map_or(own_ms, |(heard_ms, at)| heard_ms.saturating_add(since(at)))
+        self.heard.map(|(heard_ms, at)| heard_ms.saturating_add(since(at)))
     }
 
     /// Returns the time up to which purges may be too old to be kept: a clock that is ahead, here or in Redis, removes none.
     fn forget_ms(&self, own_ms: u64, now: Instant) -> u64 {
-        own_ms.min(self.now_ms(own_ms, now))
+        own_ms.min(self.now_ms(now).unwrap_or_default())
     }
 }
 
@@ -200,9 +199,19 @@ impl PurgeSharing {
         self.stats.fleet.connected.load(Ordering::Acquire)
     }
 
-    /// Returns the present time by the clock of Redis, in milliseconds since 1970 UTC.
-    pub(super) fn now_ms(&self) -> u64 {
-        self.clock.now_ms(unix_ms(), Instant::now())
+    /// Returns the present time by the clock of Redis, in milliseconds since 1970 UTC. Asks Redis if it has not told it since
+    /// the start of the process.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub(super) fn now_ms(&mut self) -> Result<u64, RedisError> {
+        let now = Instant::now();
+        if let Some(now_ms) = self.clock.now_ms(now) {
+            return Ok(now_ms);
+        }
+        let (_, redis_ms) = self.redis.count_purge_fields(ANSWER_TIME)?;
+        self.clock.heard = Some((redis_ms, now));
+        Ok(redis_ms)
     }
 
     /// Exchanges purges. Returns true if there is a new one to carry out.
@@ -227,7 +236,7 @@ impl PurgeSharing {
             // Before the first whole read, this node would put back purges that Redis has.
             return Ok(false);
         }
-        let now_ms = self.now_ms();
+        let now_ms = self.now_ms()?;
         let has_new = self.take_new(registry, now_ms)?;
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
@@ -439,13 +448,15 @@ mod tests {
         let (begun, day_ms) = (Instant::now(), 24 * 3_600 * 1_000);
         let later = begun + Duration::from_secs(2);
         let mut clock = SharedClock::default();
-        assert_eq!((clock.now_ms(7, later), clock.forget_ms(7, later)), (7, 7), "Redis has not answered yet");
+        assert_eq!(
+            (clock.now_ms(later), clock.forget_ms(7, later)),
+            (None, 0),
+            "the clock of this node dates no purge"
+        );
         let redis_ms = 100 * day_ms;
         clock.heard = Some((redis_ms, begun));
         let (ahead, behind) = (redis_ms + 30 * day_ms, redis_ms - 30 * day_ms);
-        for own_ms in [ahead, behind] {
-            assert_eq!(clock.now_ms(own_ms, later), redis_ms + 2_000);
-        }
+        assert_eq!(clock.now_ms(later), Some(redis_ms + 2_000));
         assert_eq!(clock.forget_ms(ahead, later), redis_ms + 2_000, "the clock of this node removes nothing");
         assert_eq!(clock.forget_ms(behind, later), behind, "nor does that of Redis");
     }
