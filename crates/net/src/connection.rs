@@ -10,7 +10,6 @@ mod receive;
 mod timers;
 mod transmit;
 
-use self::acknowledge::DOUBLINGS_KEPT_MAX;
 use crate::address::Flow;
 use crate::config::StackConfig;
 use crate::congestion::Congestion;
@@ -29,6 +28,9 @@ const MSS_MIN: u16 = 88;
 
 /// The shortest timeout in microseconds, as far as the age of a frame counts it.
 const TIMEOUT_LEAST_US: u32 = crate::config::RTO_MIN_MS * 1_000;
+
+/// Most doublings of the timeout that outlast an acknowledgement.
+const DOUBLINGS_KEPT_MAX: u8 = 3;
 
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -89,7 +89,7 @@ struct OtherSite {
     heard: HeartbeatReply,
     /// The present time by the clock of that Redis, in milliseconds since 1970 UTC.
     now_ms: u64,
-    /// Its code space, with the highest counter values that its nodes have leased.
+    /// The code space of that site, with the highest counter values that its nodes have leased.
     space: OtherSpace,
 }
 
