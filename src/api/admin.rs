@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Buf;
+use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -69,8 +71,8 @@ impl Context {
             ["admin", ref rest @ ..] => self.console(console, rest, request).await,
             ["rest", ref rest @ ..] => self.api_of_console(&path, rest, request).await,
             ["apps", ref rest @ ..] => route_apps(self, rest, request).await,
-            ["snapshots", ref rest @ ..] => route_snapshots(self, rest, &request).await,
-            ["fleet", ref rest @ ..] => route_fleet(self, rest, &request).await,
+            ["snapshots", ref rest @ ..] => route_snapshots(self, rest, request).await,
+            ["fleet", ref rest @ ..] => route_fleet(self, rest, request).await,
             ["status" | "shorturl_status" | "metrics"] => match self.may_manage(&request) {
                 Ok(()) => route(&self.services, &request).await,
                 Err(problem) => problem.into_answer(),
@@ -165,25 +167,25 @@ async fn route_apps(context: &Context, segments: &[&str], request: Request<Incom
 }
 
 /// Serves snapshots of the store to callers that may manage apps: they could give themselves a key to read every link.
-async fn route_snapshots(context: &Context, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+async fn route_snapshots(context: &Context, segments: &[&str], mut request: Request<Incoming>) -> ApiResponse {
     let Some(methods) = snapshots::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(request).and_then(|()| has_only(&[], request)).and_then(|()| has_no_body(request)) {
+    match may_order(context, &mut request, &[]).await {
         Ok(()) => snapshots::serve(context, segments, request.method()).await,
         Err(problem) => problem.into_answer(),
     }
 }
 
 /// Serves orders about the fleet to callers that may manage apps.
-async fn route_fleet(context: &Context, segments: &[&str], request: &Request<Incoming>) -> ApiResponse {
+async fn route_fleet(context: &Context, segments: &[&str], mut request: Request<Incoming>) -> ApiResponse {
     let Some(methods) = fleet::methods_at(segments) else { return Problem::no_route().into_answer() };
     if request.method().as_str() != methods {
         return Problem::method(request.method(), methods).into_answer();
     }
     let known = fleet::parameters_at(segments);
-    match context.may_manage(request).and_then(|()| has_only(known, request)).and_then(|()| has_no_body(request)) {
+    match may_order(context, &mut request, known).await {
         Ok(()) => fleet::serve(context, segments, request.uri().query()).await,
         Err(problem) => problem.into_answer(),
     }
@@ -194,13 +196,23 @@ fn has_only<B>(known: &[Group], request: &Request<B>) -> Result<(), Problem> {
     parameters::check_names(request.uri().query(), known).map_err(|invalid| Problem::invalid(&invalid))
 }
 
-/// Refuses a request with a body where none is read, so that no field of it is ignored.
-fn has_no_body<B: Body>(request: &Request<B>) -> Result<(), Problem> {
-    if request.body().is_end_stream() {
-        return Ok(());
+/// Allows an order to callers that may manage apps, with these parameters and no body.
+async fn may_order(context: &Context, request: &mut Request<Incoming>, known: &[Group]) -> Result<(), Problem> {
+    context.may_manage(request)?;
+    has_only(known, request)?;
+    has_no_body(request).await
+}
+
+/// Refuses a request with a body where none is read, so that no field of it is ignored. Some clients send a body of no
+/// bytes in chunks, which counts as none.
+async fn has_no_body<B: Body + Unpin>(request: &mut Request<B>) -> Result<(), Problem> {
+    while let Some(frame) = request.body_mut().frame().await {
+        if frame.map_or(true, |frame| frame.data_ref().is_some_and(Buf::has_remaining)) {
+            let reason = "is not part of this request; send its parameters in the query";
+            return Err(Problem::invalid(&[Invalid::new("body", reason)]));
+        }
     }
-    let reason = "is not part of this request; send its parameters in the query";
-    Err(Problem::invalid(&[Invalid::new("body", reason)]))
+    Ok(())
 }
 
 async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse {

@@ -104,7 +104,12 @@ impl NodeApi {
                 let request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_string());
                 self.agent.run(request.map_err(|error| error.to_string())?)
             }
-            None => self.agent.run(request.body(()).map_err(|error| error.to_string())?),
+            None => {
+                // Without a length, the client sends a body of no bytes in chunks.
+                let has_length = *method != Method::GET;
+                let request = if has_length { request.header(header::CONTENT_LENGTH, "0") } else { request };
+                self.agent.run(request.body(()).map_err(|error| error.to_string())?)
+            }
         };
         let mut answer = sent.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();

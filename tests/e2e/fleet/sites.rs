@@ -389,6 +389,12 @@ fn one_site_cannot_be_declared_complete() {
         let refused = Wire::open(node.admin).ask("POST", path, "", body);
         assert_eq!(refused.problem(400, "invalid-data")["invalidElements"], json!([wrong]), "{path}");
     }
+    // Some clients send a body of no bytes in chunks.
+    let mut wire = Wire::open(node.admin);
+    let head =
+        format!("POST /fleet/site/complete HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", node.admin);
+    wire.send(format!("{head}0\r\n\r\n").as_bytes());
+    assert!(wire.reply().text().contains("fleet.site is not set"));
 }
 
 /// Orders a node to give up the other site, with further arguments.
