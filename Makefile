@@ -23,7 +23,7 @@ build: rust ## Build the server and its load generator for use
 
 # Folders of tests/e2e/ whose tests ask a node over HTTP. They run over both datapaths. Names are found anywhere in a path, hence what
 # is skipped: nodes of a fleet need Redis on loopback, and a browser complains of a network that changes while it loads.
-HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits:: --skip fleet:: --skip console::
+HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits:: --skip fleet:: --skip console:: --skip http2::browser_is_served
 
 # With these features, a test can cause faults and run a node as the next version. Neither happens unless a test switches it on, so
 # all tests share one build; a second one takes ten minutes. `make soak`, `make package-test` and `make api-test` build the product.
