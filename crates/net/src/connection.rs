@@ -29,9 +29,6 @@ const MSS_MIN: u16 = 88;
 /// The shortest timeout in microseconds, as far as the age of a frame counts it.
 const TIMEOUT_LEAST_US: u32 = crate::config::RTO_MIN_MS * 1_000;
 
-/// Most doublings of the timeout that outlast an acknowledgement.
-const DOUBLINGS_KEPT_MAX: u8 = 3;
-
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -87,8 +84,7 @@ pub(crate) mod fact {
     pub(crate) const PAUSED: u16 = 1 << 12;
     /// Frames come from the next hop directly, and answers follow them.
     pub(crate) const REFLECTS: u16 = 1 << 13;
-    /// The window is zero, or has opened without progress. `stalled_ms` is the time of the last progress, or of the
-    /// first zero since then.
+    /// The window has been zero since `stalled_ms`.
     pub(crate) const STALLED: u16 = 1 << 14;
 }
 
@@ -190,11 +186,8 @@ pub(crate) struct Connection {
     held: HeldQueue,
     mss: u16,
     duplicates: u8,
-    /// Doublings of the timeout: by timeouts and probes, until there is a round trip again.
+    /// Time-outs or probes in a row.
     backoff: u8,
-    /// Timeouts in a row while `timed_out_una` was the oldest byte in flight.
-    timeouts: u8,
-    timed_out_una: u32,
 
     // Receiving.
     snd_scale: u8,
@@ -221,9 +214,9 @@ pub(crate) fn scale_for(window: u32) -> u8 {
     (0..14).find(|scale| window >> scale <= u32::from(u16::MAX)).unwrap_or(14)
 }
 
-/// Returns the longest segment in a packet of `mtu` bytes, with these bytes of IP and TCP headers.
-fn segment_max(mtu: u16, headers: u16) -> u16 {
-    mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
+/// Returns the longest segment that a next hop takes, with these bytes of IP and TCP headers.
+fn segment_max(hop: &NextHop, headers: u16) -> u16 {
+    hop.mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
 }
 
 impl Connection {
@@ -232,7 +225,7 @@ impl Connection {
         let has_timestamps = handshake.ts_recent.is_some();
         let headers = if handshake.flow.local.is_v4() { 40 } else { 60 };
         let options = if has_timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
-        let mss = handshake.peer_mss.clamp(MSS_MIN, segment_max(handshake.hop.mtu, headers)) - options;
+        let mss = handshake.peer_mss.clamp(MSS_MIN, segment_max(&handshake.hop, headers)) - options;
         let facts = [
             (has_timestamps, fact::TIMESTAMPS),
             (handshake.is_sack_permitted, fact::SACK),
@@ -264,8 +257,6 @@ impl Connection {
             mss,
             duplicates: 0,
             backoff: 0,
-            timeouts: 0,
-            timed_out_una: snd_nxt,
             snd_scale: handshake.peer_scale.unwrap_or(0),
             rcv_scale,
             rcv_nxt,
@@ -283,20 +274,12 @@ impl Connection {
         }
     }
 
-    /// Sends to another next hop from now on, unless answers go where frames come from. New segments become shorter if
-    /// its packets do; they never become longer.
+    /// Sends to another next hop from now on. New segments become shorter if its packets do; they never become longer.
     pub(crate) fn set_hop(&mut self, hop: NextHop) {
-        self.mss = self.mss.min(self.payload_max(hop.mtu));
-        if !self.has(fact::REFLECTS) {
-            self.hop = hop;
-        }
-    }
-
-    /// Returns the most bytes of payload in a packet of `mtu` bytes.
-    fn payload_max(&self, mtu: u16) -> u16 {
         let headers = if self.flow.local.is_v4() { 40 } else { 60 };
         let options = if self.has(fact::TIMESTAMPS) { TIMESTAMPS_LEN as u16 } else { 0 };
-        segment_max(mtu, headers) - options
+        self.mss = self.mss.min(segment_max(&hop, headers) - options);
+        self.hop = hop;
     }
 
     /// Takes the round trip of the handshake.
@@ -367,26 +350,16 @@ impl Connection {
     }
 
     /// Returns for how many microseconds the oldest frame has waited for its acknowledgement. A frame that was sent
-    /// again has waited for a timeout before. Doublings that are kept postpone the first timeout, and that time does not
-    /// count: the frame may be lost, and its client waits for it.
+    /// again has waited for a timeout before.
     pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
         let first = held.first(&self.held)?;
-        let waited_us = now_us.wrapping_sub(first.sent_us);
-        if first.has(RETRANSMITTED) {
-            return Some(waited_us.saturating_add(u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US));
-        }
-        let first_timeout_us = TIMEOUT_LEAST_US << self.backoff.min(DOUBLINGS_KEPT_MAX);
-        Some(waited_us.saturating_sub(first_timeout_us - TIMEOUT_LEAST_US))
-    }
-
-    /// Returns the number of timeouts since the last byte was acknowledged.
-    pub(crate) const fn timeouts_in_row(&self) -> u8 {
-        if self.timed_out_una == self.snd_una { self.timeouts } else { 0 }
+        let before_us = if first.has(RETRANSMITTED) { u32::from(self.backoff) * TIMEOUT_LEAST_US } else { 0 };
+        Some(now_us.wrapping_sub(first.sent_us).saturating_add(before_us))
     }
 
     /// Returns true if the connection is given up at its next timer.
     pub(crate) const fn is_expired(&self) -> bool {
-        self.timeouts_in_row() == u8::MAX
+        self.backoff == u8::MAX
     }
 
     /// Gives the connection up at its next timer, which is due at once. Returns false if that is so already.
@@ -395,8 +368,7 @@ impl Connection {
         if self.is_expired() {
             return false;
         }
-        (self.timer, self.timer_at_ms) = (TimerKind::Retransmit, now_ms);
-        (self.timeouts, self.timed_out_una) = (u8::MAX, self.snd_una);
+        (self.timer, self.timer_at_ms, self.backoff) = (TimerKind::Retransmit, now_ms, u8::MAX);
         true
     }
 

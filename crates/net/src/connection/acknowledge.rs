@@ -1,16 +1,11 @@
 //! Acknowledgements: what they release, what they show as lost, and how fast sending continues.
 
-use super::{Connection, Context, DOUBLINGS_KEPT_MAX, State, fact};
+use super::{Connection, Context, State, fact};
 use crate::held::RETRANSMITTED;
 use crate::pool::FramePool;
 use crate::sack::{self, DUPLICATES};
 use crate::segment::{Flags, Segment};
 use crate::seq::{is_after, is_before};
-
-/// Oldest timestamp that gives a round trip.
-const ECHO_AGE_MAX_MS: u32 = 60_000;
-/// Most timeouts in a row that count for a peer that answers without a window.
-const STALLED_TIMEOUTS_MAX: u8 = 4;
 
 impl Connection {
     /// Returns true if an acknowledgement is neither ahead of what was sent nor of long ago (RFC 5961, 5.2).
@@ -38,7 +33,7 @@ impl Connection {
                 self.duplicates = self.duplicates.saturating_add(1);
             }
         }
-        self.update_window(context, segment, window, advances);
+        self.update_window(context.now_ms(), segment, window);
         if !self.held.is_empty() && (self.duplicates > 0 || received > 0 || self.has(fact::RECOVERY | fact::TIMED_OUT))
         {
             // A partial acknowledgement shows the next loss (RFC 6582, 3.2; RFC 6675, 5).
@@ -67,10 +62,6 @@ impl Connection {
         let acked = ack.wrapping_sub(self.snd_una);
         let was_limiting = 2 * u64::from(self.in_flight()) >= u64::from(self.congestion.window());
         self.snd_una = ack;
-        if self.has(fact::STALLED) {
-            // A peer may drop what no longer fits into its memory, and take it piece by piece later.
-            self.stalled_ms = context.now_ms();
-        }
         let mut sample_us = None;
         while let Some(first) = context.shared.held.first(&self.held) {
             if is_after(first.end(), ack) {
@@ -86,10 +77,8 @@ impl Connection {
         }
         if let Some(sample_us) = sample_us {
             self.round_trip.sample(sample_us);
-            self.backoff = 0;
-        } else if self.backoff > 0 {
-            self.sample_echo(context.now_ms(), segment);
         }
+        self.backoff = 0;
         self.duplicates = 0;
         self.end_probe(segment);
         if self.has(fact::RECOVERY | fact::TIMED_OUT) && !is_before(ack, self.recover) {
@@ -97,22 +86,6 @@ impl Connection {
         }
         if !self.has(fact::RECOVERY) {
             self.congestion.acknowledged(acked, u32::from(self.mss), was_limiting);
-        }
-    }
-
-    /// Takes the round trip of bytes that were sent again from the timestamp that comes back (RFC 7323, 4.1). Without one
-    /// the timeout stays longer until bytes arrive that were sent once (Karn; RFC 6298, 3 and 5): else a path that has
-    /// become slower than the timeout would never be measured.
-    #[cold]
-    fn sample_echo(&mut self, now_ms: u32, segment: &Segment<'_>) {
-        let echo = segment.options.timestamps.filter(|_| self.has(fact::TIMESTAMPS)).map(|timestamps| timestamps.echo);
-        let passed_ms = echo.map(|echo| self.timestamp(now_ms).wrapping_sub(echo));
-        match passed_ms.filter(|passed_ms| *passed_ms <= ECHO_AGE_MAX_MS) {
-            Some(passed_ms) => {
-                self.round_trip.sample(passed_ms * 1000);
-                self.backoff = 0;
-            }
-            None => self.backoff = self.backoff.min(DOUBLINGS_KEPT_MAX),
         }
     }
 
@@ -131,7 +104,7 @@ impl Connection {
     }
 
     /// Takes the window of a segment that is newer than the last one (RFC 9293, 3.10.7.4).
-    fn update_window<P>(&mut self, context: &Context<'_, P>, segment: &Segment<'_>, window: u32, advances: bool) {
+    fn update_window(&mut self, now_ms: u32, segment: &Segment<'_>, window: u32) {
         let is_newer =
             is_before(self.snd_wl1, segment.seq) || self.snd_wl1 == segment.seq && !is_after(self.snd_wl2, segment.ack);
         if is_after(self.snd_una, segment.ack) || !is_newer {
@@ -140,28 +113,12 @@ impl Connection {
         self.snd_wnd = window;
         self.snd_wnd_max = self.snd_wnd_max.max(window);
         (self.snd_wl1, self.snd_wl2) = (segment.seq, segment.ack);
-        if window == 0 {
-            self.note_stall(context);
-        } else if self.has(fact::STALLED) && (advances || self.held.is_empty()) {
-            // A window that opens while the same bytes stay in flight proves nothing.
-            self.set(fact::STALLED, false);
+        self.note_window(now_ms);
+        if window > 0 && self.held.is_empty() {
             self.backoff = 0;
-        }
-    }
-
-    /// Notes that there is no window. A peer that says so is there, so the time without a window is what counts, not
-    /// timeouts. Progress begins that time again; a window that opens and closes without progress does not. A connection
-    /// that is given up stays so.
-    #[cold]
-    fn note_stall<P>(&mut self, context: &Context<'_, P>) {
-        let now_ms = (context.now_us / 1000) as u32;
-        if !self.has(fact::STALLED) {
-            self.set(fact::STALLED, true);
-            self.stalled_ms = now_ms;
-        }
-        if !self.is_expired() && !self.is_stalled_for_long(now_ms, &context.shared.config) {
-            self.backoff = self.backoff.min(STALLED_TIMEOUTS_MAX);
-            self.timeouts = self.timeouts.min(STALLED_TIMEOUTS_MAX);
+        } else if window == 0 {
+            // A peer without a window answers, so it is there: the time without a window is what counts.
+            self.backoff = self.backoff.min(4);
         }
     }
 

@@ -10,15 +10,6 @@ use crate::sack;
 /// Most doublings of a timeout.
 const SHIFT_MAX: u8 = 16;
 
-/// Timeouts in a row before segments fit into packets of [`PACKET_SURE`] bytes.
-const LONG_TIMEOUTS: u8 = 1;
-/// Timeouts in a row before segments over IPv4 fit into packets of [`PACKET_SURE_V4`] bytes.
-const LONG_TIMEOUTS_V4: u8 = 3;
-/// Bytes of a packet that every path of IPv6 takes (RFC 8200, 5), and nearly every path of IPv4.
-const PACKET_SURE: u16 = 1280;
-/// Bytes of a packet that every host takes (RFC 791, 3.1).
-const PACKET_SURE_V4: u16 = 576;
-
 impl Connection {
     /// Returns the retransmission timeout with its backoff (RFC 6298, 5.5).
     pub(super) fn timeout_ms(&self, config: &StackConfig) -> u32 {
@@ -77,7 +68,7 @@ impl Connection {
         Verdict::Ends(CloseReason::TimedOut)
     }
 
-    pub(super) fn is_stalled_for_long(&self, now_ms: u32, config: &StackConfig) -> bool {
+    fn is_stalled_for_long(&self, now_ms: u32, config: &StackConfig) -> bool {
         self.has(fact::STALLED) && now_ms.wrapping_sub(self.stalled_ms) >= config.zero_window_max_ms
     }
 
@@ -86,41 +77,21 @@ impl Connection {
         assert!(!self.held.is_empty(), "the timer runs for frames in flight");
         let config = &context.shared.config;
         context.shared.counters.shed += u64::from(self.is_expired());
-        let timeouts = self.timeouts_in_row();
-        let is_stalled = self.snd_wnd == 0 && self.is_stalled_for_long(context.now_ms(), config);
-        if timeouts >= config.retransmissions_max || is_stalled {
+        if self.backoff >= config.retransmissions_max || self.is_stalled_for_long(context.now_ms(), config) {
             return self.give_up(context);
         }
-        let is_first = timeouts == 0;
-        self.shorten_segments(context);
+        let is_first = self.backoff == 0;
         self.congestion.timed_out(self.in_flight(), u32::from(self.mss), is_first);
         sack::mark_all_lost(&mut context.shared.held, &self.held);
         self.set(fact::RECOVERY | fact::PROBING, false);
         self.set(fact::TIMED_OUT, true);
         self.recover = self.snd_nxt;
         self.duplicates = 0;
-        (self.timeouts, self.timed_out_una) = (timeouts + 1, self.snd_una);
-        self.backoff = (self.backoff + 1).min(SHIFT_MAX);
+        self.backoff += 1;
         context.shared.counters.timeouts += 1;
         self.send_lost(context, true);
         self.arm(context, true);
         Verdict::Continues
-    }
-
-    /// Shortens segments if long packets time out again and again: a router on the way may drop them, and its ICMP
-    /// message does not reach the stack (RFC 2923, 2.1). They stay short.
-    fn shorten_segments<P: FramePool>(&mut self, context: &Context<'_, P>) {
-        let packet_max = match self.timeouts_in_row() {
-            LONG_TIMEOUTS_V4.. if self.flow.local.is_v4() => PACKET_SURE_V4,
-            LONG_TIMEOUTS.. => PACKET_SURE,
-            _ => return,
-        };
-        let payload_max = self.payload_max(packet_max);
-        let Some(first) = context.shared.held.first(&self.held) else { return };
-        // A peer without a window may have dropped the segment itself, and a NIC that is down has not sent it.
-        if first.payload_len > payload_max && self.snd_wnd > 0 && !context.pool.is_queued(first.frame) {
-            self.mss = self.mss.min(payload_max);
-        }
     }
 
     fn probe_tail<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
@@ -171,6 +142,15 @@ impl Connection {
         self.state = State::TimeWait;
         self.timer = TimerKind::TimeWait;
         self.timer_at_ms = now_ms.wrapping_add(config.time_wait_ms);
+    }
+
+    /// Notes since when there is no window.
+    pub(super) fn note_window(&mut self, now_ms: u32) {
+        let is_stalled = self.snd_wnd == 0;
+        if is_stalled && !self.has(fact::STALLED) {
+            self.stalled_ms = now_ms;
+        }
+        self.set(fact::STALLED, is_stalled);
     }
 
     /// Counts a connection that a peer has reset.

@@ -27,20 +27,6 @@ fn blind_syn_is_challenged() {
 }
 
 #[test]
-fn challenges_to_blind_syns_are_limited() {
-    let stamped = TcpRepr { timestamp: Some(TcpTimestampRepr::new(500, 0)), ..syn() };
-    for handshake in [syn(), stamped] {
-        let mut bench = Bench::connected_with(StackConfig::default(), handshake);
-        // In the window, behind it and ahead of it, with an old timestamp or none.
-        let blind = |at: i32| TcpRepr { seq_number: TcpSeqNumber(IRS.wrapping_add(at * 1_000_000 + 777)), ..syn() };
-        let sent: usize = (-50..50).map(|at| bench.give(&blind(at)).len()).sum();
-        assert_eq!(sent, 1, "a challenge");
-        bench.now_us += 500_000;
-        assert_eq!(bench.give(&blind(40)).len(), 1, "a client that has restarted learns of the connection");
-    }
-}
-
-#[test]
 fn blind_data_is_refused() {
     let mut bench = Bench::connected();
     // Acknowledgements ahead of everything sent, and of long ago (RFC 5961, 5).
@@ -167,36 +153,6 @@ fn window_of_zero_for_ever_ends() {
 }
 
 #[test]
-fn windows_that_open_without_progress_end() {
-    let mut bench = Bench::connected();
-    bench.send(b"answer");
-    for _ in 0..400 {
-        bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, 0, b"") });
-        bench.give(&bench.client_segment(0, 0, b""));
-        bench.wait_ms(1000);
-    }
-    assert_eq!(bench.notes.closed, [CloseReason::TimedOut]);
-    bench.assert_empty();
-}
-
-#[test]
-fn progress_without_a_window_is_enough() {
-    let mut bench = Bench::connected();
-    let id = bench.id();
-    bench.send(&[7; 5_000]);
-    for acked in 0..5 {
-        // A third of the longest time without a window.
-        for _ in 0..20 {
-            bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, acked * 1_000, b"") });
-            bench.wait_ms(1_000);
-        }
-    }
-    assert_eq!(bench.notes.closed, []);
-    bench.give(&bench.client_segment(0, 5_000, b""));
-    assert_eq!((bench.stack.in_flight(id), bench.pool.in_use()), (Some(0), 0));
-}
-
-#[test]
 fn divided_acknowledgements_gain_nothing() {
     let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { window_len: 60_000, ..syn() });
     bench.give(&TcpRepr { window_len: 60_000, ..bench.client_segment(0, 0, b"") });
@@ -305,62 +261,6 @@ fn slow_acknowledgements_keep_frames_for_a_second() {
     }
     let counters = bench.stack.counters();
     assert!(counters.shed > 0 && counters.frames_held <= 56, "{counters:?}");
-}
-
-#[test]
-fn windows_of_zero_keep_no_frames_while_they_are_short() {
-    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
-    let mut bench = Bench::new(config);
-    let mut holders = Vec::new();
-    for port in 1..=7 {
-        let id = connect(&mut bench, port);
-        bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
-        bench.sent();
-        holders.push((port, bench.server_seq));
-    }
-    assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
-    bench.now_us += 1_100_000;
-    for _ in 0..3 {
-        // They come in each turn, before the timers run.
-        for (port, server_seq) in &holders {
-            bench.server_seq = *server_seq;
-            let full = TcpRepr { src_port: *port, window_len: 0, ..bench.client_segment(0, 0, b"") };
-            let full = frame(CLIENT, &full);
-            bench.stack.receive(bench.now_us, &full, &mut bench.pool, &mut bench.route, &mut bench.notes);
-        }
-        bench.stack.poll(bench.now_us, &mut bench.pool, &mut bench.notes);
-        bench.sent();
-        bench.now_us += 1_000;
-    }
-    let counters = bench.stack.counters();
-    assert!(counters.shed > 0 && counters.frames_held <= 56, "{counters:?}");
-}
-
-#[test]
-fn kept_doublings_cost_no_connection_while_frames_are_short() {
-    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
-    let mut bench = Bench::new(config);
-    let id = connect(&mut bench, 100);
-    let server_seq = bench.server_seq;
-    bench.stack.send(bench.now_us, id, b"302", &mut bench.pool);
-    bench.sent();
-    // Three timeouts. Without timestamps the acknowledgement gives no round trip.
-    bench.wait_ms(2_000);
-    bench.give(&TcpRepr { src_port: 100, ..bench.client_segment(0, 3, b"") });
-    bench.stack.send(bench.now_us, id, b"410", &mut bench.pool);
-    bench.sent();
-    // It is lost. Others take the frames before it is sent again, after 1.6 seconds.
-    bench.wait_ms(500);
-    for port in 1..=7 {
-        let holder = connect(&mut bench, port);
-        bench.stack.send(bench.now_us, holder, &[1; 60_000], &mut bench.pool);
-        bench.sent();
-    }
-    assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
-    assert!(bench.wait_ms(1_300).iter().any(|answer| answer.payload == b"410"), "it is sent again");
-    bench.server_seq = server_seq;
-    bench.give(&TcpRepr { src_port: 100, ..bench.client_segment(0, 6, b"") });
-    assert_eq!(bench.stack.in_flight(id), Some(0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Rules of the RFCs, one segment at a time.
 
-use carom_net::{CloseReason, DropReason, FramePool, MemoryPool, NextHop, StackConfig};
+use carom_net::{CloseReason, NextHop, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpTimestampRepr};
 
 use crate::peer::{Answer, Bench, CLIENT, IRS, Route, frame, syn};
@@ -59,73 +59,6 @@ fn lost_answer_is_sent_again() {
     bench.give(&bench.client_segment(0, 6, b""));
     assert_eq!(bench.wait_ms(100_000), []);
     assert_eq!(bench.pool.in_use(), 0);
-}
-
-#[test]
-fn slow_paths_are_measured_by_timestamps() {
-    let mut bench = Bench::connected_with(StackConfig::default(), stamped_syn());
-    let first = bench.send(b"answer").1;
-    let sent = first[0].timestamp.expect("timestamps are agreed");
-    assert!(bench.wait_ms(3_000).len() > 3, "sent again and again");
-    let late = TcpTimestampRepr::new(502, sent.tsval);
-    bench.give(&TcpRepr { timestamp: Some(late), ..bench.client_segment(0, 6, b"") });
-    bench.send(b"answer");
-    assert!(bench.wait_ms(3_000).len() <= 1, "the timeout is longer than the round trip, so a probe at most");
-}
-
-#[test]
-fn timeout_stays_long_until_there_is_a_round_trip() {
-    let mut bench = Bench::connected();
-    bench.send(b"answer");
-    let before = bench.wait_ms(3_000).len();
-    bench.give(&bench.client_segment(0, 6, b""));
-    bench.send(b"answer");
-    let after = bench.wait_ms(3_000).len();
-    assert!(after < before, "{after} transmissions after {before} (Karn)");
-    bench.give(&bench.client_segment(0, 12, b""));
-    bench.send(b"a");
-    bench.give(&bench.client_segment(0, 13, b""));
-    bench.send(b"b");
-    assert_eq!(bench.wait_ms(100).len(), 1, "a probe: the path is fast again");
-}
-
-/// A pool whose transmit ring is full.
-struct FullRing<'a>(&'a mut MemoryPool);
-
-impl FramePool for FullRing<'_> {
-    fn take(&mut self) -> Option<u32> {
-        self.0.take()
-    }
-
-    fn bytes(&mut self, frame: u32) -> &mut [u8] {
-        self.0.bytes(frame)
-    }
-
-    fn send(&mut self, _: u32, _: usize, _: usize) -> bool {
-        false
-    }
-
-    fn is_queued(&self, frame: u32) -> bool {
-        self.0.is_queued(frame)
-    }
-
-    fn release(&mut self, frame: u32) {
-        self.0.release(frame);
-    }
-}
-
-#[test]
-fn full_ring_delays_an_answer() {
-    let mut bench = Bench::connected();
-    let id = bench.id();
-    assert_eq!(bench.stack.send(bench.now_us, id, b"answer", &mut FullRing(&mut bench.pool)), 6);
-    assert_eq!(bench.sent(), []);
-    assert_eq!(bench.stack.counters().ring_full, 1);
-    let again = bench.wait_ms(100);
-    assert_eq!(again.len(), 1, "a timer sends it");
-    assert_eq!(again[0].payload, b"answer");
-    bench.give(&bench.client_segment(0, 6, b""));
-    assert_eq!((bench.stack.in_flight(id), bench.pool.in_use()), (Some(0), 0));
 }
 
 #[test]
@@ -241,45 +174,6 @@ fn own_close_ends_in_time_wait() {
 }
 
 #[test]
-fn both_sides_may_close_at_once() {
-    let mut bench = Bench::connected();
-    let id = bench.id();
-    bench.stack.close(bench.now_us, id, &mut bench.pool);
-    assert_eq!(bench.sent()[0].control, TcpControl::Fin);
-    let end = TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 0, b"") };
-    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it was sent before ours arrived");
-    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it comes again: the acknowledgement was lost");
-    bench.give(&bench.client_segment(1, 1, b""));
-    assert_eq!(bench.stack.counters().time_wait, 1);
-    bench.wait_ms(61_000);
-    bench.assert_empty();
-}
-
-#[test]
-fn keep_alive_probes_are_answered() {
-    let mut bench = Bench::connected();
-    bench.give(&bench.client_segment(0, 0, b"GET"));
-    bench.wait_ms(1_000);
-    for garbage in [&b""[..], b"x"] {
-        let answers = bench.give(&bench.client_segment(2, 0, garbage));
-        assert_eq!((answers.len(), answers[0].ack), (1, Some(IRS + 4)), "{garbage:?}");
-        bench.wait_ms(1_000);
-    }
-    assert_eq!(bench.notes.received, b"GET");
-}
-
-#[test]
-fn timestamps_wrap() {
-    let stamp = |value| Some(TcpTimestampRepr::new(value, 0));
-    let hello = TcpRepr { timestamp: stamp(u32::MAX - 1), ..syn() };
-    let mut bench = Bench::connected_with(StackConfig::default(), hello);
-    bench.give(&TcpRepr { timestamp: stamp(5), ..bench.client_segment(0, 0, b"a") });
-    bench.give(&TcpRepr { timestamp: stamp(u32::MAX), ..bench.client_segment(1, 0, b"b") });
-    assert_eq!(bench.notes.received, b"a", "the second is older");
-    assert_eq!(bench.stack.counters().dropped_for(DropReason::Paws), 1);
-}
-
-#[test]
 fn time_wait_gives_way_to_a_later_syn() {
     let mut bench = Bench::connected();
     let id = bench.id();
@@ -352,66 +246,6 @@ fn segments_shrink_with_the_route() {
     assert_eq!(bench.stack.in_flight(id), Some(0));
 }
 
-#[test]
-fn way_back_shrinks_with_the_route() {
-    let mut bench = Bench::connected();
-    bench.route.0 = Some(gateway(500));
-    bench.stack.refresh_next_hops(&mut bench.route);
-    let id = bench.id();
-    assert_eq!(bench.stack.send(bench.now_us, id, &[7; 900], &mut bench.pool), 900);
-    let mut sent = Vec::new();
-    bench.pool.transmit(|frame| sent.push((frame[5], frame.len())));
-    assert_eq!(sent, [(2, 514), (2, 494)], "to where the client's frames come from");
-}
-
-/// Sends 10,000 bytes over a path that silently drops payloads of more than `longest` bytes. Returns the time until the
-/// client has all of them, in milliseconds.
-fn read_through(bench: &mut Bench, longest: usize) -> u64 {
-    let bytes: Vec<u8> = (0..10_000_u32).map(|at| (at % 251) as u8).collect();
-    let start_us = bench.now_us;
-    let (taken, mut answers) = bench.send(&bytes);
-    assert_eq!(taken, bytes.len());
-    let mut arrived = vec![None; bytes.len()];
-    for _ in 0..10_000 {
-        answers.retain(|answer| (1..=longest).contains(&answer.payload.len()));
-        for answer in &answers {
-            let at = answer.seq.wrapping_sub(bench.server_seq) as usize;
-            for (to, byte) in arrived[at..].iter_mut().zip(&answer.payload) {
-                *to = Some(*byte);
-            }
-        }
-        let next = arrived.iter().take_while(|byte| byte.is_some()).count();
-        let is_heard = !answers.is_empty();
-        answers = if is_heard { bench.give(&bench.client_segment(0, next as i32, b"")) } else { bench.wait_ms(1) };
-        if next == bytes.len() {
-            break;
-        }
-    }
-    assert_eq!(arrived.iter().flatten().copied().collect::<Vec<_>>(), bytes);
-    (bench.now_us - start_us) / 1000
-}
-
-#[test]
-fn black_holes_are_left_with_shorter_segments() {
-    for (longest, ms_max) in [(1_240, 3_000), (536, 8_000)] {
-        let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { max_seg_size: Some(1_460), ..syn() });
-        let ms = read_through(&mut bench, longest);
-        assert!(ms < ms_max, "{ms} ms for payloads of {longest} bytes");
-        let (_, answers) = bench.send(&[1; 3_000]);
-        assert!(answers.iter().all(|answer| answer.payload.len() <= longest), "they stay short");
-    }
-}
-
-#[test]
-fn short_segments_tell_nothing_about_the_path() {
-    let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { max_seg_size: Some(1_460), ..syn() });
-    bench.send(b"answer");
-    assert!(bench.wait_ms(3_000).len() > 3, "timeouts");
-    bench.give(&bench.client_segment(0, 6, b""));
-    let (_, answers) = bench.send(&[1; 2_000]);
-    assert_eq!(answers[0].payload.len(), 1_460);
-}
-
 /// Returns the Ethernet header of the answer to a SYN with such a tag.
 fn header_of_answer(tag: Option<[u8; 2]>, route: Option<NextHop>) -> Vec<u8> {
     let mut bench = Bench::new(StackConfig::default());
@@ -433,8 +267,4 @@ fn tagged_clients_get_tagged_answers() {
     assert_eq!((header[5], &header[12..16]), (9, &[0x81, 0, 0, 7][..]), "the route of another VLAN");
     let header = header_of_answer(None, Some(gateway(1_500)));
     assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "the route");
-    let header = header_of_answer(Some([0x60, 0]), Some(gateway(1_500)));
-    assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "a priority is no VLAN: the route");
-    let header = header_of_answer(Some([0x60, 0]), None);
-    assert_eq!((header[5], &header[12..14]), (2, &[8, 0][..]), "the way back, without a tag");
 }
