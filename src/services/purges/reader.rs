@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError};
 use carom_limits::PURGES_KEPT;
-use carom_model::purge::PurgeId;
+use carom_model::purge::{PurgeId, PurgeList};
+use serde_json::Value;
 
 /// Time after which the hash is read although its number of fields is the same.
 const READ_EVERY: Duration = Duration::from_secs(30);
@@ -30,6 +31,42 @@ pub(super) struct SharedPurges {
     pub(super) sites: BTreeMap<PurgeId, BTreeSet<String>>,
     /// The sites whose streams of visits have been trimmed for each purge.
     pub(super) trimmed: BTreeMap<PurgeId, BTreeSet<String>>,
+}
+
+/// The list of links of a purge in Redis.
+#[derive(Debug)]
+pub(super) enum SharedList {
+    /// The list, and its text, which may have fields of a later version.
+    Readable(PurgeList, String),
+    /// Redis no longer has the list.
+    Lost,
+    /// The list is malformed, or its key has another type. Other purges must not wait for it.
+    Unreadable,
+}
+
+impl SharedList {
+    /// Asks Redis for the list of a purge.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer.
+    pub(super) fn ask(redis: &mut Redis, id: PurgeId, within: Duration) -> Result<SharedList, RedisError> {
+        let list = match redis.purge_list(id, within) {
+            Ok(Some(text)) => SharedList::of(text),
+            Ok(None) => SharedList::Lost,
+            Err(RedisError::Refused(_)) => SharedList::Unreadable,
+            Err(error) => return Err(error),
+        };
+        if !matches!(list, SharedList::Readable(..)) {
+            tracing::debug!(%id, ?list, "a Redis has no links of a purge");
+        }
+        Ok(list)
+    }
+
+    fn of(text: Vec<u8>) -> SharedList {
+        let Ok(text) = String::from_utf8(text) else { return SharedList::Unreadable };
+        let json: Value = serde_json::from_str(&text).unwrap_or_default();
+        PurgeList::from_json(&json).map_or(SharedList::Unreadable, |list| SharedList::Readable(list, text))
+    }
 }
 
 /// The reads of the hash of purges.
@@ -114,11 +151,6 @@ impl SharedPurges {
         self.notes_mut(note).entry(id).or_default().insert(site.to_owned());
     }
 
-    /// True if all nodes of a site have carried a purge out.
-    pub(super) fn is_done_at(&self, id: PurgeId, site: &str) -> bool {
-        self.is_noted(id, PurgeNote::Purged, site)
-    }
-
     /// Removes a purge.
     pub(super) fn remove(&mut self, id: PurgeId) {
         self.at_ms.remove(&id);
@@ -195,6 +227,15 @@ mod tests {
     }
 
     #[test]
+    fn malformed_lists_are_unreadable() {
+        let is_readable = |text: &[u8]| matches!(SharedList::of(text.to_vec()), SharedList::Readable(..));
+        assert!(is_readable(br#"{"at": 1, "links": ["5 a"], "claims": [7]}"#));
+        for text in [&b""[..], b"{", b"{}", b"\xff", br#"{"at": 1, "links": ["x"]}"#] {
+            assert!(!is_readable(text), "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
     fn fields_name_purges_and_nodes() {
         let (first, second) = (PurgeId(1).to_string(), PurgeId(2).to_string());
         let (of_first, of_second) = (format!("{first}/node/a"), format!("{second}/b"));
@@ -215,8 +256,8 @@ mod tests {
         ]);
         assert!(read.is_noted(PurgeId(2), PurgeNote::Trimmed, "ber/lin@1"), "a name may have each sign");
         assert_eq!(read.trimmed.len(), 1);
-        assert!(read.is_done_at(PurgeId(1), "berlin") && !read.is_done_at(PurgeId(2), "berlin"));
-        assert_eq!(read.sites.len(), 1);
+        assert!(read.is_noted(PurgeId(1), PurgeNote::Purged, "berlin"));
+        assert_eq!(read.sites.len(), 1, "the second purge has none");
         assert_eq!(read.at_ms, BTreeMap::from([(PurgeId(1), 7)]));
         assert_eq!(read.done[&PurgeId(1)], BTreeSet::from(["node/a".to_owned()]));
         assert_eq!(read.done[&PurgeId(2)], BTreeSet::from(["b".to_owned()]));

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::reader::PurgeReader;
+use super::reader::{PurgeReader, SharedList};
 use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite};
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
-use carom_model::purge::{PurgeId, PurgeList};
+use carom_model::purge::PurgeId;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -97,7 +97,7 @@ struct Trimming {
     log: Option<u32>,
     /// True once the entries up to these ends are removed.
     is_trimmed: bool,
-    /// True if the purge is complete after that: the streams of the other site are trimmed, or there is none.
+    /// True if this is the last trim of the purge: the other site has trimmed its streams, or the fleet has one site.
     is_last: bool,
 }
 
@@ -262,7 +262,8 @@ impl PurgeSharing {
     /// Notes which sites have carried a purge out.
     pub(super) fn note_sites(&self, progress: &mut PurgeProgress) {
         let Some((own, other)) = &self.sites else { return };
-        let is_done = |site: &str| progress.is_complete || self.reader.shared.is_done_at(progress.id, site);
+        let is_done =
+            |site: &str| progress.is_complete || self.reader.shared.is_noted(progress.id, PurgeNote::Purged, site);
         let of = |site: &String| PurgeSite { site: site.clone(), is_complete: is_done(site) };
         progress.sites = vec![of(own), of(other)];
     }
@@ -293,22 +294,13 @@ impl PurgeSharing {
             if *at_ms < since_ms || locked(registry).all().contains_key(id) {
                 continue;
             }
-            let found = match self.redis.purge_list(*id, ANSWER_TIME) {
-                // Such as a key of another type, which must not keep the other purges waiting.
-                Err(RedisError::Refused(why)) => {
-                    tracing::debug!(%id, %why, "Redis refuses the links of a purge");
+            let list = match SharedList::ask(&mut self.redis, *id, ANSWER_TIME)? {
+                SharedList::Readable(list, _) => list,
+                SharedList::Lost => {
+                    lost.push(*id);
                     continue;
                 }
-                answer => answer?,
-            };
-            let Some(text) = found else {
-                lost.push(*id);
-                continue;
-            };
-            let json: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-            let Some(list) = PurgeList::from_json(&json) else {
-                tracing::debug!(%id, "the links of a purge in Redis cannot be read");
-                continue;
+                SharedList::Unreadable => continue,
             };
             tracing::info!(%id, links = list.links.len(), "another node has begun a purge");
             locked(registry).take(*id, list)?;
@@ -322,7 +314,6 @@ impl PurgeSharing {
     /// such a purge put both back.
     fn forget_lost(&mut self, lost: Vec<PurgeId>) -> Result<(), NotShared> {
         for id in lost {
-            tracing::debug!(%id, "the links of a purge are not in Redis; a node that knows them puts them back");
             self.redis.forget_purges(&[id.to_string()], ANSWER_TIME)?;
             self.reader.shared.at_ms.remove(&id);
         }
