@@ -133,23 +133,37 @@ fn node_that_was_away_carries_the_purge_out() {
     assert_clean(&fleet, 2, &server);
 }
 
+/// Begins the purge of a link while the second of two nodes is away. Returns the first node, the setup of the second one, and
+/// the number of the purge.
+fn begin_while_one_is_away(fleet: &Fleet, of: impl Fn(Setup) -> Setup) -> (Node, Setup, String) {
+    let [first, second] = [0, 1].map(|number| of(fleet.setup(number)).start());
+    [&first, &second].into_iter().for_each(settle);
+    first.wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || [&first, &second].iter().all(|node| node.wire().get("/gone").status == 302));
+    let away = second.terminate();
+    let id = begin(&first);
+    (first, away, id)
+}
+
+/// Waits until the first of two nodes has carried a purge out and the second one has not. Returns what [`parts`] says then.
+fn wait_for_one_of_two(node: &Node, id: &str) -> [(String, bool); 2] {
+    let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
+    wait_until("the purge on one node", || purge(node, id).is_some_and(|purge| parts(&purge) == expected));
+    expected
+}
+
 #[test]
 fn list_that_redis_has_lost_comes_back() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).start()).collect();
-    nodes.iter().for_each(settle);
-    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
-    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
-    let away = nodes.pop().unwrap().terminate();
-    let id = begin(&nodes[0]);
+    let (first, away, id) = begin_while_one_is_away(&fleet, |setup| setup);
     let list = format!("{{carom}}:purge:{id}");
     // The number stays in the hash of purges.
     wait_until("the loss of the list", || server.command(&["DEL", &list]) == Reply::Int(1));
     let back = away.start();
     settle(&back);
     wait_for_purge(&back, &id);
-    wait_for_purge(&nodes[0], &id);
+    wait_for_purge(&first, &id);
     assert_clean(&fleet, 2, &server);
 }
 
@@ -163,15 +177,9 @@ fn parts(purge: &Value) -> Vec<(String, bool)> {
 fn restart_forgets_no_node_of_a_purge() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("counter_regressed").start()).collect();
-    nodes.iter().for_each(settle);
-    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
-    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
-    let away = nodes.pop().unwrap().terminate();
-    let id = begin(&nodes[0]);
-    let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
-    wait_until("the purge here", || purge(&nodes[0], &id).is_some_and(|purge| parts(&purge) == expected));
-    let stopped = nodes.pop().unwrap().terminate();
+    let (here, away, id) = begin_while_one_is_away(&fleet, |setup| setup.expect("counter_regressed"));
+    let expected = wait_for_one_of_two(&here, &id);
+    let stopped = here.terminate();
     server.command(&["FLUSHALL"]);
     let first = stopped.start();
     settle(&first);
@@ -189,27 +197,21 @@ fn restart_forgets_no_node_of_a_purge() {
 fn empty_redis_ends_no_purge_early() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("counter_regressed").start()).collect();
-    nodes.iter().for_each(settle);
-    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
-    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
-    let away = nodes.pop().unwrap().terminate();
-    let id = begin(&nodes[0]);
-    let expected = [("n0".to_owned(), true), ("n1".to_owned(), false)];
-    wait_until("the purge here", || purge(&nodes[0], &id).is_some_and(|purge| parts(&purge) == expected));
+    let (first, away, id) = begin_while_one_is_away(&fleet, |setup| setup.expect("counter_regressed"));
+    let expected = wait_for_one_of_two(&first, &id);
     server.command(&["FLUSHALL"]);
     // Redis has only the heartbeats since then.
     let known = |node: &Node| node.status()["fleet"]["nodes"].as_array().unwrap().len();
-    wait_until("a fleet of one node", || known(&nodes[0]) == 1);
+    wait_until("a fleet of one node", || known(&first) == 1);
     wait_until(
         "the purge in Redis again",
         || matches!(server.command(&["KEYS", "*purge*"]), Reply::List(found) if !found.is_empty()),
     );
-    let waits = purge(&nodes[0], &id).unwrap();
+    let waits = purge(&first, &id).unwrap();
     assert_eq!((parts(&waits).as_slice(), &waits["complete"]), (expected.as_slice(), &json!(false)), "{waits}");
     let back = away.start();
     settle(&back);
     wait_for_purge(&back, &id);
-    wait_for_purge(&nodes[0], &id);
+    wait_for_purge(&first, &id);
     assert_clean(&fleet, 2, &server);
 }

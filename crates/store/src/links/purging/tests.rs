@@ -60,6 +60,15 @@ fn remove(links: &Links, code: &Code) {
     links.commit(batch).unwrap();
 }
 
+/// Deletes a link at 12 ms, with the edit of its history.
+fn delete_at_12(links: &Links, link: &Link) {
+    let mut batch = links.batch();
+    batch.remove(&link.code);
+    let deletion = Edit::between(link, None, 12, &Author::default()).unwrap();
+    links.add_edits(&mut batch, 12_000_000, &[(link.code, deletion)]).unwrap();
+    links.commit(batch).unwrap();
+}
+
 fn purged(link: &Link) -> PurgedLink {
     PurgedLink::of(link)
 }
@@ -147,11 +156,7 @@ fn link_that_is_imported_again_keeps_its_entries() {
     let claimed = |claim| Link { version: Version { rev: 1, claim, edit: 0 }, ..marked("slug", 5) };
     let (first, second) = (claimed(7), claimed(8));
     put(&links, &first);
-    let mut batch = links.batch();
-    batch.remove(&first.code);
-    let deletion = Edit::between(&first, None, 12, &Author::default()).unwrap();
-    links.add_edits(&mut batch, 12_000_000, &[(first.code, deletion)]).unwrap();
-    links.commit(batch).unwrap();
+    delete_at_12(&links, &first);
     // Its date is that of the first link, so it is known by its claim alone.
     put(&links, &second);
     let before = Link { target: "https://b.example/".to_owned(), ..second.clone() };
@@ -223,11 +228,7 @@ fn edits_up_to_the_deletion_of_a_purged_link_are_removed() {
     // The second link was imported, with its date.
     let (first, second) = (marked("slug", 5), Link { created_ms: 3, ..link("slug", Origin::Custom) });
     put(&links, &first);
-    let mut batch = links.batch();
-    batch.remove(&first.code);
-    let deletion = Edit::between(&first, None, 12, &Author::default()).unwrap();
-    links.add_edits(&mut batch, 12_000_000, &[(first.code, deletion)]).unwrap();
-    links.commit(batch).unwrap();
+    delete_at_12(&links, &first);
     let mut batch = links.batch();
     let mut record = Vec::new();
     encode_link(second.code.key(&mut [0; CODE_KEY_LEN_MAX]), &second, &mut record);
