@@ -20,7 +20,7 @@ pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) struct EthernetHeader {
     pub(crate) destination: [u8; 6],
     pub(crate) source: [u8; 6],
-    /// Tag control information: priority and VLAN. None without a tag, and for a tag with a priority only.
+    /// Tag control information: priority and VLAN. `None` for a frame without a tag, or whose tag names no VLAN.
     pub(crate) vlan: Option<u16>,
     pub(crate) ether_type: u16,
 }
@@ -36,7 +36,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), DropReason>
     let mut vlan = None;
     if ether_type == TAGGED {
         let (tag, inner) = rest.split_first_chunk::<TAG_LEN>().ok_or(DropReason::Truncated)?;
-        // VLAN 0 is none: the tag carries a priority alone (IEEE 802.1Q, 9.6).
+        // A tag with VLAN 0 has a priority and names no VLAN (IEEE 802.1Q, 9.6).
         vlan = Some(u16::from_be_bytes([tag[0], tag[1]])).filter(|tag| tag & VLAN_MASK != 0);
         ether_type = u16::from_be_bytes([tag[2], tag[3]]);
         rest = inner;

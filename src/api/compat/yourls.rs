@@ -346,7 +346,7 @@ fn respond(
     }
 }
 
-/// Returns the refusal, in the format of the request, of a list that no thread has written.
+/// Returns the error for a list that no thread was free to write, in the format of the request.
 fn unwritten(form: (&str, &str), reason: &str, jsonp: bool) -> ApiResponse {
     let YourlsReply { members, simple, status, quota, retry_after, .. } = refused(&no_list_now(reason));
     respond(written(form, members, simple, jsonp), status, quota, retry_after)

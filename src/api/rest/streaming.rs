@@ -81,7 +81,7 @@ pub(in crate::api) struct TurnShare {
 }
 
 impl TurnShare {
-    /// Notes a line of so many bytes. Yields after [`LINES_PER_TURN`] lines, or as many bytes as a core parses at once.
+    /// Counts a line of this many bytes. Yields after [`LINES_PER_TURN`] lines, or as many bytes as a core parses at once.
     pub(in crate::api) async fn take(&mut self, bytes: usize) {
         self.lines += 1;
         self.bytes += bytes;

@@ -32,7 +32,7 @@ impl ServiceHandle {
         self.hand_to(queue, within, run).await
     }
 
-    /// Writes a document of so many parts: the core if they are at most `at_once`, and a thread otherwise.
+    /// Writes a document with this number of parts: on the core if there are at most `at_once`, and on a thread otherwise.
     ///
     /// # Errors
     /// The errors of [`ServiceHandle::hand_off`]. A document that the core writes has none.

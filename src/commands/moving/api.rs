@@ -18,9 +18,9 @@ const YOURLS_PAGE: u64 = 500;
 const BITLY_PAGE: u64 = 100;
 const KUTT_PAGE: u64 = 50;
 
-/// The lists of links of Kutt, up to further parameters. Kutt 3 has the first one, which shows the links of all users, and
-/// refuses it to keys of users who are no admins. The second one has the links of the user; in Kutt 2, `all` makes it that
-/// of all users for admins.
+/// The paths of the lists of links of Kutt, up to further parameters. The first path exists from Kutt 3 on: it lists the links
+/// of all users, for admins only. The second path lists the links of the user; Kutt 2 takes `all` there, and lists the links
+/// of all users to admins.
 const KUTT_LISTS: [&str; 2] = ["/api/v2/links/admin?", "/api/v2/links?all=true&"];
 
 /// Links of YOURLS that are remembered, to notice those that come twice: about 75 MB.

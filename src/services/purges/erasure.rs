@@ -209,7 +209,7 @@ impl Eraser {
         Ok(remaining)
     }
 
-    /// True if no later link with the code of a purged one has its claim.
+    /// True if the claim tells a purged link from every later link with its code.
     fn is_told_by_claim(&self, link: &PurgedLink) -> bool {
         link.claim.is_some_and(|claim| claim != 0 || self.redis.is_some())
     }

@@ -46,7 +46,7 @@ pub(crate) enum Priority {
     /// Changes or leases wait for the thread, which itself waits for the network or a file: niceness 0 on the CPUs
     /// without a core.
     Awaited,
-    /// No request waits for the thread, but some wait for locks that it holds, as those of the store: niceness 5 on the
+    /// No request waits for the thread, but some wait for its locks, such as those of the store: niceness 5 on the
     /// CPUs without a core.
     Locking,
     /// Long work that clients wait for, work that must not fall behind, and threads that mostly sleep: niceness 10 on the

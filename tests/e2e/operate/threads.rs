@@ -117,7 +117,7 @@ fn running(node: &Node) -> Vec<Running> {
     tasks.filter_map(|task| Running::of(&task.expect("the node runs").path())).collect()
 }
 
-/// Checks that these threads run, that each has the priority of its row, and that there are no threads without a row.
+/// Waits until threads with these names run with the priorities in the table. Fails if the node has a thread without a row.
 fn check(node: &Node, names: &[&str], allowed: usize, free: usize) {
     let is_of = |thread: &Running, name: &str| thread.row().is_some_and(|(of_row, ..)| *of_row == name);
     for name in names {

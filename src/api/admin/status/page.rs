@@ -61,7 +61,7 @@ struct Card {
     note: Option<String>,
 }
 
-/// Numbers of a kind, of which zeros are only named.
+/// Numbers of one kind. Those that are zero are listed by name only.
 #[derive(Debug, Serialize)]
 struct FoldedCards {
     cards: Vec<Card>,

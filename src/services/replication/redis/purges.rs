@@ -37,12 +37,12 @@ pub struct VisitStreamEnd {
     number: u64,
 }
 
-/// A note of one of two sites about a purge.
+/// A note of a site about a purge, in a fleet of two sites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PurgeNote {
-    /// All nodes of the site have carried it out.
+    /// All nodes of the site have carried the purge out.
     Purged,
-    /// Since both sites have carried it out, the streams of visits of the site are trimmed.
+    /// The site has trimmed its streams of visits, after both sites had carried the purge out.
     Trimmed,
 }
 
