@@ -43,6 +43,9 @@ class Segment:
         self.sport, self.dport, self.seq, self.ack = struct.unpack_from("!HHII", tcp)
         self.flags = tcp[13]
         self.payload = tcp[(tcp[12] >> 4) * 4 :]
+        # Linux begins the options of all but SYNs with two bytes of padding and the timestamps.
+        has_timestamps = tcp[20:24] == b"\x01\x01\x08\x0a"
+        self.timestamps = struct.unpack_from("!II", tcp, 24) if has_timestamps else None
 
 
 def seen(until):
@@ -183,9 +186,12 @@ def blind():
         ahead = segment.seq + 400 * step + 1
         send(client, port, RST, ahead)
         send(client, port, RST | ACK, ahead, segment.ack)
-        send(client, port, SYN, ahead)
-        send(client, port, ACK | PSH, ahead, segment.ack + (1 << 30), b"GET /evil")
-        send(client, port, ACK | PSH, ahead, segment.ack - (1 << 30), b"GET /evil")
+        # Too old, then with a timestamp that the node takes, so that the flags and the acknowledgement are looked at.
+        value, echo = segment.timestamps
+        for options in ([], [("Timestamp", (value + 1000, echo))]):
+            send(client, port, SYN, ahead, options=options)
+            send(client, port, ACK | PSH, ahead, segment.ack + (1 << 30), b"GET /evil", options=options)
+            send(client, port, ACK | PSH, ahead, segment.ack - (1 << 30), b"GET /evil", options=options)
         if tried == 200:
             break
     assert tried == 200, f"only {tried} requests of clients were seen"
