@@ -1,8 +1,9 @@
-//! Faults of the network while a node serves: an interface that goes down, an MTU and a neighbour that change.
+//! Faults while a node serves: an interface that goes down, an MTU and a neighbour that change, a node that stops.
 
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
@@ -15,6 +16,9 @@ const TARGET: &str = "https://example.org/";
 
 /// Links of an export of 100 KB, from one request.
 const LINKS: usize = 200;
+
+/// Connections with a request in flight while a node is stopped.
+const WAITING: usize = 16;
 
 /// Fills a node, and returns a connection to it that is idle.
 fn filled(pair: &Pair) -> Wire {
@@ -117,5 +121,30 @@ fn ignored_policy_rules_are_warned_of() {
     pair.server.command("ip", "rule add sport 8080 table 100").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")).expect("bypass ignores 1 policy rule of this machine"));
+    node.terminate();
+}
+
+#[test]
+fn stopped_node_keeps_its_connections() {
+    let Some(pair) = Pair::new() else { return };
+    pair.set_queues("2");
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")).cores(2));
+    let mut wires: Vec<Wire> = pair.client.run(|| (0..WAITING).map(|_| open()).collect());
+    wires[0].shorten_as("abc", TARGET);
+    for wire in &mut wires {
+        assert_eq!(wire.get("/abc").location(), TARGET);
+    }
+    node.signal(Signal::STOP);
+    let before = pair.client_timeouts();
+    for wire in &mut wires {
+        wire.send(&request("GET", "/abc", "", b""));
+    }
+    // Two for each client. After a timeout, Linux may send to another queue.
+    wait_until("timeouts of the clients", || pair.client_timeouts() >= before + 2 * WAITING as u64);
+    node.signal(Signal::CONT);
+    for wire in &mut wires {
+        assert_eq!(wire.reply().location(), TARGET);
+    }
     node.terminate();
 }

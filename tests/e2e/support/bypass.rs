@@ -84,6 +84,9 @@ impl Pair {
             .unwrap();
         equip(&pair.client, &here, &format!("10.78.{subnet}.1"));
         equip(&pair.server, "s0", &format!("10.78.{subnet}.2"));
+        // RSS of a NIC keeps a connection on its queue. On a veth the sender chooses the queue, and Linux chooses again
+        // after each timeout. The core of the new queue would reset the connection, which it does not know.
+        pair.client.command("sysctl", "-w net.core.txrehash=0").expect("Linux has it since 5.18");
         // More addresses of the client, for tests that use several of loopback.
         pair.client.command("ip", &format!("route add local 10.78.{subnet}.128/25 dev lo")).unwrap();
         pair
@@ -180,6 +183,11 @@ impl Pair {
         self.server.run(|| node.status())
     }
 
+    /// Timeouts of the kernel's TCP in the namespace of the client, after each of which it has sent a segment again.
+    pub(crate) fn client_timeouts(&self) -> u64 {
+        self.client.run(|| tcp_counter("netstat", "TcpExt:", "TCPTimeouts"))
+    }
+
     /// Runs a client.
     pub(crate) fn ask<T: Send>(&self, client: impl FnOnce(Wire) -> T + Send) -> T {
         self.client.run(|| client(open()))
@@ -218,11 +226,16 @@ fn switch_off_offloads(namespace: &Namespace, name: &str) {
 
 /// Segments that the kernel's TCP in this namespace has received.
 fn segments_received() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("the kernel tells");
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    tcp_counter("snmp", "Tcp:", "InSegs")
+}
+
+/// A counter of the kernel's TCP in this namespace, from a file in `/proc/net` with lines of names and of numbers.
+fn tcp_counter(file: &str, group: &str, counter: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).expect("the kernel tells");
+    let mut lines = text.lines().filter(|line| line.starts_with(group));
     let names = lines.next().expect("a line of names").split_whitespace();
     let numbers = lines.next().expect("a line of numbers").split_whitespace();
-    let (_, number) = names.zip(numbers).find(|(name, _)| *name == "InSegs").expect("segments are counted");
+    let (_, number) = names.zip(numbers).find(|(name, _)| *name == counter).expect("the kernel counts it");
     number.parse().expect("a number")
 }
 
