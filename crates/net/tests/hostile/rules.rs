@@ -1,6 +1,6 @@
 //! Rules of the RFCs, one segment at a time.
 
-use carom_net::{CloseReason, NextHop, StackConfig};
+use carom_net::{CloseReason, DropReason, FramePool, MemoryPool, NextHop, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpTimestampRepr};
 
 use crate::peer::{Answer, Bench, CLIENT, IRS, Route, frame, syn};
@@ -59,6 +59,45 @@ fn lost_answer_is_sent_again() {
     bench.give(&bench.client_segment(0, 6, b""));
     assert_eq!(bench.wait_ms(100_000), []);
     assert_eq!(bench.pool.in_use(), 0);
+}
+
+/// A pool whose transmit ring is full.
+struct FullRing<'a>(&'a mut MemoryPool);
+
+impl FramePool for FullRing<'_> {
+    fn take(&mut self) -> Option<u32> {
+        self.0.take()
+    }
+
+    fn bytes(&mut self, frame: u32) -> &mut [u8] {
+        self.0.bytes(frame)
+    }
+
+    fn send(&mut self, _: u32, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn is_queued(&self, frame: u32) -> bool {
+        self.0.is_queued(frame)
+    }
+
+    fn release(&mut self, frame: u32) {
+        self.0.release(frame);
+    }
+}
+
+#[test]
+fn full_ring_delays_an_answer() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    assert_eq!(bench.stack.send(bench.now_us, id, b"answer", &mut FullRing(&mut bench.pool)), 6);
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.stack.counters().ring_full, 1);
+    let again = bench.wait_ms(100);
+    assert_eq!(again.len(), 1, "a timer sends it");
+    assert_eq!(again[0].payload, b"answer");
+    bench.give(&bench.client_segment(0, 6, b""));
+    assert_eq!((bench.stack.in_flight(id), bench.pool.in_use()), (Some(0), 0));
 }
 
 #[test]
@@ -174,6 +213,45 @@ fn own_close_ends_in_time_wait() {
 }
 
 #[test]
+fn both_sides_may_close_at_once() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    bench.stack.close(bench.now_us, id, &mut bench.pool);
+    assert_eq!(bench.sent()[0].control, TcpControl::Fin);
+    let end = TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 0, b"") };
+    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it was sent before ours arrived");
+    assert_eq!(bench.give(&end)[0].ack, Some(IRS + 2), "it comes again: the acknowledgement was lost");
+    bench.give(&bench.client_segment(1, 1, b""));
+    assert_eq!(bench.stack.counters().time_wait, 1);
+    bench.wait_ms(61_000);
+    bench.assert_empty();
+}
+
+#[test]
+fn keep_alive_probes_are_answered() {
+    let mut bench = Bench::connected();
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.wait_ms(1_000);
+    for garbage in [&b""[..], b"x"] {
+        let answers = bench.give(&bench.client_segment(2, 0, garbage));
+        assert_eq!((answers.len(), answers[0].ack), (1, Some(IRS + 4)), "{garbage:?}");
+        bench.wait_ms(1_000);
+    }
+    assert_eq!(bench.notes.received, b"GET");
+}
+
+#[test]
+fn timestamps_wrap() {
+    let stamp = |value| Some(TcpTimestampRepr::new(value, 0));
+    let hello = TcpRepr { timestamp: stamp(u32::MAX - 1), ..syn() };
+    let mut bench = Bench::connected_with(StackConfig::default(), hello);
+    bench.give(&TcpRepr { timestamp: stamp(5), ..bench.client_segment(0, 0, b"a") });
+    bench.give(&TcpRepr { timestamp: stamp(u32::MAX), ..bench.client_segment(1, 0, b"b") });
+    assert_eq!(bench.notes.received, b"a", "the second is older");
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Paws), 1);
+}
+
+#[test]
 fn time_wait_gives_way_to_a_later_syn() {
     let mut bench = Bench::connected();
     let id = bench.id();
@@ -267,4 +345,8 @@ fn tagged_clients_get_tagged_answers() {
     assert_eq!((header[5], &header[12..16]), (9, &[0x81, 0, 0, 7][..]), "the route of another VLAN");
     let header = header_of_answer(None, Some(gateway(1_500)));
     assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "the route");
+    let header = header_of_answer(Some([0x60, 0]), Some(gateway(1_500)));
+    assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "a priority is no VLAN: the route");
+    let header = header_of_answer(Some([0x60, 0]), None);
+    assert_eq!((header[5], &header[12..14]), (2, &[8, 0][..]), "the way back, without a tag");
 }
