@@ -20,6 +20,26 @@ fn options_are_agreed_if_they_are_offered() {
 }
 
 #[test]
+fn lost_handshake_segments_cost_no_connection() {
+    let mut bench = Bench::new(StackConfig::default());
+    let first = bench.give(&syn());
+    bench.server_seq = first[0].seq.wrapping_add(1);
+    assert_eq!(bench.wait_ms(500), []);
+    let mut again = bench.give(&syn());
+    again.extend(bench.wait_ms(30_000));
+    assert_eq!(again.len(), 5, "for the SYN that came again, and after 1, 3, 7 and 15 seconds");
+    assert!(again.iter().all(|answer| *answer == first[0]), "one connection: {again:?}");
+    // Only now does a segment arrive: the request, then a copy of it and the acknowledgement that was late.
+    for payload in [&b"GET"[..], b"GET", b""] {
+        let answers = bench.give(&bench.client_segment(0, 0, payload));
+        assert!(answers.iter().all(|answer| answer.control != TcpControl::Rst), "{answers:?}");
+    }
+    assert_eq!(bench.notes.received, b"GET");
+    let counters = bench.stack.counters();
+    assert_eq!((counters.opened, counters.resets_sent_unknown), (1, 0));
+}
+
+#[test]
 fn answer_carries_the_acknowledgement() {
     let mut bench = Bench::connected();
     let request = bench.client_segment(0, 0, b"GET");
