@@ -75,9 +75,22 @@ fn every_byte_arrives_or_the_connection_ends() {
     }
 }
 
+#[test]
+fn bursts_lost_at_full_rings_cost_no_connection() {
+    // One in six handshakes begins, or ends, while the server gets no frame.
+    let full = Quality { loss: 0, double: 0, late: 0, cut: 0, damage: 0, delay_us: 500, full_ms: 120 };
+    for seed in 0..3 {
+        let report = world(seed, PER_WORLD, Some(full), StackConfig::default())
+            .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let explained = report.unheard + report.fin_forgotten + report.counters.shed;
+        let unexplained = report.failed.saturating_sub(explained);
+        assert!(unexplained * 500 <= report.connections, "seed {seed}: {unexplained} have ended early: {report:?}");
+    }
+}
+
 /// Returns true if some world shows that a rule is off.
 fn is_noticed(config: impl Fn() -> StackConfig) -> bool {
-    let bad = Quality { loss: 50, double: 50, late: 200, cut: 10, damage: 50, delay_us: 1000 };
+    let bad = Quality { loss: 50, double: 50, late: 200, cut: 10, damage: 50, delay_us: 1000, full_ms: 0 };
     (0..3).any(|seed| {
         let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, 200, Some(bad), config())));
         outcome.is_err()

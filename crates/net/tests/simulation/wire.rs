@@ -21,17 +21,23 @@ pub(crate) struct Quality {
     pub(crate) cut: u32,
     pub(crate) damage: u32,
     pub(crate) delay_us: u32,
+    /// Milliseconds out of [`FULL_EVERY_MS`] in which the receive rings of the server are full.
+    pub(crate) full_ms: u32,
 }
+
+/// Time between two moments at which the rings of the server fill up. Timeouts of whole seconds are no multiples of it,
+/// so a segment that is sent again meets the rings at another moment.
+const FULL_EVERY_MS: u64 = 730;
 
 impl Quality {
     /// Returns the quality of a world: some are clean, some are terrible.
     pub(crate) fn of_world(random: &mut Pcg64Mcg) -> Quality {
         let delay_us = 50 + below(random, 20_000);
         match below(random, 4) {
-            0 => Quality { loss: 0, double: 0, late: 0, cut: 0, damage: 0, delay_us },
-            1 => Quality { loss: 10, double: 10, late: 50, cut: 2, damage: 2, delay_us },
-            2 => Quality { loss: 50, double: 50, late: 200, cut: 10, damage: 10, delay_us },
-            _ => Quality { loss: 120, double: 100, late: 300, cut: 30, damage: 30, delay_us },
+            0 => Quality { loss: 0, double: 0, late: 0, cut: 0, damage: 0, delay_us, full_ms: 0 },
+            1 => Quality { loss: 10, double: 10, late: 50, cut: 2, damage: 2, delay_us, full_ms: 0 },
+            2 => Quality { loss: 50, double: 50, late: 200, cut: 10, damage: 10, delay_us, full_ms: 0 },
+            _ => Quality { loss: 120, double: 100, late: 300, cut: 30, damage: 30, delay_us, full_ms: 0 },
         }
     }
 
@@ -53,6 +59,11 @@ impl Quality {
             frame[at] ^= 1 << below(random, 8);
         }
         arrives(self.delay(random), frame);
+    }
+
+    /// Returns true while the server gets no frame.
+    pub(crate) fn is_server_full(&self, now_us: u64) -> bool {
+        now_us / 1000 % FULL_EVERY_MS < u64::from(self.full_ms)
     }
 
     fn delay(&self, random: &mut Pcg64Mcg) -> u64 {

@@ -248,6 +248,9 @@ impl World {
     fn work(&mut self, client: u32) -> Result<(), String> {
         let mut packets = Vec::new();
         let progress = self.clients[client as usize].work(self.now_us, |packet| packets.push(packet))?;
+        if self.quality.is_server_full(self.now_us) {
+            packets.clear();
+        }
         let mut arrivals = Vec::new();
         for packet in packets {
             let frame = self.wrapping.frame(&packet);
