@@ -100,14 +100,14 @@ impl Connection {
     }
 
     /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that
-    /// two ends never answer each other without end.
+    /// two ends never answer each other without end. So do SYNs, which anyone can send (RFC 5961, 4.2 and 7).
     fn refuse<P: FramePool>(
         &mut self,
         context: &mut Context<'_, P>,
         segment: &Segment<'_>,
         reason: DropReason,
     ) -> Option<Verdict> {
-        if segment.len() > 0 {
+        if segment.len() > 0 && !segment.flags.has(Flags::SYN) {
             self.send_ack(context);
             return self.dropped(context, reason);
         }

@@ -27,6 +27,20 @@ fn blind_syn_is_challenged() {
 }
 
 #[test]
+fn challenges_to_blind_syns_are_limited() {
+    let stamped = TcpRepr { timestamp: Some(TcpTimestampRepr::new(500, 0)), ..syn() };
+    for handshake in [syn(), stamped] {
+        let mut bench = Bench::connected_with(StackConfig::default(), handshake);
+        // In the window, behind it and ahead of it, with an old timestamp or none.
+        let blind = |at: i32| TcpRepr { seq_number: TcpSeqNumber(IRS.wrapping_add(at * 1_000_000 + 777)), ..syn() };
+        let sent: usize = (-50..50).map(|at| bench.give(&blind(at)).len()).sum();
+        assert_eq!(sent, 1, "a challenge");
+        bench.now_us += 500_000;
+        assert_eq!(bench.give(&blind(40)).len(), 1, "a client that has restarted learns of the connection");
+    }
+}
+
+#[test]
 fn blind_data_is_refused() {
     let mut bench = Bench::connected();
     // Acknowledgements ahead of everything sent, and of long ago (RFC 5961, 5).
