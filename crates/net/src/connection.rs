@@ -274,12 +274,15 @@ impl Connection {
         }
     }
 
-    /// Sends to another next hop from now on. New segments become shorter if its packets do; they never become longer.
+    /// Sends to another next hop from now on, unless answers go where frames come from. New segments become shorter if
+    /// its packets do; they never become longer.
     pub(crate) fn set_hop(&mut self, hop: NextHop) {
         let headers = if self.flow.local.is_v4() { 40 } else { 60 };
         let options = if self.has(fact::TIMESTAMPS) { TIMESTAMPS_LEN as u16 } else { 0 };
         self.mss = self.mss.min(segment_max(&hop, headers) - options);
-        self.hop = hop;
+        if !self.has(fact::REFLECTS) {
+            self.hop = hop;
+        }
     }
 
     /// Takes the round trip of the handshake.

@@ -131,18 +131,19 @@ impl Stack {
         self.get(id).map(Connection::in_flight)
     }
 
-    /// Looks up the next hop of every connection again, after routes or neighbours have changed. Takes time with the
-    /// number of connections.
+    /// Looks up the next hop of every connection again, after routes or neighbours have changed. A connection that was
+    /// opened without one keeps its way back, and takes the MTU. Takes time with the number of connections.
     pub fn refresh_next_hops<H: NextHops>(&mut self, hops: &mut H) {
-        let open = self.connections.iter_mut().filter(|connection| connection.state != State::Closed);
-        for connection in open.filter(|connection| !connection.has(fact::REFLECTS)) {
+        for connection in self.connections.iter_mut().filter(|connection| connection.state != State::Closed) {
             if let Some(hop) = hops.next_hop(connection.flow.local.ip(), connection.flow.remote.ip()) {
                 connection.set_hop(hop);
             }
         }
-        for handshake in self.half_open.handshakes_mut().filter(|handshake| !handshake.reflects) {
-            if let Some(hop) = hops.next_hop(handshake.flow.local.ip(), handshake.flow.remote.ip()) {
-                handshake.hop = hop;
+        for handshake in self.half_open.handshakes_mut() {
+            match hops.next_hop(handshake.flow.local.ip(), handshake.flow.remote.ip()) {
+                Some(hop) if handshake.reflects => handshake.hop.mtu = handshake.hop.mtu.min(hop.mtu),
+                Some(hop) => handshake.hop = hop,
+                None => {}
             }
         }
     }

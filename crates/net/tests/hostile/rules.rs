@@ -344,6 +344,18 @@ fn segments_shrink_with_the_route() {
     assert_eq!(bench.stack.in_flight(id), Some(0));
 }
 
+#[test]
+fn way_back_shrinks_with_the_route() {
+    let mut bench = Bench::connected();
+    bench.route.0 = Some(gateway(500));
+    bench.stack.refresh_next_hops(&mut bench.route);
+    let id = bench.id();
+    assert_eq!(bench.stack.send(bench.now_us, id, &[7; 900], &mut bench.pool), 900);
+    let mut sent = Vec::new();
+    bench.pool.transmit(|frame| sent.push((frame[5], frame.len())));
+    assert_eq!(sent, [(2, 514), (2, 494)], "to where the client's frames come from");
+}
+
 /// Returns the Ethernet header of the answer to a SYN with such a tag.
 fn header_of_answer(tag: Option<[u8; 2]>, route: Option<NextHop>) -> Vec<u8> {
     let mut bench = Bench::new(StackConfig::default());
