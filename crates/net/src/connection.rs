@@ -214,9 +214,9 @@ pub(crate) fn scale_for(window: u32) -> u8 {
     (0..14).find(|scale| window >> scale <= u32::from(u16::MAX)).unwrap_or(14)
 }
 
-/// Returns the longest segment that a next hop takes, with these bytes of IP and TCP headers.
-fn segment_max(hop: &NextHop, headers: u16) -> u16 {
-    hop.mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
+/// Returns the longest segment in a packet of `mtu` bytes, with these bytes of IP and TCP headers.
+fn segment_max(mtu: u16, headers: u16) -> u16 {
+    mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
 }
 
 impl Connection {
@@ -225,7 +225,7 @@ impl Connection {
         let has_timestamps = handshake.ts_recent.is_some();
         let headers = if handshake.flow.local.is_v4() { 40 } else { 60 };
         let options = if has_timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
-        let mss = handshake.peer_mss.clamp(MSS_MIN, segment_max(&handshake.hop, headers)) - options;
+        let mss = handshake.peer_mss.clamp(MSS_MIN, segment_max(handshake.hop.mtu, headers)) - options;
         let facts = [
             (has_timestamps, fact::TIMESTAMPS),
             (handshake.is_sack_permitted, fact::SACK),
@@ -277,12 +277,17 @@ impl Connection {
     /// Sends to another next hop from now on, unless answers go where frames come from. New segments become shorter if
     /// its packets do; they never become longer.
     pub(crate) fn set_hop(&mut self, hop: NextHop) {
-        let headers = if self.flow.local.is_v4() { 40 } else { 60 };
-        let options = if self.has(fact::TIMESTAMPS) { TIMESTAMPS_LEN as u16 } else { 0 };
-        self.mss = self.mss.min(segment_max(&hop, headers) - options);
+        self.mss = self.mss.min(self.payload_max(hop.mtu));
         if !self.has(fact::REFLECTS) {
             self.hop = hop;
         }
+    }
+
+    /// Returns the most bytes of payload in a packet of `mtu` bytes.
+    fn payload_max(&self, mtu: u16) -> u16 {
+        let headers = if self.flow.local.is_v4() { 40 } else { 60 };
+        let options = if self.has(fact::TIMESTAMPS) { TIMESTAMPS_LEN as u16 } else { 0 };
+        segment_max(mtu, headers) - options
     }
 
     /// Takes the round trip of the handshake.

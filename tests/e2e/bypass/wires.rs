@@ -96,6 +96,24 @@ fn bytes_arrive_over_a_bad_wire_with_tls() {
     survives(2, true);
 }
 
+/// Returns a treatment that silently drops the node's packets of more than 1,280 bytes.
+fn black_hole() -> Treatment {
+    Box::new(|is_to_node, frame| {
+        let is_long = frame.len() > ETHERNET_LEN + 1_280;
+        if is_long && !is_to_node { vec![] } else { vec![(0, frame)] }
+    })
+}
+
+#[test]
+fn bytes_arrive_although_long_packets_are_lost() {
+    let Some((pair, _wire)) = Pair::over_wire(0..0, black_hole()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    pair.client.run(|| exchange(open));
+    assert!(counter(&counted(&pair, &node), "timeouts") > 0, "long packets were lost");
+    node.terminate();
+}
+
 /// Returns a treatment that loses redirects while it is told to, and counts them.
 fn losing(is_losing: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) -> Treatment {
     let (is_losing, lost) = (Arc::clone(is_losing), Arc::clone(lost));

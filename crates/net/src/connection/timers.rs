@@ -10,6 +10,15 @@ use crate::sack;
 /// Most doublings of a timeout.
 const SHIFT_MAX: u8 = 16;
 
+/// Timeouts in a row before segments fit into packets of [`PACKET_SURE`] bytes.
+const LONG_TIMEOUTS: u8 = 1;
+/// Timeouts in a row before segments over IPv4 fit into packets of [`PACKET_SURE_V4`] bytes.
+const LONG_TIMEOUTS_V4: u8 = 3;
+/// Bytes of a packet that every path of IPv6 takes (RFC 8200, 5), and nearly every path of IPv4.
+const PACKET_SURE: u16 = 1280;
+/// Bytes of a packet that every host takes (RFC 791, 3.1).
+const PACKET_SURE_V4: u16 = 576;
+
 impl Connection {
     /// Returns the retransmission timeout with its backoff (RFC 6298, 5.5).
     pub(super) fn timeout_ms(&self, config: &StackConfig) -> u32 {
@@ -81,6 +90,7 @@ impl Connection {
             return self.give_up(context);
         }
         let is_first = self.backoff == 0;
+        self.shorten_segments(context);
         self.congestion.timed_out(self.in_flight(), u32::from(self.mss), is_first);
         sack::mark_all_lost(&mut context.shared.held, &self.held);
         self.set(fact::RECOVERY | fact::PROBING, false);
@@ -92,6 +102,22 @@ impl Connection {
         self.send_lost(context, true);
         self.arm(context, true);
         Verdict::Continues
+    }
+
+    /// Shortens segments if long packets time out again and again: a router on the way may drop them, and its ICMP
+    /// message does not reach the stack (RFC 2923, 2.1). They stay short.
+    fn shorten_segments<P: FramePool>(&mut self, context: &Context<'_, P>) {
+        let packet_max = match self.backoff {
+            LONG_TIMEOUTS_V4.. if self.flow.local.is_v4() => PACKET_SURE_V4,
+            LONG_TIMEOUTS.. => PACKET_SURE,
+            _ => return,
+        };
+        let payload_max = self.payload_max(packet_max);
+        let Some(first) = context.shared.held.first(&self.held) else { return };
+        // A peer without a window may have dropped the segment itself, and a NIC that is down has not sent it.
+        if first.payload_len > payload_max && self.snd_wnd > 0 && !context.pool.is_queued(first.frame) {
+            self.mss = self.mss.min(payload_max);
+        }
     }
 
     fn probe_tail<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {

@@ -356,6 +356,54 @@ fn way_back_shrinks_with_the_route() {
     assert_eq!(sent, [(2, 514), (2, 494)], "to where the client's frames come from");
 }
 
+/// Sends 10,000 bytes over a path that silently drops payloads of more than `longest` bytes. Returns the time until the
+/// client has all of them, in milliseconds.
+fn read_through(bench: &mut Bench, longest: usize) -> u64 {
+    let bytes: Vec<u8> = (0..10_000_u32).map(|at| (at % 251) as u8).collect();
+    let start_us = bench.now_us;
+    let (taken, mut answers) = bench.send(&bytes);
+    assert_eq!(taken, bytes.len());
+    let mut arrived = vec![None; bytes.len()];
+    for _ in 0..10_000 {
+        answers.retain(|answer| (1..=longest).contains(&answer.payload.len()));
+        for answer in &answers {
+            let at = answer.seq.wrapping_sub(bench.server_seq) as usize;
+            for (to, byte) in arrived[at..].iter_mut().zip(&answer.payload) {
+                *to = Some(*byte);
+            }
+        }
+        let next = arrived.iter().take_while(|byte| byte.is_some()).count();
+        let is_heard = !answers.is_empty();
+        answers = if is_heard { bench.give(&bench.client_segment(0, next as i32, b"")) } else { bench.wait_ms(1) };
+        if next == bytes.len() {
+            break;
+        }
+    }
+    assert_eq!(arrived.iter().flatten().copied().collect::<Vec<_>>(), bytes);
+    (bench.now_us - start_us) / 1000
+}
+
+#[test]
+fn black_holes_are_left_with_shorter_segments() {
+    for (longest, ms_max) in [(1_240, 3_000), (536, 8_000)] {
+        let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { max_seg_size: Some(1_460), ..syn() });
+        let ms = read_through(&mut bench, longest);
+        assert!(ms < ms_max, "{ms} ms for payloads of {longest} bytes");
+        let (_, answers) = bench.send(&[1; 3_000]);
+        assert!(answers.iter().all(|answer| answer.payload.len() <= longest), "they stay short");
+    }
+}
+
+#[test]
+fn short_segments_tell_nothing_about_the_path() {
+    let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { max_seg_size: Some(1_460), ..syn() });
+    bench.send(b"answer");
+    assert!(bench.wait_ms(3_000).len() > 3, "timeouts");
+    bench.give(&bench.client_segment(0, 6, b""));
+    let (_, answers) = bench.send(&[1; 2_000]);
+    assert_eq!(answers[0].payload.len(), 1_460);
+}
+
 /// Returns the Ethernet header of the answer to a SYN with such a tag.
 fn header_of_answer(tag: Option<[u8; 2]>, route: Option<NextHop>) -> Vec<u8> {
     let mut bench = Bench::new(StackConfig::default());
