@@ -84,7 +84,7 @@ pub(crate) mod fact {
     pub(crate) const PAUSED: u16 = 1 << 12;
     /// Frames come from the next hop directly, and answers follow them.
     pub(crate) const REFLECTS: u16 = 1 << 13;
-    /// The window has been zero since `stalled_ms`.
+    /// The window has been zero since `stalled_ms`, or has opened without progress.
     pub(crate) const STALLED: u16 = 1 << 14;
 }
 
@@ -186,8 +186,11 @@ pub(crate) struct Connection {
     held: HeldQueue,
     mss: u16,
     duplicates: u8,
-    /// Time-outs or probes in a row.
+    /// Doublings of the timeout: by timeouts and probes, until there is a round trip again.
     backoff: u8,
+    /// Timeouts in a row while `timed_out_una` was the oldest byte in flight.
+    timeouts: u8,
+    timed_out_una: u32,
 
     // Receiving.
     snd_scale: u8,
@@ -257,6 +260,8 @@ impl Connection {
             mss,
             duplicates: 0,
             backoff: 0,
+            timeouts: 0,
+            timed_out_una: snd_nxt,
             snd_scale: handshake.peer_scale.unwrap_or(0),
             rcv_scale,
             rcv_nxt,
@@ -361,13 +366,18 @@ impl Connection {
     /// again has waited for a timeout before.
     pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
         let first = held.first(&self.held)?;
-        let before_us = if first.has(RETRANSMITTED) { u32::from(self.backoff) * TIMEOUT_LEAST_US } else { 0 };
+        let before_us = if first.has(RETRANSMITTED) { u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US } else { 0 };
         Some(now_us.wrapping_sub(first.sent_us).saturating_add(before_us))
+    }
+
+    /// Returns the number of timeouts since the last byte was acknowledged.
+    pub(crate) const fn timeouts_in_row(&self) -> u8 {
+        if self.timed_out_una == self.snd_una { self.timeouts } else { 0 }
     }
 
     /// Returns true if the connection is given up at its next timer.
     pub(crate) const fn is_expired(&self) -> bool {
-        self.backoff == u8::MAX
+        self.timeouts_in_row() == u8::MAX
     }
 
     /// Gives the connection up at its next timer, which is due at once. Returns false if that is so already.
@@ -376,7 +386,8 @@ impl Connection {
         if self.is_expired() {
             return false;
         }
-        (self.timer, self.timer_at_ms, self.backoff) = (TimerKind::Retransmit, now_ms, u8::MAX);
+        (self.timer, self.timer_at_ms) = (TimerKind::Retransmit, now_ms);
+        (self.timeouts, self.timed_out_una) = (u8::MAX, self.snd_una);
         true
     }
 

@@ -7,6 +7,13 @@ use crate::sack::{self, DUPLICATES};
 use crate::segment::{Flags, Segment};
 use crate::seq::{is_after, is_before};
 
+/// Oldest timestamp that gives a round trip.
+const ECHO_AGE_MAX_MS: u32 = 60_000;
+/// Most doublings of the timeout that outlast an acknowledgement.
+const DOUBLINGS_KEPT_MAX: u8 = 3;
+/// Most timeouts in a row that count for a peer that answers without a window.
+const STALLED_TIMEOUTS_MAX: u8 = 4;
+
 impl Connection {
     /// Returns true if an acknowledgement is neither ahead of what was sent nor of long ago (RFC 5961, 5.2).
     pub(super) fn is_acceptable_ack(&self, ack: u32) -> bool {
@@ -33,7 +40,7 @@ impl Connection {
                 self.duplicates = self.duplicates.saturating_add(1);
             }
         }
-        self.update_window(context.now_ms(), segment, window);
+        self.update_window(context, segment, window, advances);
         if !self.held.is_empty() && (self.duplicates > 0 || received > 0 || self.has(fact::RECOVERY | fact::TIMED_OUT))
         {
             // A partial acknowledgement shows the next loss (RFC 6582, 3.2; RFC 6675, 5).
@@ -77,8 +84,10 @@ impl Connection {
         }
         if let Some(sample_us) = sample_us {
             self.round_trip.sample(sample_us);
+            self.backoff = 0;
+        } else if self.backoff > 0 {
+            self.sample_echo(context.now_ms(), segment);
         }
-        self.backoff = 0;
         self.duplicates = 0;
         self.end_probe(segment);
         if self.has(fact::RECOVERY | fact::TIMED_OUT) && !is_before(ack, self.recover) {
@@ -86,6 +95,22 @@ impl Connection {
         }
         if !self.has(fact::RECOVERY) {
             self.congestion.acknowledged(acked, u32::from(self.mss), was_limiting);
+        }
+    }
+
+    /// Takes the round trip of bytes that were sent again from the timestamp that comes back (RFC 7323, 4.1). Without one
+    /// the timeout stays longer until bytes arrive that were sent once (Karn; RFC 6298, 3 and 5): else a path that has
+    /// become slower than the timeout would never be measured.
+    #[cold]
+    fn sample_echo(&mut self, now_ms: u32, segment: &Segment<'_>) {
+        let echo = segment.options.timestamps.filter(|_| self.has(fact::TIMESTAMPS)).map(|timestamps| timestamps.echo);
+        let passed_ms = echo.map(|echo| self.timestamp(now_ms).wrapping_sub(echo));
+        match passed_ms.filter(|passed_ms| *passed_ms <= ECHO_AGE_MAX_MS) {
+            Some(passed_ms) => {
+                self.round_trip.sample(passed_ms * 1000);
+                self.backoff = 0;
+            }
+            None => self.backoff = self.backoff.min(DOUBLINGS_KEPT_MAX),
         }
     }
 
@@ -104,7 +129,7 @@ impl Connection {
     }
 
     /// Takes the window of a segment that is newer than the last one (RFC 9293, 3.10.7.4).
-    fn update_window(&mut self, now_ms: u32, segment: &Segment<'_>, window: u32) {
+    fn update_window<P>(&mut self, context: &Context<'_, P>, segment: &Segment<'_>, window: u32, advances: bool) {
         let is_newer =
             is_before(self.snd_wl1, segment.seq) || self.snd_wl1 == segment.seq && !is_after(self.snd_wl2, segment.ack);
         if is_after(self.snd_una, segment.ack) || !is_newer {
@@ -113,12 +138,27 @@ impl Connection {
         self.snd_wnd = window;
         self.snd_wnd_max = self.snd_wnd_max.max(window);
         (self.snd_wl1, self.snd_wl2) = (segment.seq, segment.ack);
-        self.note_window(now_ms);
-        if window > 0 && self.held.is_empty() {
+        if window == 0 {
+            self.note_stall(context);
+        } else if self.has(fact::STALLED) && (advances || self.held.is_empty()) {
+            // A window that opens while the same bytes stay in flight proves nothing.
+            self.set(fact::STALLED, false);
             self.backoff = 0;
-        } else if window == 0 {
-            // A peer without a window answers, so it is there: the time without a window is what counts.
-            self.backoff = self.backoff.min(4);
+        }
+    }
+
+    /// Notes that there is no window. A peer that says so is there, so the time without a window is what counts, not
+    /// timeouts. A window that opens and closes again without progress does not begin that time again.
+    #[cold]
+    fn note_stall<P>(&mut self, context: &Context<'_, P>) {
+        let now_ms = (context.now_us / 1000) as u32;
+        if !self.has(fact::STALLED) {
+            self.set(fact::STALLED, true);
+            self.stalled_ms = now_ms;
+        }
+        if !self.is_stalled_for_long(now_ms, &context.shared.config) {
+            self.backoff = self.backoff.min(STALLED_TIMEOUTS_MAX);
+            self.timeouts = self.timeouts.min(STALLED_TIMEOUTS_MAX);
         }
     }
 

@@ -77,7 +77,7 @@ impl Connection {
         Verdict::Ends(CloseReason::TimedOut)
     }
 
-    fn is_stalled_for_long(&self, now_ms: u32, config: &StackConfig) -> bool {
+    pub(super) fn is_stalled_for_long(&self, now_ms: u32, config: &StackConfig) -> bool {
         self.has(fact::STALLED) && now_ms.wrapping_sub(self.stalled_ms) >= config.zero_window_max_ms
     }
 
@@ -86,10 +86,12 @@ impl Connection {
         assert!(!self.held.is_empty(), "the timer runs for frames in flight");
         let config = &context.shared.config;
         context.shared.counters.shed += u64::from(self.is_expired());
-        if self.backoff >= config.retransmissions_max || self.is_stalled_for_long(context.now_ms(), config) {
+        let timeouts = self.timeouts_in_row();
+        let is_stalled = self.snd_wnd == 0 && self.is_stalled_for_long(context.now_ms(), config);
+        if timeouts >= config.retransmissions_max || is_stalled {
             return self.give_up(context);
         }
-        let is_first = self.backoff == 0;
+        let is_first = timeouts == 0;
         self.shorten_segments(context);
         self.congestion.timed_out(self.in_flight(), u32::from(self.mss), is_first);
         sack::mark_all_lost(&mut context.shared.held, &self.held);
@@ -97,7 +99,8 @@ impl Connection {
         self.set(fact::TIMED_OUT, true);
         self.recover = self.snd_nxt;
         self.duplicates = 0;
-        self.backoff += 1;
+        (self.timeouts, self.timed_out_una) = (timeouts + 1, self.snd_una);
+        self.backoff = (self.backoff + 1).min(SHIFT_MAX);
         context.shared.counters.timeouts += 1;
         self.send_lost(context, true);
         self.arm(context, true);
@@ -107,7 +110,7 @@ impl Connection {
     /// Shortens segments if long packets time out again and again: a router on the way may drop them, and its ICMP
     /// message does not reach the stack (RFC 2923, 2.1). They stay short.
     fn shorten_segments<P: FramePool>(&mut self, context: &Context<'_, P>) {
-        let packet_max = match self.backoff {
+        let packet_max = match self.timeouts_in_row() {
             LONG_TIMEOUTS_V4.. if self.flow.local.is_v4() => PACKET_SURE_V4,
             LONG_TIMEOUTS.. => PACKET_SURE,
             _ => return,
@@ -168,15 +171,6 @@ impl Connection {
         self.state = State::TimeWait;
         self.timer = TimerKind::TimeWait;
         self.timer_at_ms = now_ms.wrapping_add(config.time_wait_ms);
-    }
-
-    /// Notes since when there is no window.
-    pub(super) fn note_window(&mut self, now_ms: u32) {
-        let is_stalled = self.snd_wnd == 0;
-        if is_stalled && !self.has(fact::STALLED) {
-            self.stalled_ms = now_ms;
-        }
-        self.set(fact::STALLED, is_stalled);
     }
 
     /// Counts a connection that a peer has reset.

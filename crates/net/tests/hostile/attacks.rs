@@ -167,6 +167,19 @@ fn window_of_zero_for_ever_ends() {
 }
 
 #[test]
+fn windows_that_open_without_progress_end() {
+    let mut bench = Bench::connected();
+    bench.send(b"answer");
+    for _ in 0..400 {
+        bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, 0, b"") });
+        bench.give(&bench.client_segment(0, 0, b""));
+        bench.wait_ms(1000);
+    }
+    assert_eq!(bench.notes.closed, [CloseReason::TimedOut]);
+    bench.assert_empty();
+}
+
+#[test]
 fn divided_acknowledgements_gain_nothing() {
     let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { window_len: 60_000, ..syn() });
     bench.give(&TcpRepr { window_len: 60_000, ..bench.client_segment(0, 0, b"") });

@@ -121,6 +121,34 @@ fn full_ring_delays_an_answer() {
 }
 
 #[test]
+fn slow_paths_are_measured_by_timestamps() {
+    let mut bench = Bench::connected_with(StackConfig::default(), stamped_syn());
+    let first = bench.send(b"answer").1;
+    let sent = first[0].timestamp.expect("timestamps are agreed");
+    assert!(bench.wait_ms(3_000).len() > 3, "sent again and again");
+    let late = TcpTimestampRepr::new(502, sent.tsval);
+    bench.give(&TcpRepr { timestamp: Some(late), ..bench.client_segment(0, 6, b"") });
+    bench.send(b"answer");
+    assert!(bench.wait_ms(3_000).len() <= 1, "the timeout is longer than the round trip, so a probe at most");
+}
+
+#[test]
+fn timeout_stays_long_until_there_is_a_round_trip() {
+    let mut bench = Bench::connected();
+    bench.send(b"answer");
+    let before = bench.wait_ms(3_000).len();
+    bench.give(&bench.client_segment(0, 6, b""));
+    bench.send(b"answer");
+    let after = bench.wait_ms(3_000).len();
+    assert!(after < before, "{after} transmissions after {before} (Karn)");
+    bench.give(&bench.client_segment(0, 12, b""));
+    bench.send(b"a");
+    bench.give(&bench.client_segment(0, 13, b""));
+    bench.send(b"b");
+    assert_eq!(bench.wait_ms(100).len(), 1, "a probe: the path is fast again");
+}
+
+#[test]
 fn silent_peer_is_given_up() {
     let mut bench = Bench::connected();
     bench.send(b"answer");
