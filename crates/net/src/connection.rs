@@ -84,7 +84,8 @@ pub(crate) mod fact {
     pub(crate) const PAUSED: u16 = 1 << 12;
     /// Frames come from the next hop directly, and answers follow them.
     pub(crate) const REFLECTS: u16 = 1 << 13;
-    /// The window has been zero since `stalled_ms`, or has opened without progress.
+    /// The window is zero, or has opened without progress. `stalled_ms` is the time of the last progress, or of the
+    /// first zero since then.
     pub(crate) const STALLED: u16 = 1 << 14;
 }
 

@@ -69,6 +69,10 @@ impl Connection {
         let acked = ack.wrapping_sub(self.snd_una);
         let was_limiting = 2 * u64::from(self.in_flight()) >= u64::from(self.congestion.window());
         self.snd_una = ack;
+        if self.has(fact::STALLED) {
+            // A peer may drop what no longer fits into its memory, and take it piece by piece later.
+            self.stalled_ms = context.now_ms();
+        }
         let mut sample_us = None;
         while let Some(first) = context.shared.held.first(&self.held) {
             if is_after(first.end(), ack) {
@@ -148,7 +152,7 @@ impl Connection {
     }
 
     /// Notes that there is no window. A peer that says so is there, so the time without a window is what counts, not
-    /// timeouts. A window that opens and closes again without progress does not begin that time again.
+    /// timeouts. Progress begins that time again; a window that opens and closes without progress does not.
     #[cold]
     fn note_stall<P>(&mut self, context: &Context<'_, P>) {
         let now_ms = (context.now_us / 1000) as u32;

@@ -180,6 +180,23 @@ fn windows_that_open_without_progress_end() {
 }
 
 #[test]
+fn progress_without_a_window_is_enough() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    bench.send(&[7; 5_000]);
+    for acked in 0..5 {
+        // A third of the longest time without a window.
+        for _ in 0..20 {
+            bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, acked * 1_000, b"") });
+            bench.wait_ms(1_000);
+        }
+    }
+    assert_eq!(bench.notes.closed, []);
+    bench.give(&bench.client_segment(0, 5_000, b""));
+    assert_eq!((bench.stack.in_flight(id), bench.pool.in_use()), (Some(0), 0));
+}
+
+#[test]
 fn divided_acknowledgements_gain_nothing() {
     let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { window_len: 60_000, ..syn() });
     bench.give(&TcpRepr { window_len: 60_000, ..bench.client_segment(0, 0, b"") });
