@@ -29,6 +29,9 @@ const MSS_MIN: u16 = 88;
 /// The shortest timeout in microseconds, as far as the age of a frame counts it.
 const TIMEOUT_LEAST_US: u32 = crate::config::RTO_MIN_MS * 1_000;
 
+/// Most doublings of the timeout that outlast an acknowledgement.
+const DOUBLINGS_KEPT_MAX: u8 = 3;
+
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -364,11 +367,16 @@ impl Connection {
     }
 
     /// Returns for how many microseconds the oldest frame has waited for its acknowledgement. A frame that was sent
-    /// again has waited for a timeout before.
+    /// again has waited for a timeout before. Doublings that are kept postpone the first timeout, and that time does not
+    /// count: the frame may be lost, and its client waits for it.
     pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
         let first = held.first(&self.held)?;
-        let before_us = if first.has(RETRANSMITTED) { u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US } else { 0 };
-        Some(now_us.wrapping_sub(first.sent_us).saturating_add(before_us))
+        let waited_us = now_us.wrapping_sub(first.sent_us);
+        if first.has(RETRANSMITTED) {
+            return Some(waited_us.saturating_add(u32::from(self.timeouts_in_row()) * TIMEOUT_LEAST_US));
+        }
+        let first_timeout_us = TIMEOUT_LEAST_US << self.backoff.min(DOUBLINGS_KEPT_MAX);
+        Some(waited_us.saturating_sub(first_timeout_us - TIMEOUT_LEAST_US))
     }
 
     /// Returns the number of timeouts since the last byte was acknowledged.

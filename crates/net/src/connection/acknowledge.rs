@@ -1,6 +1,6 @@
 //! Acknowledgements: what they release, what they show as lost, and how fast sending continues.
 
-use super::{Connection, Context, State, fact};
+use super::{Connection, Context, DOUBLINGS_KEPT_MAX, State, fact};
 use crate::held::RETRANSMITTED;
 use crate::pool::FramePool;
 use crate::sack::{self, DUPLICATES};
@@ -9,8 +9,6 @@ use crate::seq::{is_after, is_before};
 
 /// Oldest timestamp that gives a round trip.
 const ECHO_AGE_MAX_MS: u32 = 60_000;
-/// Most doublings of the timeout that outlast an acknowledgement.
-const DOUBLINGS_KEPT_MAX: u8 = 3;
 /// Most timeouts in a row that count for a peer that answers without a window.
 const STALLED_TIMEOUTS_MAX: u8 = 4;
 

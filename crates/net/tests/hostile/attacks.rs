@@ -308,6 +308,33 @@ fn slow_acknowledgements_keep_frames_for_a_second() {
 }
 
 #[test]
+fn kept_doublings_cost_no_connection_while_frames_are_short() {
+    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
+    let mut bench = Bench::new(config);
+    let id = connect(&mut bench, 100);
+    let server_seq = bench.server_seq;
+    bench.stack.send(bench.now_us, id, b"302", &mut bench.pool);
+    bench.sent();
+    // Three timeouts. Without timestamps the acknowledgement gives no round trip.
+    bench.wait_ms(2_000);
+    bench.give(&TcpRepr { src_port: 100, ..bench.client_segment(0, 3, b"") });
+    bench.stack.send(bench.now_us, id, b"410", &mut bench.pool);
+    bench.sent();
+    // It is lost. Others take the frames before it is sent again, after 1.6 seconds.
+    bench.wait_ms(500);
+    for port in 1..=7 {
+        let holder = connect(&mut bench, port);
+        bench.stack.send(bench.now_us, holder, &[1; 60_000], &mut bench.pool);
+        bench.sent();
+    }
+    assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
+    assert!(bench.wait_ms(1_300).iter().any(|answer| answer.payload == b"410"), "it is sent again");
+    bench.server_seq = server_seq;
+    bench.give(&TcpRepr { src_port: 100, ..bench.client_segment(0, 6, b"") });
+    assert_eq!(bench.stack.in_flight(id), Some(0));
+}
+
+#[test]
 fn land_attack_is_dropped() {
     let mut bench = Bench::new(StackConfig::default());
     assert_eq!(bench.give_frame(&frame(SERVER, &TcpRepr { src_port: 80, ..syn() })), []);
