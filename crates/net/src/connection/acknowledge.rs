@@ -150,7 +150,8 @@ impl Connection {
     }
 
     /// Notes that there is no window. A peer that says so is there, so the time without a window is what counts, not
-    /// timeouts. Progress begins that time again; a window that opens and closes without progress does not.
+    /// timeouts. Progress begins that time again; a window that opens and closes without progress does not. A connection
+    /// that is given up stays so.
     #[cold]
     fn note_stall<P>(&mut self, context: &Context<'_, P>) {
         let now_ms = (context.now_us / 1000) as u32;
@@ -158,7 +159,7 @@ impl Connection {
             self.set(fact::STALLED, true);
             self.stalled_ms = now_ms;
         }
-        if !self.is_stalled_for_long(now_ms, &context.shared.config) {
+        if !self.is_expired() && !self.is_stalled_for_long(now_ms, &context.shared.config) {
             self.backoff = self.backoff.min(STALLED_TIMEOUTS_MAX);
             self.timeouts = self.timeouts.min(STALLED_TIMEOUTS_MAX);
         }

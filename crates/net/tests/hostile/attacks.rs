@@ -308,6 +308,35 @@ fn slow_acknowledgements_keep_frames_for_a_second() {
 }
 
 #[test]
+fn windows_of_zero_keep_no_frames_while_they_are_short() {
+    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
+    let mut bench = Bench::new(config);
+    let mut holders = Vec::new();
+    for port in 1..=7 {
+        let id = connect(&mut bench, port);
+        bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
+        bench.sent();
+        holders.push((port, bench.server_seq));
+    }
+    assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
+    bench.now_us += 1_100_000;
+    for _ in 0..3 {
+        // They come in each turn, before the timers run.
+        for (port, server_seq) in &holders {
+            bench.server_seq = *server_seq;
+            let full = TcpRepr { src_port: *port, window_len: 0, ..bench.client_segment(0, 0, b"") };
+            let full = frame(CLIENT, &full);
+            bench.stack.receive(bench.now_us, &full, &mut bench.pool, &mut bench.route, &mut bench.notes);
+        }
+        bench.stack.poll(bench.now_us, &mut bench.pool, &mut bench.notes);
+        bench.sent();
+        bench.now_us += 1_000;
+    }
+    let counters = bench.stack.counters();
+    assert!(counters.shed > 0 && counters.frames_held <= 56, "{counters:?}");
+}
+
+#[test]
 fn kept_doublings_cost_no_connection_while_frames_are_short() {
     let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
     let mut bench = Bench::new(config);
