@@ -111,7 +111,8 @@ pub(super) fn start_domains(
     ends: &CoreEnds,
     supervisor: &mut Supervisor,
 ) -> Result<(Arc<Domains>, DomainRedirectsQueue), Exit> {
-    let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
+    let with_links = base.catalog.domains().map_err(|error| store_exit(&error))?;
+    let domains = Arc::new(domains_of(settings, ends.bound.listening[0]).finding_former(&with_links));
     warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
     let (queue, thread) = domain_redirects::start(DomainRedirectsSetup {
         data_dir: settings.data_dir.clone(),

@@ -3,6 +3,7 @@
 //! A link belongs to one domain. The default domain is the host of the base URL. Until other domains are configured, it
 //! serves every request. From then on the `Host` of a request decides which links it reaches.
 
+mod names;
 pub mod redirects;
 
 use std::borrow::Cow;
@@ -13,6 +14,7 @@ use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::destination::hosts::{HostPattern, authority_of, host_of, without_port};
+use names::SearchedNames;
 
 /// Longest name of a domain, in characters (RFC 1035, section 2.3.4).
 pub const DOMAIN_NAME_LEN_MAX: usize = 253;
@@ -142,6 +144,8 @@ pub struct Domains {
     ids: Vec<Option<DomainId>>,
     /// The domains by name, sorted.
     by_name: Vec<(DomainName, DomainIndex)>,
+    /// The domains that searches find by their names, served or not.
+    searched: SearchedNames,
     fallback: bool,
     unknown_host: UnknownHost,
     is_strict: bool,
@@ -163,13 +167,16 @@ impl Domains {
         let mut by_name: Vec<(DomainName, DomainIndex)> = places.collect();
         by_name.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let others = all.iter().skip(1).map(|domain| Some(domain.name.id()));
-        let ids = std::iter::once(None).chain(others).collect();
+        let ids: Vec<Option<DomainId>> = std::iter::once(None).chain(others).collect();
+        let mut searched = SearchedNames::default();
+        all.iter().zip(&ids).for_each(|(domain, id)| searched.add(domain.name.as_str(), *id));
         let is_strict = !serve.is_empty();
         let (hides_expired, inherits_redirects, ignores_case) = (false, false, false);
         Domains {
             all,
             ids,
             by_name,
+            searched,
             fallback,
             unknown_host,
             is_strict,
@@ -177,6 +184,15 @@ impl Domains {
             inherits_redirects,
             ignores_case,
         }
+    }
+
+    /// Adds the domains among `with_links` that are not served, so that searches find their links by name.
+    #[must_use]
+    pub fn finding_former(self, with_links: &[DomainName]) -> Domains {
+        let mut searched = self.searched.clone();
+        let former = with_links.iter().filter(|name| self.label_of(name).is_none());
+        former.for_each(|name| searched.add(name.as_str(), Some(name.id())));
+        Domains { searched, ..self }
     }
 
     /// Sets whether expired links get the response of missing ones.
@@ -268,15 +284,12 @@ impl Domains {
         self.all.iter().any(|domain| domain.base_url.eq_ignore_ascii_case(origin))
     }
 
-    /// Returns the IDs of the domains whose names contain a text in lower case, sorted; `None` is the default domain.
+    /// Returns the IDs of the domains whose names contain a text in lower case, in Punycode or in Unicode, sorted; `None`
+    /// is the default domain.
     pub fn ids_containing(&self, text: &str) -> Vec<Option<DomainId>> {
-        // Names are in Punycode.
-        let ascii = DomainName::parse(text).ok().filter(|_| !text.is_ascii());
-        let has = |name: &str| name.contains(text) || ascii.as_ref().is_some_and(|ascii| name.contains(ascii.as_str()));
-        let found = self.all.iter().zip(&self.ids).filter(|(domain, _)| has(domain.name.as_str()));
-        let mut ids: Vec<Option<DomainId>> = found.map(|(_, id)| *id).collect();
-        ids.sort_unstable();
-        ids
+        // A whole name may be typed in characters that Unicode names do not keep, such as a letter and its accent.
+        let punycode = DomainName::parse(text).ok().filter(|_| !text.is_ascii());
+        self.searched.ids_containing(text, punycode.as_ref().map(DomainName::as_str))
     }
 
     /// Returns the domain with that name, in upper or lower case. [`DEFAULT_DOMAIN`] names the default one.
@@ -469,8 +482,21 @@ mod tests {
         assert_eq!(domains.ids_containing("test"), all);
         assert_eq!(domains.ids_containing("o.te"), [id("go.test")]);
         assert_eq!(domains.ids_containing("s.test"), [None]);
-        assert_eq!(domains.ids_containing("b\u{fc}cher.test"), [id("b\u{fc}cher.test")]);
+        for part in ["b\u{fc}cher.test", "b\u{fc}ch", "\u{fc}cher.t", "xn--bch", "bu\u{308}cher.test"] {
+            assert_eq!(domains.ids_containing(part), [id("b\u{fc}cher.test")], "{part}");
+        }
         assert!(domains.ids_containing("https://go.test").is_empty() && domains.ids_containing("go.tests").is_empty());
+    }
+
+    #[test]
+    fn searches_find_domains_that_are_no_longer_served() {
+        let [gone, go, own] = ["g\u{e4}ne.test", "go.test", "s.test"].map(|name| DomainName::parse(name).unwrap());
+        let domains = domains(false).finding_former(&[gone.clone(), go.clone(), own.clone()]);
+        assert_eq!(domains.ids_containing("g\u{e4}n"), [Some(gone.id())]);
+        assert_eq!(domains.ids_containing("go.t"), [Some(go.id())], "a served domain is there once");
+        // Links that the default domain had before it became the default one.
+        assert_eq!(domains.ids_containing("s.test"), [None, Some(own.id())]);
+        assert_eq!(domains.place_of(&gone), None);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use crate::api::response::{ApiResponse, answer, with};
 use crate::bridge::LinkAnswer;
 use crate::pages::Preview;
 use carom_model::dates;
-use carom_model::destination::hosts::host_of;
+use carom_model::destination::hosts::{host_of, unicode_of};
 use carom_model::domains::DomainIndex;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
@@ -89,8 +89,10 @@ impl Context {
 /// Returns a host as people write it, and its punycode form if that differs.
 fn hosts_of(target: &str) -> (String, Option<String>) {
     let host = host_of(target.as_bytes()).to_owned();
-    let (shown, is_sound) = idna::domain_to_unicode(&host);
-    if is_sound.is_ok() && shown != host { (shown, Some(host)) } else { (host, None) }
+    match unicode_of(&host) {
+        Some(shown) => (shown, Some(host)),
+        None => (host, None),
+    }
 }
 
 impl Context {

@@ -472,6 +472,9 @@ fn removed_domain_keeps_links_and_exports() {
     let later = node.wire().get(&format!("{SHORT_URLS}/a?domain=later.test")).json();
     assert_eq!(&later["shortUrl"], &json!("http://later.test/a"));
     assert_eq!(&later["domain"], &json!("later.test"));
+    let found = |term: &str| codes(&node.wire().get(&format!("{SHORT_URLS}?searchTerm={term}")));
+    assert_eq!(found("ATER.te"), ["http://later.test/a"]);
+    assert_eq!(found("go.test").len(), 2);
     node.terminate();
     let exported = run(&with, &["export", "-"], "");
     let other = tempfile::tempdir().unwrap();
@@ -493,6 +496,22 @@ fn removed_domain_keeps_links_and_exports() {
     assert_eq!(leads(&node, "x", "/a"), "https://example.org/2");
     assert_eq!(node.wire().get(&format!("{SHORT_URLS}/a?domain=go.test")).json()["longUrl"], "https://example.org/1");
     node.terminate();
+}
+
+#[test]
+fn part_of_a_unicode_name_finds_its_links() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        create(&mut wire, &json!({"longUrl": TARGET, "domain": "go.test", "customSlug": "other"}));
+        create(&mut wire, &json!({"longUrl": TARGET, "domain": "b\u{fc}cher.test", "customSlug": "one"}));
+        for term in ["%C3%BCch", "B%C3%9CCHER", "%C3%BCcher.te", "xn--bcher", "kva.test"] {
+            let found = codes(&wire.get(&format!("{SHORT_URLS}?searchTerm={term}")));
+            assert_eq!(found, ["http://xn--bcher-kva.test:8080/one"], "{term}");
+        }
+        node.terminate();
+    }
 }
 
 #[test]

@@ -108,6 +108,12 @@ pub fn host_of(target: &[u8]) -> &str {
     std::str::from_utf8(without_port(host)).unwrap_or_default()
 }
 
+/// Returns a host in Punycode as people write it, in Unicode; `None` if it has no other form.
+pub fn unicode_of(host: &str) -> Option<String> {
+    let (shown, is_sound) = idna::domain_to_unicode(host);
+    (is_sound.is_ok() && shown != host).then_some(shown)
+}
+
 /// Returns the host of a host with an optional port.
 pub fn without_port(authority: &[u8]) -> &[u8] {
     let end = match authority.first() {
