@@ -189,7 +189,12 @@ impl Filter {
 
     /// True if only the record of a link says whether it matches, whatever the indexes say.
     pub fn reads_records(&self) -> bool {
-        self.term.is_some() || self.condition.is_some() || !self.excluded_tags.is_empty()
+        self.term.is_some() || self.reads_records_beside_term()
+    }
+
+    /// True if only the record of a link says whether it matches, even if the link is known to have the search term.
+    pub fn reads_records_beside_term(&self) -> bool {
+        self.condition.is_some() || !self.excluded_tags.is_empty()
     }
 
     /// Returns the keys of the tag index that list the requested links; empty if the links are listed by creation time.

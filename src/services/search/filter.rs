@@ -47,7 +47,8 @@ impl<'q> LinkFilter<'q> {
         Ok(self.look_at(place.code, &stored, wanted, Some(place)))
     }
 
-    /// Tests an index entry, which decides for most links without their record.
+    /// Tests an index entry, which decides for most links without their record. `has_term` is true if the entry alone
+    /// says that the link has the search term.
     ///
     /// # Errors
     /// Any error of [`LinkFilter::look`].
@@ -56,11 +57,13 @@ impl<'q> LinkFilter<'q> {
         view: &View,
         listed: &Listed,
         wanted: bool,
+        has_term: bool,
     ) -> Result<FilterResult, StoreError> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_expired && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
-        let asks_for_more = self.filter.reads_records() || self.filter.without_used_up && marks.limited;
+        let reads_record = if has_term { self.filter.reads_records_beside_term() } else { self.filter.reads_records() };
+        let asks_for_more = reads_record || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(FilterResult::Other),
             (true, false) => Ok(FilterResult::One),

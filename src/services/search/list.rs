@@ -116,16 +116,16 @@ impl Finder<'_> {
     ) -> Result<ScanResult, StoreError> {
         let (mut link_filter, mut scan) = (self.link_filter(), self.scan_by_sections());
         let filter = &self.query.filter;
-        let candidates = match (&scan, runs) {
-            (Some(found), [run]) if run.kind == IndexKind::Dates => {
+        let of_domains = filter.term_index_keys();
+        let (candidates, are_hits) = match (&scan, runs, &of_domains) {
+            (Some(found), [run], Some(of_domains)) if run.kind == IndexKind::Dates => {
                 let mut sequences = vec![found.entries(run, view, descending)];
-                let of_domains = filter.term_index_keys().unwrap_or_default();
                 sequences.extend(of_domains.iter().map(|key| run.clone().with_tag(key).entries(view, descending)));
                 // The signatures and the domains have already chosen these entries, so each of them must be read.
                 scan = None;
-                union(sequences, descending)
+                (union(sequences, descending), true)
             }
-            _ => candidates(filter, runs, view, descending),
+            _ => (candidates(filter, runs, view, descending), false),
         };
         walk(
             candidates,
@@ -138,7 +138,7 @@ impl Finder<'_> {
                 if is_listed || !is_of_domain && scan.as_mut().is_some_and(|scan| !scan.may_have(&listed.place)) {
                     return Ok(FilterResult::Other);
                 }
-                link_filter.look_at_listed(view, listed, wanted)
+                link_filter.look_at_listed(view, listed, wanted, is_of_domain && !are_hits)
             },
         )
     }
@@ -148,9 +148,7 @@ impl Finder<'_> {
         let filter = &self.query.filter;
         // Named links that do not come first must turn up during the scan, so it may skip nothing.
         let meets_names = self.names().len() < filter.named.len();
-        // No signature has the names of domains, so an index must have the links of those that match.
-        let has_domains = filter.term_index_keys().is_some();
-        CandidateScan::of(self.catalog, filter).filter(|_| has_domains && !meets_names)
+        CandidateScan::of(self.catalog, filter).filter(|_| !meets_names)
     }
 
     /// Returns the named links that come first on the list. None do if they would fill a page.
@@ -228,8 +226,10 @@ impl Finder<'_> {
         if is_sorted {
             return self.sorted();
         }
+        // No signature has the names of domains, so an index must have the links of those that match.
+        let has_domains = filter.term_index_keys().is_some();
         let are_few = |scan: CandidateScan<'_>| {
-            scan.are_few(&Run::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
+            has_domains && scan.are_few(&Run::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
         };
         if query.cursor.is_none() && self.scan_by_sections().is_some_and(are_few) {
             let sorted = self.sorted()?;

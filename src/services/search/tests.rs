@@ -6,6 +6,7 @@ mod model;
 use std::time::Duration;
 
 use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use proptest::prelude::*;
 
 use super::counting::count_part;
@@ -15,14 +16,15 @@ use super::ranked_page::count;
 use super::start_signing;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
+use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
-use carom_model::link::{Link, Origin};
+use carom_model::link::{Link, Origin, record};
 use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
 use carom_model::testing::link;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
 pub(super) use model::{CatalogModel, any_change};
-use model::{Ranked, any_filter, any_order, code, codes, domain_id, many, query};
+use model::{DOMAINS, Ranked, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -322,6 +324,39 @@ fn a_search_of_texts_goes_on_where_it_was() {
     let by_name = Filter { term: Some("none of them".to_owned()), named, ..Filter::default() };
     let page = model.page(&ListQuery { per_page: 1, ..query(by_name, OrderField::DateCreated) });
     assert_eq!((codes(&page), page.total), (vec![code("c000322")], 2));
+}
+
+#[test]
+fn search_that_names_the_default_domain_reads_few_links() {
+    let model = CatalogModel::with_signatures(1_000);
+    let numbered = |number: u64| {
+        let domain = if number < 10 { 0 } else { 1 };
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.code = link.code.within(domain_id(domain));
+        link.labels.domain = DomainName::parse(DOMAINS[domain]).ok();
+        link.created_ms = number + 1;
+        link
+    };
+    model.commit((0..200).map(numbered).map(|link| (link.code, Some(link))));
+    while work_once(&model.catalog, || ()).unwrap() {}
+    let filter = Filter { term: Some("hidden".to_owned()), term_domains: vec![None], ..Filter::default() };
+    // A title that the signature of its section lacks: a search that reads the link would find it.
+    let mut changed = numbered(20);
+    changed.labels.title = Some("hidden".to_owned());
+    let (mut batch, mut record) = (model.catalog.links.batch(), Vec::new());
+    record::encode_link(changed.code.key(&mut [0; CODE_KEY_LEN_MAX]), &changed, &mut record);
+    batch.put(&changed.code, &record);
+    model.catalog.links.commit(batch).unwrap();
+    for field in [OrderField::DateCreated, OrderField::Title] {
+        let query = ListQuery { per_page: 100, ..query(filter.clone(), field) };
+        assert_eq!(codes(&model.page(&query)), model.expected(&filter, query.order), "{field:?}");
+    }
+    // An entry without a link: a search that reads it would not count it.
+    let mut batch = model.catalog.links.batch();
+    let key = LinkPosition::new(0, code("nothing")).to_bytes();
+    batch.list(&IndexEntry { kind: IndexKind::Dates, key, marks: Marks::default() });
+    model.catalog.links.commit(batch).unwrap();
+    assert_eq!(model.page(&query(filter, OrderField::DateCreated)).total, 11);
 }
 
 #[test]
