@@ -51,6 +51,7 @@ const PAGE: Group = &["page", "itemsPerPage"];
 /// Paths and methods of the REST API, each with its query parameters, in groups. `[]` marks a list.
 const PARAMETERS: &[(&str, &str, &[Group])] = &[
     ("/rest/v3/short-urls", "GET", &[PAGE, OF_LINKS, &["orderBy", "cursor"]]),
+    ("/rest/v3/short-urls", "POST", &[&["format"]]),
     (BULK_PATH, "POST", &[&["dryRun"]]),
     (CHANGES_PATH, "POST", &[&["dryRun"]]),
     (IMPORT_PATH, "POST", &[&["dryRun"]]),

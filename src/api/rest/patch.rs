@@ -1,4 +1,4 @@
-//! Reads a request to change a link. Absent fields keep their values; `null` removes a value.
+//! Reads a request to change a link. Absent fields keep their values; `null` removes a value, but keeps the destination.
 
 use serde_json::{Map, Value};
 
@@ -33,6 +33,7 @@ fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Re
     // Forms send an empty string for a cleared field.
     let is_empty = value.is_null() || value == "";
     match name {
+        "longUrl" if value.is_null() => {}
         "longUrl" => patch.target = Some(long_url(Some(value), bounds)?.into()),
         "redirectStatus" if value.is_null() => patch.status = Some(Default::default()),
         "redirectStatus" => patch.status = Some(redirect_status(value)?),
@@ -44,11 +45,13 @@ fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Re
         "validUntil" => patch.valid_until_ms = Some(Some(instant(value)?)),
         "maxVisits" if is_empty => patch.max_visits = Some(None),
         "maxVisits" => patch.max_visits = Some(Some(max_visits(value)?)),
+        "crawlable" if value.is_null() => patch.crawlable = Some(false),
         "crawlable" => patch.crawlable = Some(flag(value)?),
         "title" if is_empty => patch.title = Some(None),
         "title" => patch.title = Some(title(value)?),
         "tags" if value.is_null() => patch.tags = Some(Tags::default()),
         "tags" => patch.tags = Some(tags(value)?),
+        "forwardQuery" if value.is_null() => patch.forward_query = Some(true),
         "forwardQuery" => patch.forward_query = Some(flag(value)?),
         "archived" => patch.archived = Some(flag(value)?),
         "domain" if is_empty => {}
@@ -86,11 +89,15 @@ mod tests {
             ..Patch::default()
         };
         assert_eq!(some, Ok(expected));
+        // As in Shlink, which does not take these fields away.
+        let none = read(&json!({"longUrl": null, "crawlable": null, "forwardQuery": null}));
+        let expected = Patch { crawlable: Some(false), forward_query: Some(true), ..Patch::default() };
+        assert_eq!(none, Ok(expected));
     }
 
     #[test]
     fn every_wrong_field_is_named() {
-        let wrong = read(&json!({"longUrl": null, "customSlug": "a", "private": true, "archived": null, "tags": "a",
+        let wrong = read(&json!({"longUrl": 7, "customSlug": "a", "private": true, "archived": null, "tags": "a",
             "validUntil": "x", "colour": 1, "maxVisits": 0, "domain": "a"}));
         let fields =
             ["archived", "colour", "customSlug", "domain", "longUrl", "maxVisits", "private", "tags", "validUntil"];

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::create::{Bounds, Create, Slug};
 use super::patch;
+use super::single_step::wants_text;
 use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
@@ -73,9 +74,13 @@ pub(in crate::api) struct NewLink {
 impl Context {
     /// Handles `POST /rest/v3/short-urls`: creates a link, or returns an existing one.
     pub(in crate::api) async fn create(&self, request: Request<Incoming>) -> ApiResponse {
+        let as_text = match wants_text(&request) {
+            Ok(as_text) => as_text,
+            Err(problem) => return problem.into_answer(),
+        };
         match self.try_create(request).await {
             Ok((CreatedLink { link, counts, quota }, is_repeated)) => {
-                let answer = with_quota(self.show(&link, counts).await, quota);
+                let answer = with_quota(self.show_new(&link, counts, as_text).await, quota);
                 if is_repeated { with(answer, REPLAYED_FIELD, "true") } else { answer }
             }
             Err(problem) => problem.into_answer(),

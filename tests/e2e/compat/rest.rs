@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::api_client::new_key;
+use crate::support::api_client::{JSON, new_key};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::links::on_every_kind;
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::openapi::is_described;
 use crate::support::visits::BROWSER;
 
 const TARGET: &str = "https://example.org/a?b=1";
@@ -72,6 +73,35 @@ fn one_get_creates_a_link() {
         let of_header =
             wire.ask("GET", &format!("{SINGLE_STEP}&format=json"), &format!("X-Api-Key: {writer}\r\n"), b"");
         assert_eq!(of_header.json()["longUrl"], TARGET);
+    });
+}
+
+#[test]
+fn a_create_answers_with_text_if_asked() {
+    with_keys(|node, writer, _| {
+        let mut wire = node.wire();
+        let body = json!({"longUrl": TARGET}).to_string();
+        for (query, accept, kind) in [
+            ("?format=txt", "", "text/plain; charset=utf-8"),
+            ("", "Accept: text/plain\r\n", "text/plain; charset=utf-8"),
+            ("?format=json", "Accept: text/plain\r\n", "application/json"),
+            ("?format=", "Accept: application/json, text/plain\r\n", "application/json"),
+        ] {
+            let fields = format!("X-Api-Key: {writer}\r\n{JSON}{accept}");
+            let reply = wire.ask("POST", &format!("{SHORT_URLS}{query}"), &fields, body.as_bytes());
+            assert_eq!((reply.status, reply.field("content-type")), (200, Some(kind)), "{query} {accept}");
+            is_described(node, "post", SHORT_URLS, &reply);
+            let short_url = match kind {
+                "application/json" => reply.json()["shortUrl"].as_str().unwrap().to_owned(),
+                _ => reply.text().to_owned(),
+            };
+            assert_eq!(wire.get(short_url.strip_prefix(&node.url("")).unwrap()).location(), TARGET);
+        }
+        // Errors are problem details, as in Shlink.
+        let fields = format!("X-Api-Key: {writer}\r\n{JSON}Accept: text/plain\r\n");
+        wire.ask("POST", SHORT_URLS, &fields, b"{}").problem(400, "/invalid-data");
+        let problem = wire.ask("POST", &format!("{SHORT_URLS}?format=xml"), &fields, body.as_bytes());
+        assert_eq!(problem.problem(400, "/invalid-data")["invalidElements"], json!(["format"]));
     });
 }
 

@@ -61,7 +61,13 @@ fn every_field_can_be_set_and_cleared() {
                 "https://example.org/2",
             ),
             (json!({"title": null, "tags": []}), json!({"title": null, "tags": []}), "https://example.org/2"),
+            (json!({"longUrl": null, "crawlable": true}), json!({"crawlable": true}), "https://example.org/2"),
             (json!({"cacheSeconds": null, "maxVisits": null}), json!({"cacheSeconds": null}), "https://example.org/2"),
+            (
+                json!({"crawlable": null, "forwardQuery": null}),
+                json!({"crawlable": false, "forwardQuery": true}),
+                "https://example.org/2?q=1",
+            ),
         ] {
             let mut expected = read(&node, "it");
             for (field, value) in shown.as_object().unwrap() {
@@ -141,7 +147,7 @@ fn invalid_changes_are_refused() {
     let code = wire.create(&json!({"longUrl": TARGET, "validUntil": "2100-01-01T00:00:00Z"})).code();
     let before = read(&node, &code);
     for (field, wrong) in [
-        ("longUrl", json!(null)),
+        ("longUrl", json!("")),
         ("longUrl", json!("ftp://a/")),
         ("longUrl", json!(node.url("/x"))),
         ("customSlug", json!("other")),
