@@ -111,7 +111,11 @@ pub(super) fn start_domains(
     ends: &CoreEnds,
     supervisor: &mut Supervisor,
 ) -> Result<(Arc<Domains>, DomainRedirectsQueue), Exit> {
-    let with_links = base.catalog.domains().map_err(|error| store_exit(&error))?;
+    // A node starts with a damaged index too.
+    let with_links = base.catalog.domains().unwrap_or_else(|error| {
+        tracing::info!(%error, "cannot read the domains of links; searches do not find former domains by their names");
+        Vec::new()
+    });
     let domains = Arc::new(domains_of(settings, ends.bound.listening[0]).finding_former(&with_links));
     warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
     let (queue, thread) = domain_redirects::start(DomainRedirectsSetup {

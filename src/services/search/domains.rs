@@ -51,9 +51,16 @@ fn code_of(key: &[u8]) -> Option<Code> {
     place_of(key, end_of_tag + 1).map(|place| place.code)
 }
 
-/// Returns the domain name that the record of a link has.
+/// Returns the domain name that the record of a link has; `None` if there is no such record, or if it is damaged.
+///
+/// # Errors
+/// If the record cannot be read.
 fn name_of(view: &View, code: &Code) -> Result<Option<DomainName>, StoreError> {
-    let Some(stored) = view.get(code)? else { return Ok(None) };
+    let stored = match view.get(code) {
+        Ok(Some(stored)) => stored,
+        Ok(None) | Err(StoreError::Damaged(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
         Ok(RecordRef::Link(link)) => link.domain.and_then(DomainName::from_normal),
         Ok(RecordRef::Tombstone(_)) | Err(_) => None,
