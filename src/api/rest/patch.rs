@@ -1,4 +1,5 @@
-//! Reads a request to change a link. Absent fields keep their values; `null` removes a value, but keeps the destination.
+//! Reads a request to change a link. Absent fields keep their values; `null` removes a value, but keeps the
+//! destination.
 
 use serde_json::{Map, Value};
 

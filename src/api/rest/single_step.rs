@@ -1,6 +1,6 @@
 //! Creation of a link with one `GET`, as Shlink offers it to programs that can only open a URL: `GET
-//! /rest/v3/short-urls/shorten?apiKey=…&longUrl=…&format=txt`. Also the choice between a link as JSON and its short URL as
-//! text, which every create has.
+//! /rest/v3/short-urls/shorten?apiKey=…&longUrl=…&format=txt`. Also the choice that every create has: the new link as
+//! JSON, or its short URL as text.
 
 use hyper::{Request, StatusCode, header};
 use serde_json::Map;
