@@ -284,8 +284,8 @@ impl Domains {
         self.all.iter().any(|domain| domain.base_url.eq_ignore_ascii_case(origin))
     }
 
-    /// Returns the IDs of the domains whose names contain a text in lower case, in Punycode or in Unicode, sorted; `None`
-    /// is the default domain.
+    /// Returns the IDs of the domains whose names contain a text in lower case, in Punycode or in Unicode, sorted.
+    /// `None` is the default domain.
     pub fn ids_containing(&self, text: &str) -> Vec<Option<DomainId>> {
         // A whole name may be typed in characters that Unicode names do not keep, such as a letter and its accent.
         let punycode = DomainName::parse(text).ok().filter(|_| !text.is_ascii());
