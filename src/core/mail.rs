@@ -1,28 +1,83 @@
-//! The mail of a core: messages of services and other cores, and what the core does with each.
+//! The mail of a core: messages of services and other cores, and what the core does with each. A turn takes mail for a
+//! bounded time.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::run_loop::{Core, CoreEvent};
 use super::shard::Shard;
 use crate::bridge::{LentCodes, ToCore, WriterReply};
+use carom_limits::MAIL_TIME_PER_TURN;
 
-/// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
+/// Messages of the mailbox handled in one turn.
 const MAIL_PER_TURN: usize = 64;
 
+/// Short messages after which a core reads the clock. Each takes it a few microseconds at most.
+const SHORT_PER_LOOK: usize = 8;
+
+/// The mail that a core has taken in one turn.
+struct MailTurn {
+    begin: Instant,
+    /// Number of messages.
+    taken: usize,
+    /// True if the last message may have taken long.
+    was_long: bool,
+}
+
+impl MailTurn {
+    fn new(begin: Instant) -> MailTurn {
+        MailTurn { begin, taken: 0, was_long: false }
+    }
+
+    /// Counts a message.
+    fn count(&mut self, message: &ToCore) {
+        self.taken += 1;
+        self.was_long = is_long(message);
+    }
+
+    /// True if further messages wait for the next turn. Reads the clock after a long message, and after every
+    /// [`SHORT_PER_LOOK`] messages.
+    fn is_over(&self, now: impl FnOnce() -> Instant) -> bool {
+        let is_look_due = self.was_long || self.taken.is_multiple_of(SHORT_PER_LOOK);
+        self.taken >= MAIL_PER_TURN || is_look_due && now().duration_since(self.begin) >= MAIL_TIME_PER_TURN
+    }
+}
+
+/// True if a message may take a core more than a few microseconds.
+fn is_long(message: &ToCore) -> bool {
+    matches!(
+        message,
+        ToCore::LoadBegin { .. }
+            | ToCore::Load(_)
+            | ToCore::LoadPage(_)
+            | ToCore::LoadShared(_)
+            | ToCore::LoadDone
+            | ToCore::StoredCodes(_)
+            | ToCore::ForgetLinks { .. }
+            | ToCore::Report(_)
+            | ToCore::Open
+            | ToCore::Drain { .. }
+    )
+}
+
 impl Core {
-    /// Takes some of the mail. Returns true if there was any.
+    /// Takes some of the mail, for [`MAIL_TIME_PER_TURN`] and the rest of the last message. Reads the clock with `now`.
+    /// Returns true if there was any mail.
     ///
     /// # Errors
     /// If a listener cannot be opened.
-    pub(super) fn take_mail(&mut self) -> io::Result<bool> {
-        let mut worked = false;
-        for _ in 0..MAIL_PER_TURN {
-            let Ok(message) = self.mail.try_recv() else { break };
-            worked = true;
+    pub(super) fn take_mail(&mut self, now: fn() -> Instant) -> io::Result<bool> {
+        let mut turn = None;
+        while let Ok(message) = self.mail.try_recv() {
+            let turn = turn.get_or_insert_with(|| MailTurn::new(now()));
+            turn.count(&message);
             self.take_message(message)?;
+            if turn.is_over(now) {
+                break;
+            }
         }
-        Ok(worked)
+        Ok(turn.is_some())
     }
 
     fn take_message(&mut self, message: ToCore) -> io::Result<()> {
@@ -104,5 +159,41 @@ impl Core {
         } else {
             services.context().mailboxes.to(core).post(ToCore::Reply { token, reply });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Takes the same message again and again, each time for `time`, until the turn is over. Returns how many messages were
+    /// taken, and how often the clock was read.
+    fn turn_of(message: &ToCore, time: Duration) -> (usize, usize) {
+        let (begin, looks) = (Instant::now(), Cell::new(0));
+        let mut turn = MailTurn::new(begin);
+        loop {
+            turn.count(message);
+            let now = || {
+                looks.set(looks.get() + 1);
+                begin + time * turn.taken as u32
+            };
+            if turn.is_over(now) {
+                return (turn.taken, looks.get());
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_takes_mail_for_a_bounded_time() {
+        let forget = ToCore::ForgetLinks { commit: 1 };
+        assert_eq!(turn_of(&forget, MAIL_TIME_PER_TURN * 2 / 5), (3, 3), "each long message may be the last");
+        assert_eq!(turn_of(&forget, MAIL_TIME_PER_TURN * 9), (1, 1));
+        let short = ToCore::CodesReady;
+        assert_eq!(turn_of(&short, MAIL_TIME_PER_TURN), (SHORT_PER_LOOK, 1), "short messages that take long");
+        let looks = MAIL_PER_TURN / SHORT_PER_LOOK - 1;
+        assert_eq!(turn_of(&short, Duration::from_micros(1)), (MAIL_PER_TURN, looks), "few looks at the clock");
     }
 }

@@ -258,7 +258,7 @@ impl Core {
         self.driver.reuse(collected);
         worked |= self.begin_bypass();
         worked |= self.work.serve_mesh();
-        worked |= self.take_mail()?;
+        worked |= self.take_mail(Instant::now)?;
         worked |= self.work.serve_tasks();
         worked |= self.work.serve_handshakes();
         self.settle_all();

@@ -133,6 +133,10 @@ pub const TASK_SLICE: Duration = Duration::from_micros(500);
 /// and 1 ms with RSA, and cannot be divided.
 pub const HANDSHAKE_TIME_PER_TURN: Duration = Duration::from_micros(500);
 
+/// Time for the mail of one turn of a core: messages of services and other cores. The rest waits for the next turn. A
+/// batch of links that are loaded at start takes some hundred microseconds, and cannot be divided.
+pub const MAIL_TIME_PER_TURN: Duration = Duration::from_micros(500);
+
 /// Concurrent streams of an HTTP/2 connection. Browsers open as many requests as a page has links.
 pub const STREAMS_MAX: u32 = 128;
 
