@@ -20,6 +20,7 @@ use crate::bridge::{
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
+use crate::services::versions::Versions;
 use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::domains::{Domains, Targets};
 use carom_telemetry::clock::unix_ms;
@@ -56,10 +57,9 @@ pub struct DomainRedirectsSetup {
 /// If the operating system cannot start a thread.
 pub fn start(setup: DomainRedirectsSetup) -> io::Result<(DomainRedirectsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
-    let worker = RedirectsWorker { setup, shared: None, is_refused: false };
-    if !worker.setup.changes.is_empty() {
-        worker.publish(None);
-    }
+    let mut worker = RedirectsWorker::new(setup);
+    // Also without changes: each core drops the table that it has made itself before it serves, and frees none later.
+    worker.publish(None);
     let thread = threads::start(Priority::Awaited, "domains", move || worker.run(&orders))?;
     Ok((queue, thread))
 }
@@ -70,11 +70,17 @@ struct RedirectsWorker {
     shared: Option<Instant>,
     /// True if Redis has rejected the last exchange.
     is_refused: bool,
+    versions: Versions<DomainRedirects>,
 }
 
 impl RedirectsWorker {
+    fn new(setup: DomainRedirectsSetup) -> RedirectsWorker {
+        RedirectsWorker { setup, shared: None, is_refused: false, versions: Versions::default() }
+    }
+
     fn run(mut self, orders: &Receiver<DomainRedirectsOrder>) {
         loop {
+            self.versions.sweep();
             if self.setup.redis.is_some() && self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
                 self.share();
                 self.shared = Some(Instant::now());
@@ -117,9 +123,11 @@ impl RedirectsWorker {
     }
 
     /// Sends the redirects to the cores. The last of them sends the answer.
-    fn publish(&self, answer: Option<(Ticket<DomainRedirectsAnswer>, Targets)>) {
+    fn publish(&mut self, answer: Option<(Ticket<DomainRedirectsAnswer>, Targets)>) {
+        let redirects = Arc::new(self.redirects());
+        self.versions.hold(&redirects);
         let mailboxes = self.setup.mailboxes.all();
-        let published = Arc::new(PublishedRedirects::new(Arc::new(self.redirects()), answer, mailboxes.len()));
+        let published = Arc::new(PublishedRedirects::new(redirects, answer, mailboxes.len()));
         for mailbox in mailboxes {
             mailbox.post(ToCore::DomainRedirects(Arc::clone(&published)));
         }
@@ -207,7 +215,7 @@ mod tests {
             mailboxes: node.mailboxes.clone(),
             stats: Arc::clone(&node.stats),
         };
-        (RedirectsWorker { setup, shared: None, is_refused: false }, node)
+        (RedirectsWorker::new(setup), node)
     }
 
     fn order(target: &str) -> DomainRedirectsOrder {
@@ -236,6 +244,30 @@ mod tests {
         assert_eq!(ticket, Ticket::new(CoreId(0), 7));
         let home = Some("https://a.example/".to_owned());
         assert_eq!(answer, DomainRedirectsAnswer::Changed(Targets { home, ..Targets::default() }));
+    }
+
+    #[test]
+    fn replaced_redirects_are_freed_by_the_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut worker, node) = worker(dir.path());
+        worker.serve(order("https://a.example/"));
+        // Both cores replace the redirects.
+        let of_cores: Vec<_> = node.mail.iter().map(|mail| Arc::downgrade(&published(mail).redirects)).collect();
+        assert!(of_cores.iter().all(|redirects| redirects.strong_count() > 0), "a core has freed them");
+        worker.serve(order("https://b.example/"));
+        worker.versions.sweep();
+        assert!(of_cores.iter().all(|redirects| redirects.strong_count() == 0));
+        assert_eq!(worker.versions.held(), 1, "the new ones are on their way");
+    }
+
+    #[test]
+    fn a_start_sends_the_redirects_to_every_core() {
+        let dir = tempfile::tempdir().unwrap();
+        let (worker, node) = worker(dir.path());
+        let (queue, thread) = start(worker.setup).unwrap();
+        node.mail.iter().for_each(|mail| _ = published(mail));
+        drop(queue);
+        thread.join().unwrap();
     }
 
     #[test]
