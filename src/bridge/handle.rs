@@ -426,10 +426,14 @@ impl ServiceHandle {
     }
 
     fn add_waiter<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
-        let token = self.next_token.get();
-        self.next_token.set(token + 1);
+        let token = self.new_token();
         A::waiters(&mut self.waiting.borrow_mut()).insert(token, within);
         WaiterGuard { services: self, token, answer: PhantomData }
+    }
+
+    /// Returns the number of a new waiter.
+    fn new_token(&self) -> u64 {
+        self.next_token.replace(self.next_token.get() + 1)
     }
 
     fn call_loop(&self) {

@@ -9,7 +9,7 @@ use super::all_links::Placed;
 use super::hot_copies::{ALL_COPIES, LinkCopies, RecentRequests};
 use super::mesh::{Mesh, PeerMessage};
 use super::recalls::PendingRecalls;
-use super::shard::Shard;
+use super::shard::{ForgottenLinks, Shard};
 use crate::bridge::{LinkChange, WriterReply};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
@@ -124,15 +124,16 @@ impl Data {
         None
     }
 
-    /// Drops all links of this core, and makes the other cores drop their copies of them. Links that were read before that
-    /// number of commits are not kept.
-    pub(super) fn forget_all(&mut self, commit: u64) {
-        self.shard.forget_all(commit);
+    /// Takes all links of this core out, and makes the other cores drop their copies of them. Links that were read before
+    /// that number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) -> ForgottenLinks {
+        let forgotten = self.shard.forget_all(commit);
         let peers = self.mesh.peers();
         if peers > 0 {
             // Through the mesh, so that no older answer arrives behind it and is kept as a copy.
             self.mesh.recall(self.recalls.begin(ALL_COPIES, peers, None), ALL_COPIES);
         }
+        forgotten
     }
 
     /// Notes that another core no longer has a copy of a link that is being changed. Returns the answer to send, after

@@ -153,16 +153,17 @@ impl LinkMemory {
         }
     }
 
-    /// Drops all links in use. Those that were read before that number of commits are not kept.
-    pub(super) fn forget_all(&mut self, commit: u64) {
-        if let LinkMemory::Hot(hot) = self {
-            hot.changed.fill(commit);
-            hot.ruled_bytes = 0;
-            if !hot.links.is_empty() {
-                hot.links = CachedLinks::new(hot.hasher, hot.room());
-            }
-            hot.update_links_limit();
-        }
+    /// Takes all links in use out, if there are any. Those that were read before that number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) -> Option<CachedLinks> {
+        let LinkMemory::Hot(hot) = self else { return None };
+        hot.changed.fill(commit);
+        hot.ruled_bytes = 0;
+        let forgotten = (!hot.links.is_empty()).then(|| {
+            let empty = CachedLinks::new(hot.hasher, hot.room());
+            std::mem::replace(&mut hot.links, empty)
+        });
+        hot.update_links_limit();
+        forgotten
     }
 
     /// Prepares for about `links` links to be loaded at start. Does nothing once a change has come.
@@ -444,7 +445,8 @@ mod tests {
         assert_eq!(links.get(&code, hash), Lookup::NotResident, "it was read before the change");
         links.keep(&code, hash, entry("a"), 1);
         assert_eq!(links.get(&code, hash), found);
-        links.forget_all(2);
+        let forgotten = links.forget_all(2).expect("a link is in memory");
+        assert_eq!((forgotten.len(), links.len()), (1, 0), "the core frees no link");
         links.keep(&code, hash, entry("a"), 1);
         assert_eq!(links.get(&code, hash), Lookup::NotResident, "a change may have been missed since");
         links.keep(&code, hash, entry("a"), 2);

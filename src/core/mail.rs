@@ -110,7 +110,9 @@ impl Core {
                 self.with_shard(|shard| shard.keep(&code, link.as_ref(), as_of));
             }
             ToCore::ForgetLinks { commit } => {
-                redirects.data.iter_mut().for_each(|data| data.forget_all(commit));
+                if let Some(data) = &mut redirects.data {
+                    services.free_elsewhere(data.forget_all(commit));
+                }
             }
             ToCore::LoadDone => {
                 let core = services.core();

@@ -124,11 +124,11 @@ impl RuledLinks {
         gone
     }
 
-    /// Drops all links.
-    pub(super) fn clear(&mut self) {
-        self.links.clear();
-        self.order.clear();
-        self.bytes = 0;
+    /// Takes all links out. It may take long to free them.
+    pub(super) fn take_all(&mut self) -> RuledLinks {
+        let codes = Arc::clone(&self.codes);
+        let empty = RuledLinks { links: HashMap::new(), order: VecDeque::new(), bytes: 0, codes };
+        std::mem::replace(self, empty)
     }
 
     /// Drops the link of a code. Returns true if it was here.

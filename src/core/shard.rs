@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owner};
+use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::all_links::Placed;
 use super::link_memory::{LinkMemory, MemoryBudget};
@@ -17,6 +17,9 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 /// Links that are loaded together: enough for their cache misses to overlap, few enough to stay in the first-level
 /// cache.
 const LOAD_GROUP: usize = 32;
+
+/// Links that a core has taken out of its memory. It may take long to free them.
+pub(super) type ForgottenLinks = (Option<CachedLinks>, RuledLinks);
 
 /// A record that was read from the store at start.
 struct Loaded<'a> {
@@ -275,11 +278,11 @@ impl Shard {
         self.update_stats();
     }
 
-    /// Drops all links. Those that were read before that number of commits are not kept.
-    pub(super) fn forget_all(&mut self, commit: u64) {
-        self.ruled.clear();
-        self.links.forget_all(commit);
+    /// Takes all links out. Those that were read before that number of commits are not kept.
+    pub(super) fn forget_all(&mut self, commit: u64) -> ForgottenLinks {
+        let forgotten = (self.links.forget_all(commit), self.ruled.take_all());
         self.update_stats();
+        forgotten
     }
 
     /// Takes codes of the store, for a filter of them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{LATE, ServiceHandle, refusal};
 use crate::bridge::{
-    Job, JobDone, JobKind, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
+    Job, JobDone, JobKind, JobQueues, PurgeAnswer, PurgeOrder, PurgeProgress, SnapshotProvider, SnapshotQueue, Ticket,
 };
 use carom_limits::{ANSWER_TIME_MAX, COMPRESSION_TIME_MAX};
 
@@ -43,6 +43,20 @@ impl ServiceHandle {
         write: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
         if parts <= at_once { Ok(write()) } else { self.hand_off(JobKind::Document, write).await }
+    }
+
+    /// Lets a thread free a value that takes long to free. The core frees it itself if the queues of all threads are full.
+    pub fn free_elsewhere(&self, value: impl Send + 'static) {
+        // No task waits for the end of the job.
+        let mut job = Job { ticket: Ticket::new(self.me, self.new_token()), run: Box::new(move || drop(value)) };
+        let JobQueues { compression, pictures, documents, .. } = &self.context.jobs;
+        // Compression comes first: a body that finds no thread is sent as it is.
+        for queue in [compression, pictures, documents] {
+            match queue.try_send(job) {
+                Ok(()) => return,
+                Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => job = refused,
+            }
+        }
     }
 
     /// Asks the thread that reads snapshots for joining nodes, and waits for its answer.
@@ -120,5 +134,23 @@ mod tests {
         services.deliver(ticket.token, Reply::JobDone(JobDone));
         let Poll::Ready(Ok(writer)) = writing.as_mut().poll(&mut context) else { panic!("it waits on") };
         assert_ne!(writer, core);
+    }
+
+    #[test]
+    fn a_thread_frees_large_values() {
+        let (mut services, _orders) = services(1);
+        let ((compression, jobs), (pictures, others)) = (sync_channel(1), sync_channel(1));
+        let queues = &mut Rc::get_mut(&mut services).unwrap().context.jobs;
+        (queues.compression, queues.pictures) = (compression, pictures);
+        let values = [(); 2].map(|()| Arc::new(()));
+        values.iter().for_each(|value| services.free_elsewhere(Arc::clone(value)));
+        assert!(values.iter().all(|value| Arc::strong_count(value) == 2), "the core has freed a value");
+        // The first queue is full after one job.
+        for (queue, value) in [jobs, others].iter().zip(&values) {
+            let Job { ticket, run } = queue.try_recv().unwrap();
+            std::thread::spawn(run).join().unwrap();
+            assert_eq!(Arc::strong_count(value), 1);
+            services.deliver(ticket.token, Reply::JobDone(JobDone));
+        }
     }
 }
