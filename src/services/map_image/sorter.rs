@@ -10,7 +10,7 @@ use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use crate::services::derived::spill::Spill;
-use crate::services::threads::priority::pause_if_due;
+use crate::services::threads::priority::PacedLoop;
 use carom_limits::{IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
 
 /// The records of an image, before and while they are sorted.
@@ -85,9 +85,9 @@ impl Sorter {
         if u32::try_from(bytes.len()).is_err() {
             return Err(io::Error::other(format!("{} bytes are too many to be sorted at once", bytes.len())));
         }
-        let (mut order, mut at) = (Vec::new(), 0);
+        let (mut order, mut at, mut paced) = (Vec::new(), 0, PacedLoop::default());
         for record in sealed::records_in(&bytes) {
-            pause_if_due();
+            paced.step();
             let code = record.code().ok_or_else(|| io::Error::other("a record that was sorted has no valid code"))?;
             let end = at + record.bytes().len();
             order.push((self.place(&code).1, at as u32, end as u32));

@@ -10,7 +10,7 @@ use super::catalog::{Catalog, Tallies};
 use super::counted::Counted;
 use super::tags;
 use crate::services::threads;
-use crate::services::threads::priority::{Priority, pause_if_due};
+use crate::services::threads::priority::{PacedLoop, Priority};
 use carom_limits::COUNTED_AT_ONCE;
 use carom_store::links::catalog::IndexKind;
 use carom_store::links::{StoreError, Value};
@@ -112,7 +112,8 @@ pub(super) fn count_part(
         let from = counts.of(kind).begin_part();
         (catalog.links.view(), from)
     };
-    let keys = view.keys(kind, &from, &[]).take(at_once).inspect(|_| pause_if_due());
+    let mut paced = PacedLoop::default();
+    let keys = view.keys(kind, &from, &[]).take(at_once).inspect(|_| paced.step());
     let part: Vec<Value> = keys.collect::<Result<_, _>>()?;
     between();
     let mut counts = catalog.lock();

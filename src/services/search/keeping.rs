@@ -194,10 +194,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::filter_builder::{sign_once, work_once};
-    use super::super::tests::{CatalogModel, any_change};
+    use super::super::tests::{CatalogModel, any_change, sleeps_of};
     use super::*;
     use crate::services::testing::KEY;
-    use crate::services::threads;
     use crate::services::threads::priority::Priority;
     use carom_model::link::{Link, Origin};
     use carom_model::purge::PurgedLink;
@@ -323,17 +322,7 @@ mod tests {
         let model = model.restarted(|_| {});
         assert_eq!(restore(&model.catalog).unwrap(), None);
         let catalog = Arc::clone(&model.catalog);
-        let sleeps = || {
-            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
-            count.trim().parse::<u64>().unwrap()
-        };
-        let sign = move || {
-            let before = sleeps();
-            while work_once(&catalog, || ()).unwrap() {}
-            sleeps() - before
-        };
-        threads::start(priority, "sign", sign).unwrap().join().unwrap()
+        sleeps_of(priority, move || while work_once(&catalog, || ()).unwrap() {})
     }
 
     #[test]

@@ -7,7 +7,7 @@ use carom_shards::{Code, DomainId};
 
 use super::visits::VisitSource;
 use super::walk::Run;
-use crate::services::threads::priority::pause_if_due;
+use crate::services::threads::priority::PacedLoop;
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
     TAGS_SORTED_LINKS_MAX,
@@ -286,8 +286,9 @@ pub(super) fn count_group(
     };
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
     let mut last: Option<(Arc<str>, u64)> = None;
+    let mut paced = PacedLoop::default();
     for key in keys {
-        pause_if_due();
+        paced.step();
         let key: Value = key?;
         let Some(index_key) = index_key_of(&key) else { continue };
         let tag = owner_and_tag(index_key).map_or(index_key, |(_, tag)| tag);

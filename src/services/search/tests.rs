@@ -3,6 +3,7 @@
 
 mod model;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use carom_shards::Code;
@@ -14,6 +15,7 @@ use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
 use super::start_signing;
+use crate::services::threads::priority::Priority;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
@@ -23,7 +25,7 @@ use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderFiel
 use carom_model::testing::link;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
-pub(super) use model::{CatalogModel, any_change};
+pub(super) use model::{CatalogModel, any_change, sleeps_of};
 use model::{DOMAINS, Ranked, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
@@ -196,6 +198,15 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!(model.page(&query(half.clone(), OrderField::Title)).total, all / 2);
     model.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
     model.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
+}
+
+#[test]
+fn counting_pauses_beside_cores_after_some_keys() {
+    let model = many(500);
+    let catalog = Arc::clone(&model.catalog);
+    let count = move || while count_part(&catalog, IndexKind::Dates, 999, || {}).unwrap() {};
+    let sleeps = sleeps_of(Priority::Background, count);
+    assert!((8..250).contains(&sleeps), "{sleeps} for 500 keys");
 }
 
 #[test]

@@ -32,6 +32,9 @@ const RUN_MAX: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from
 /// A pause in long work. The kernel adds its timer slack of 50 µs.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// Steps of a [`PacedLoop`] between two looks at the clock.
+const STEPS_PER_LOOK: u32 = 32;
+
 thread_local! {
     /// The end of the last pause. `None` on a thread that shares its CPU with no core, or that requests wait for.
     static RUN_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -89,6 +92,23 @@ pub(crate) fn pause_if_due() {
     if is_due && !HAVE_CORES_ENDED.load(Ordering::Relaxed) {
         std::thread::sleep(PAUSE);
         RUN_SINCE.set(Some(Instant::now()));
+    }
+}
+
+/// The pauses of a loop whose steps take about a microsecond. A look at the clock before each of them would be a part of the
+/// work.
+#[derive(Debug, Default)]
+pub(crate) struct PacedLoop {
+    steps: u32,
+}
+
+impl PacedLoop {
+    /// Counts a step, and calls [`pause_if_due`] at every 32nd one.
+    pub(crate) fn step(&mut self) {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(STEPS_PER_LOOK) {
+            pause_if_due();
+        }
     }
 }
 

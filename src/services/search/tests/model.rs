@@ -18,6 +18,8 @@ use crate::services::search::section::SIGNATURE_BYTES;
 use crate::services::search::visits::VisitSource;
 use crate::services::search::{Catalog, IndexedChange};
 use crate::services::testing::KEY;
+use crate::services::threads;
+use crate::services::threads::priority::Priority;
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
@@ -343,4 +345,19 @@ pub(super) fn many(count: usize) -> CatalogModel {
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {
     ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
+}
+
+/// Does some work on a thread of this priority. Returns how often the thread slept.
+pub(in crate::services::search) fn sleeps_of(priority: Priority, work: impl FnOnce() + Send + 'static) -> u64 {
+    let sleeps = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        count.trim().parse::<u64>().unwrap()
+    };
+    let run = move || {
+        let before = sleeps();
+        work();
+        sleeps() - before
+    };
+    threads::start(priority, "sleeps", run).unwrap().join().unwrap()
 }
