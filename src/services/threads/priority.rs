@@ -88,11 +88,15 @@ impl Priority {
 /// Sleeps for a moment if the calling thread does long work on the CPU of a core, and has run for [`RUN_MAX`] since it last
 /// slept here. Call it between short steps, without a lock. It does nothing on other threads.
 pub(crate) fn pause_if_due() {
-    let is_due = RUN_SINCE.get().is_some_and(|since| since.elapsed() >= RUN_MAX);
-    if is_due && !HAVE_CORES_ENDED.load(Ordering::Relaxed) {
+    if is_pause_due() {
         std::thread::sleep(PAUSE);
         RUN_SINCE.set(Some(Instant::now()));
     }
+}
+
+fn is_pause_due() -> bool {
+    let is_due = RUN_SINCE.get().is_some_and(|since| since.elapsed() >= RUN_MAX);
+    is_due && !HAVE_CORES_ENDED.load(Ordering::Relaxed)
 }
 
 /// The pauses of a loop whose steps take about a microsecond. A look at the clock before each of them would be a part of the
@@ -170,6 +174,29 @@ mod tests {
         };
         assert!(paused(Priority::Background));
         assert!(paused(Priority::Long));
+    }
+
+    /// The environment variable of a process that runs one test alone.
+    const ALONE: &str = "CAROM_TEST_ALONE";
+
+    #[test]
+    fn pauses_end_with_the_cores() {
+        if std::env::var_os(ALONE).is_none() {
+            // In a process of its own: other tests of this process need their pauses.
+            let name = "services::threads::priority::tests::pauses_end_with_the_cores";
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let run = || {
+            let before = is_pause_due();
+            end_pauses();
+            (before, is_pause_due())
+        };
+        let thread = crate::services::threads::start(Priority::Background, "pauses", run).unwrap();
+        assert_eq!(thread.join().unwrap(), (true, false));
     }
 
     #[test]
