@@ -25,6 +25,7 @@ mod ranked_page;
 mod search_scan;
 mod section;
 mod section_file;
+mod shared_filters;
 mod tags;
 #[cfg(test)]
 mod tests;

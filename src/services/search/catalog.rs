@@ -8,6 +8,7 @@ use super::counted::{Counted, just_behind};
 use super::forgetting::Forgetting;
 use super::ngram_filters::NgramFilters;
 use super::part::entry_of_link;
+use super::shared_filters::SharedFilters;
 use super::tags::TagCounts;
 use super::text_file::{Extent, TextFile};
 use super::{domains, section_file};
@@ -95,10 +96,8 @@ impl Tallies {
 pub struct Catalog {
     pub(super) links: Links,
     pub(super) counts: Mutex<Tallies>,
-    /// The search signatures. Lock order: after `counts`. Held no longer than a pass over a few hundred sections takes.
-    pub(super) signatures: Mutex<NgramFilters>,
-    /// Wakes the thread that signs sections.
-    pub(super) unsigned: Condvar,
+    /// The search signatures. Lock order: after `counts`.
+    pub(super) filters: SharedFilters,
     /// Wakes the thread that counts.
     pub(super) uncounted: Condvar,
     /// The file of searchable texts; `None` if searches are off or the file cannot be created.
@@ -136,8 +135,7 @@ impl Catalog {
         Ok(Catalog {
             links,
             counts: Mutex::default(),
-            signatures: Mutex::new(NgramFilters::new(&end, search_memory)),
-            unsigned: Condvar::new(),
+            filters: SharedFilters::new(NgramFilters::new(&end, search_memory)),
             uncounted: Condvar::new(),
             texts: texts.map(Arc::new),
             is_unwritten: AtomicBool::new(false),
@@ -164,7 +162,7 @@ impl Catalog {
         if relisted.is_empty() {
             return self.links.commit(batch);
         }
-        let signs = self.signatures().is_on();
+        let signs = self.filters.is_on();
         let after = relisted.iter().filter_map(|one| one.after.as_deref());
         let searched: Vec<Vec<u8>> = after.filter(|_| signs).map(entry_of_link).collect();
         let crawlable = |(entry, _): &&(IndexEntry, bool)| is_crawlable(entry);
@@ -193,9 +191,7 @@ impl Catalog {
     /// Adds the new texts of links to the search sections.
     fn sign(&self, entries: Vec<Vec<u8>>) {
         self.unsaved.fetch_add(entries.len() as u64, Ordering::Relaxed);
-        if self.signatures().add(entries) {
-            self.unsigned.notify_one();
-        }
+        self.filters.push(entries);
     }
 
     /// Schedules a recount of tags that a client asked for, if there may be few enough of them again.
@@ -207,14 +203,15 @@ impl Catalog {
         }
     }
 
+    /// Waits for the signatures. The writer must not call it: background threads hold the lock.
     pub(super) fn signatures(&self) -> MutexGuard<'_, NgramFilters> {
-        self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.filters.lock()
     }
 
     /// Schedules a new signature for a section whose texts cannot be read.
     pub(super) fn forget_texts(&self, key: &[u8], texts: &Arc<Extent>) {
         self.signatures().forget_texts(key, texts);
-        self.unsigned.notify_one();
+        self.filters.wake_signer();
     }
 
     /// Returns a view of the store and the result of `ask` on the counts, both as of one moment.
@@ -233,11 +230,11 @@ impl Catalog {
 
     /// Stops the background threads that count and sign.
     pub fn stop(&self) {
-        let (counts, signatures) = (self.lock(), self.signatures());
+        let counts = self.lock();
         self.stopping.store(true, Ordering::Release);
-        // Both locks are held while the flag is set, so a thread that is about to wait sees it.
-        drop((counts, signatures));
-        self.unsigned.notify_all();
+        // The lock is held while the flag is set, so a thread that is about to wait sees it.
+        drop(counts);
+        self.filters.wake_signer();
         self.uncounted.notify_all();
     }
 

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -43,15 +43,16 @@ const SIGNED_PER_CHANGE: u32 = 16;
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
     threads::start(Priority::Background, "sign", move || {
-        if !catalog.signatures().is_on() {
+        if !catalog.filters.is_on() {
             return;
         }
+        catalog.filters.set_signer();
         let signed = sign_at_start(&catalog).and_then(|()| keep_signed(&catalog));
         if signed.is_ok() {
             keeping::save(&catalog, true);
         } else if let Err(error) = signed {
             // Otherwise new links would pile up in memory, waiting to be signed.
-            catalog.signatures().give_up();
+            catalog.filters.give_up();
             tracing::error!(%error, "cannot read links for the search index; until a restart, searches read every link");
         }
     })
@@ -129,23 +130,17 @@ fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
 
 /// Signs sections whenever some are due, until the catalog is stopped.
 fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
-    loop {
-        let mut signatures = catalog.signatures();
-        loop {
-            if catalog.stopping.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            if signatures.work().is_some() || catalog.forgetting.is_due() {
-                break;
-            }
-            signatures = catalog.unsigned.wait(signatures).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(signatures);
-        if sign_all(catalog, RESTS)? {
+    while !catalog.stopping.load(Ordering::Acquire) {
+        let is_any_due = catalog.signatures().work().is_some();
+        if !is_any_due && !catalog.forgetting.is_due() {
+            // Returns at once if the thread was woken since it last slept.
+            std::thread::park();
+        } else if sign_all(catalog, RESTS)? {
             // Nothing may have been signed.
             keeping::save(catalog, false);
         }
     }
+    Ok(())
 }
 
 /// Makes the next section. Calls `between` once it is made, before it is in use. Returns false if none was due.
@@ -153,19 +148,20 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
 /// # Errors
 /// If links cannot be read. The caller must then give up the signatures, because the begun work stays unfinished.
 pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
-    // No commit comes between the view and `begin`.
-    let (view, work) = catalog.look(|_| {
-        let mut signatures = catalog.signatures();
-        let work = signatures.work();
-        if let Some(Work::Divide(range, _) | Work::Sign(range)) = &work {
-            signatures.begin(range);
-        }
-        work
-    });
+    let mut signatures = catalog.signatures();
+    let work = signatures.work();
+    if let Some(Work::Divide(range, _) | Work::Sign(range)) = &work {
+        signatures.begin(range);
+    }
+    drop(signatures);
     let (mut made, range) = match work {
         None => return Ok(false),
         Some(Work::Divide(range, parts)) => (divided(&range, &parts), range),
-        Some(Work::Sign(range)) => (vec![section_of(&view, &range.0, &range.1)?], range),
+        Some(Work::Sign(range)) => {
+            // Opened after `begin`, so it has every link whose texts came before. The filters keep those that come later.
+            let view = catalog.links.view();
+            (vec![section_of(&view, &range.0, &range.1)?], range)
+        }
     };
     let links: u32 = made.iter().map(|section| section.len).sum();
     catalog.unsaved.fetch_add(u64::from(links / SIGNED_PER_CHANGE), Ordering::Relaxed);

@@ -54,13 +54,14 @@ enum Restored {
 
 fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
     let Some(texts) = &catalog.texts else { return Ok(Restored::None) };
-    // No commit comes between the view and `begin`: later changes are noted, and added at the end.
-    let (view, range) = catalog.look(|_| {
+    let range = {
         let mut signatures = catalog.signatures();
         let range = signatures.unsigned_range();
         range.iter().for_each(|range| signatures.begin(range));
         range
-    });
+    };
+    // Opened after `begin`, so it has all earlier changes. Later ones are noted, and added at the end.
+    let view = catalog.links.view();
     let read = section_file::read(texts.dir(), texts).unwrap_or_else(|error| {
         tracing::info!(%error, "the stored search index cannot be read and is rebuilt");
         None
@@ -172,8 +173,8 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
 }
 
 fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
-    // Commits hold this lock until their links are in sections, so the sections have everything up to this position.
-    // Later changes in them do no harm.
+    // Commits hold this lock until the texts of their links are in the queue, and the lock of the sections adds those. So the
+    // sections have everything up to this position. Later changes in them do no harm.
     let (_, position) = catalog.look(|_| catalog.links.log_position());
     let (sections, freed) = {
         let signatures = catalog.signatures();
@@ -190,6 +191,8 @@ fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -284,6 +287,27 @@ mod tests {
             while work_once(&model.catalog, || ()).unwrap() {}
             check(&model);
         }
+    }
+
+    #[test]
+    fn a_commit_does_not_wait_for_background_threads() {
+        let model = CatalogModel::with_signatures(1_000);
+        let catalog = Arc::clone(&model.catalog);
+        let ((locked, is_locked), (committed, is_committed)) = (channel(), channel());
+        let background = std::thread::spawn(move || {
+            let signatures = catalog.signatures();
+            locked.send(()).unwrap();
+            let result = is_committed.recv_timeout(Duration::from_secs(30));
+            drop(signatures);
+            result
+        });
+        is_locked.recv().unwrap();
+        model.commit([numbered(7)]);
+        // Without a receiver the test fails below.
+        let _ = committed.send(());
+        assert_eq!(background.join().unwrap(), Ok(()), "the commit has waited for the lock");
+        let filter = Filter { term: Some("c000007".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
     }
 
     fn numbered(number: u64) -> (Code, Option<Link>) {

@@ -205,11 +205,15 @@ impl NgramFilters {
         self.sections_max > 0
     }
 
-    /// Adds the new texts of links, as entries made by [`super::part::entry_of`]. Returns true if there is work.
-    pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) -> bool {
+    /// Adds the new texts of links, as entries made by [`super::part::entry_of`].
+    pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) {
         // In the order of keys, so that few are added to a section after it is closed.
         entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
         entries.iter().for_each(|entry| self.add_one(entry));
+    }
+
+    /// True if a section may be due for work.
+    pub(super) fn is_any_undone(&self) -> bool {
         self.is_any_undone
     }
 
@@ -495,8 +499,7 @@ mod tests {
         let (links, sections, is_whole) = signatures.coverage();
         assert_eq!((links, is_whole), (400, true));
         assert!((100..110).contains(&sections), "{sections}");
-        (400..800)
-            .for_each(|number| _ = signatures.add(vec![entry(&key(number), &format!("link number {number:04}"))]));
+        (400..800).for_each(|number| signatures.add(vec![entry(&key(number), &format!("link number {number:04}"))]));
         let all = (Vec::new(), Vec::new());
         let came_lately = ranges(&signatures, "0712", &all, false).len();
         assert!((20..50).contains(&came_lately), "{came_lately} that are not signed yet");

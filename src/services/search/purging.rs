@@ -11,19 +11,16 @@ use carom_model::purge::PurgedLink;
 impl Catalog {
     /// True if [`Catalog::forget_links`] may be called: the sections of the last process are read.
     pub fn can_forget(&self) -> bool {
-        self.forgetting.is_restored() || !self.signatures().is_on()
+        self.forgetting.is_restored() || !self.filters.is_on()
     }
 
     /// Forgets the texts of deleted links. Returns the number of the request.
     pub fn forget_links(&self, links: &[PurgedLink]) -> u64 {
         let keys: Vec<Vec<u8>> = links.iter().map(|link| link.position().to_bytes()).collect();
-        // The signing thread looks at the number under this lock, before it waits.
-        let mut signatures = self.signatures();
-        signatures.purge(&keys);
+        self.signatures().purge(&keys);
         let number = self.forgetting.ask();
-        drop(signatures);
         self.read_imported_again(links);
-        self.unsigned.notify_one();
+        self.filters.wake_signer();
         number
     }
 
@@ -42,7 +39,7 @@ impl Catalog {
     /// True once the files of the search index have followed a request. Ranges that a search is reading are freed with the
     /// next request.
     pub fn has_forgotten(&self, number: u64) -> bool {
-        if !self.signatures().is_on() {
+        if !self.filters.is_on() {
             // No thread writes the files.
             if let Some(texts) = &self.texts {
                 section_file::remove(texts.dir());
