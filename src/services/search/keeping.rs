@@ -12,10 +12,10 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::catalog::Catalog;
 use super::part::entry_of;
 use super::section::{SIGNATURE_BYTES, Section, Source};
-use super::section_file;
+use super::section_file::{self, Image};
 use super::text_file::TextFile;
 use super::texts::Texts;
-use crate::services::threads::priority::pause_if_due;
+use crate::services::threads::priority::{PacedLoop, pause_if_due};
 use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::LinkPosition;
@@ -176,16 +176,30 @@ fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
     // Commits hold this lock until the texts of their links are in the queue, and the lock of the sections adds those. So the
     // sections have everything up to this position. Later changes in them do no harm.
     let (_, position) = catalog.look(|_| catalog.links.log_position());
-    let (sections, freed) = {
-        let signatures = catalog.signatures();
-        (signatures.images(), texts.take_freed())
-    };
+    let sections = copy_sections(catalog);
+    // Copies hold the ranges that they name, so none of these is among the freed ones.
+    let freed = texts.take_freed();
     texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
     // The file must not get ahead of the store: a power failure could take back an unsynced commit.
     catalog.links.sync().map_err(io::Error::other)?;
     section_file::write(texts.dir(), position, &sections)?;
     texts.punch(&freed);
+    // It takes long to free thousands of sections.
+    let mut paced = PacedLoop::default();
+    sections.into_iter().for_each(|_| paced.step());
     Ok(())
+}
+
+/// Copies all sections, some at a time: searches wait for the lock. Each copy has everything that was committed before the
+/// call. Where a section was dropped meanwhile, the file has a gap.
+fn copy_sections(catalog: &Catalog) -> Vec<Image> {
+    let mut sections = Vec::new();
+    let mut rest: Option<Box<[u8]>> = Some(Box::default());
+    while let Some(from) = rest {
+        rest = catalog.signatures().copy_some(&from, &mut sections);
+        pause_if_due();
+    }
+    sections
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! are not signed yet ([`super::filter_builder`]), or there is no memory for them. Old texts of a changed link stay in
 //! its section, which does no harm: a search reads the link of each hit.
 
+mod copies;
 pub(super) mod skip;
 
 use std::collections::VecDeque;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use super::held::Held;
 use super::part::{Part, key_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
-use super::section_file::Image;
 use super::text_file::Extent;
 use crate::services::threads::priority::pause_if_due;
 use carom_limits::SEARCH_HELD_BYTES;
@@ -144,11 +144,6 @@ impl NgramFilters {
     /// True if so many texts are in memory that they should be written soon.
     pub(super) fn is_pressed(&self) -> bool {
         self.held_bytes > self.held_bytes_max / 2
-    }
-
-    /// Returns a copy of all sections.
-    pub(super) fn images(&self) -> Vec<Image> {
-        self.sections.iter().enumerate().map(|(at, section)| (section.clone(), self.end_of(at).into())).collect()
     }
 
     /// Schedules the section of a key for a new signature, if it still has these texts, which cannot be read.
