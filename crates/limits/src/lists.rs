@@ -77,8 +77,9 @@ pub const LIST_ORDER_TIME_FACTOR: u32 = 8;
 /// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;
 
-/// Index entries that the background count after a start reads at once: some 10 ms.
-pub const COUNTED_AT_ONCE: usize = 16_384;
+/// Index entries that the background count after a start reads at once: some milliseconds. Commits wait while it adds them
+/// to the counts, for some hundred microseconds.
+pub const COUNTED_AT_ONCE: usize = 2_048;
 
 /// Maximum number of bytes of codes in `robots.txt`. Crawlers need not read more than 500 KiB (RFC 9309, section 2.5).
 pub const ROBOTS_LEN_MAX: usize = 500 * 1024 - 256;

@@ -15,8 +15,8 @@ use carom_limits::COUNTED_AT_ONCE;
 use carom_store::links::catalog::IndexKind;
 use carom_store::links::{StoreError, Value};
 
-/// Pause between two parts. Client requests on the same CPU need it more.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Pause between two parts, less than a tenth of the time that a part takes. Client requests on the same CPU need it more.
+const PAUSE: Duration = Duration::from_micros(125);
 
 /// Pause between two recounts of tags.
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
