@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::services::threads::priority::pause_if_due;
 use carom_limits::IMAGE_BUFFER_BYTES;
 
 /// Parts that grow piece by piece, and are taken back one by one.
@@ -101,6 +102,7 @@ impl Spill {
         let stored: usize = part.extents.iter().map(|extent| extent.len).sum();
         let mut bytes = Vec::with_capacity(stored + part.buffer.len());
         for Extent { at, len, sum } in part.extents {
+            pause_if_due();
             let from = bytes.len();
             bytes.resize(from + len, 0);
             self.file.read_exact_at(&mut bytes[from..], at)?;

@@ -10,8 +10,14 @@ use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use crate::services::derived::spill::Spill;
-use crate::services::threads::priority::PacedLoop;
+use crate::services::threads::priority::{PacedLoop, pause_if_due};
 use carom_limits::{IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
+
+/// Number of records that are sorted without a pause: some 100 µs of work.
+const SORTED_AT_ONCE: usize = if cfg!(test) { 4 } else { 4_096 };
+
+/// A record of a part: its place in the index order, and its start and end in the part.
+type RecordPlace = (u32, u32, u32);
 
 /// The records of an image, before and while they are sorted.
 #[derive(Debug)]
@@ -31,8 +37,8 @@ pub(super) struct Sorter {
 #[derive(Debug)]
 pub(super) struct Part {
     bytes: Vec<u8>,
-    /// The records in order: the place of each in the index order, and its start and end in `bytes`.
-    order: Vec<(u32, u32, u32)>,
+    /// The records in order.
+    order: Vec<RecordPlace>,
     /// True if its records are the first ones of a core.
     pub(super) begins_core: bool,
 }
@@ -93,17 +99,43 @@ impl Sorter {
             order.push((self.place(&code).1, at as u32, end as u32));
             at = end;
         }
-        order.sort_unstable();
+        sort_with_pauses(&mut order);
         let begins_core = self.next.is_multiple_of(self.per_core);
         self.next += 1;
         Ok(Some(Part { bytes, order, begins_core }))
     }
 }
 
+/// Sorts records. Pauses beside a core.
+fn sort_with_pauses(order: &mut [RecordPlace]) {
+    pause_if_due();
+    if order.len() <= SORTED_AT_ONCE {
+        return order.sort_unstable();
+    }
+    let middle = order.len() / 2;
+    let (before, _, behind) = order.select_nth_unstable(middle);
+    sort_with_pauses(before);
+    sort_with_pauses(behind);
+}
+
 impl Part {
     /// Iterates over the records of the part, in index order.
     pub(super) fn records(&self) -> impl Iterator<Item = Sealed<'_>> {
-        let bytes = |at: &(u32, u32, u32)| &self.bytes[at.1 as usize..at.2 as usize];
+        let bytes = |at: &RecordPlace| &self.bytes[at.1 as usize..at.2 as usize];
         self.order.iter().filter_map(move |at| sealed::records_in(bytes(at)).next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_sorted_between_pauses() {
+        let mut order: Vec<RecordPlace> = (0..1_000).map(|number| (number * 7_919 % 509, number, number + 1)).collect();
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sort_with_pauses(&mut order);
+        assert_eq!(order, sorted);
     }
 }

@@ -11,6 +11,7 @@ use crate::bridge::RuledBits;
 use crate::services::derived::sealed_file::{NotWritten, SealKey, WritePace};
 use crate::services::derived::spill::Spill;
 use crate::services::maintenance::disk_guard::DiskGuard;
+use crate::services::threads::priority::{PacedLoop, pause_if_due};
 use carom_limits::FILTER_PART_PAGES;
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
@@ -74,7 +75,9 @@ pub(super) fn scan_codes(
     ruled: &mut RuledBits,
     mut take: impl FnMut(CodeHash) -> bool,
 ) -> Result<Vec<DamagedRange>, StoreError> {
+    let mut paced = PacedLoop::default();
     links.scan(part, |key, value| {
+        paced.step();
         // Nobody can request a key that is not a code.
         let Ok(code) = Code::from_key(key) else { return true };
         if !is_of_link(key, value) {
@@ -144,15 +147,18 @@ fn write_parts(
     pace: &mut WritePace<'_>,
 ) -> Result<(), NotWritten> {
     let mut pages: Vec<FilterPage> = (0..FILTER_PART_PAGES).map(|_| FilterPage::default()).collect();
+    let mut paced = PacedLoop::default();
     for part in 0..spill.parts() {
         let first = part as u64 * FILTER_PART_PAGES;
         pages.iter_mut().for_each(FilterPage::clear);
         for bytes in spill.take(part)?.as_chunks().0 {
+            paced.step();
             let hash = CodeHash(u64::from_le_bytes(*bytes));
             let place = size.place(hash);
             pages[(place.page - first) as usize].insert(place.block, hash);
         }
         for (number, page) in (first..).zip(&mut pages) {
+            pause_if_due();
             if size.block_pages().contains(&number) {
                 let written = writer.write(number, page)?;
                 pace.wrote(written, || writer.sync())?;
