@@ -155,6 +155,34 @@ fn domains_show_redirects_if_one_is_set() {
     });
 }
 
+/// Script: gives no answer to requests for numbers of links, and keeps the paths of all requests.
+const WITHOUT_COUNTS: &str = "(() => {
+    const real = window.fetch;
+    window.asked = [];
+    window.fetch = (path, ...rest) => {
+        window.asked.push(String(path));
+        return String(path).includes('/admin/api/usage') ? new Promise(() => {}) : real(path, ...rest);
+    };
+})()";
+
+#[test]
+fn domains_do_not_wait_for_their_counts() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "fleet"));
+    says(browser, "main", "Single node");
+    browser.value(WITHOUT_COUNTS);
+    browser.click("#nav a[href='/admin/domains']");
+    says(browser, "main", "One domain serves all links");
+    shows(browser, "main [aria-busy=true] table");
+    // A single domain needs no setting.
+    assert_eq!(browser.value("window.asked.filter((path) => path.includes('settings')).length"), json!(0));
+    browser.is_accessible();
+    browser.go(&at(node, "domains"));
+    says(browser, "main td:nth-child(3)", "0");
+    console.close();
+}
+
 #[test]
 fn settings_are_read_without_their_quotes() {
     let console = OpenConsole::with(|dir| {

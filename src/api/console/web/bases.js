@@ -2,10 +2,15 @@
 
 import { currentSession, get } from "./api.js";
 
-/** By the name of the domain; `null` is the default one. The settings say it. */
-export async function baseUrls(signal) {
-  const { settings } = await get("/admin/api/settings", { signal });
+/** By the name of the domain; `null` is the default one. The settings say it, except for the default domain. */
+export function basesIn(settings) {
   const served = settings.find((one) => one.name === "domains.serve")?.value ?? "";
   const urls = served.split(/[\s,"[\]]+/).filter((word) => /^https?:\/\//.test(word) && URL.canParse(word));
   return new Map([[null, currentSession().baseUrl], ...urls.map((url) => [new URL(url).hostname, url.replace(/\/$/, "")])]);
+}
+
+/** The same, of the settings of the node. */
+export async function baseUrls(signal) {
+  const { settings } = await get("/admin/api/settings", { signal });
+  return basesIn(settings);
 }

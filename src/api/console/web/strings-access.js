@@ -111,6 +111,7 @@ export const domains = {
   builtIn: "Built-in page",
   allBuiltIn: "Home page, unknown links and expired links: the built-in pages.",
   default: "Default",
+  counting: "…",
   notCounted: "Unknown: the server is still counting, or cannot read the counts.",
   matching: "Host matching",
   fallbackOn: "If a domain does not have a slug, the link of the default domain applies",

@@ -1,8 +1,8 @@
 // The domains of the service: the prefix of their short URLs, their redirects, and how many links each has.
 
 import { get } from "./api.js";
-import { baseUrls } from "./bases.js";
-import { badge, card, emptyState, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
+import { basesIn } from "./bases.js";
+import { badge, card, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { settingValue } from "./format.js";
 import { numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
@@ -34,45 +34,65 @@ export async function show(main, { signal }) {
   await load();
 }
 
+/** The domains, and what is asked for once they are known: the page is shown before the numbers of links come, which take longest. */
 async function fetchDomains(signal) {
+  const { domains: { data: domains } } = await get("/rest/v3/domains", { signal });
+  // A single domain has its prefix from the session, and needs no setting.
+  const settings = domains.length > 1 ? await get("/admin/api/settings", { signal }).then((all) => all.settings).catch(() => []) : [];
   const query = apiQuery(periodOf(new URLSearchParams({ period: "30d" })));
-  const [domains, usage, settings, bases] = await Promise.all([
-    get("/rest/v3/domains", { signal }),
-    // The domains are shown without these if they cannot be had.
-    hasAllLinks() ? get("/admin/api/usage", { query, signal }).catch(() => null) : null,
-    get("/admin/api/settings", { signal }).catch(() => null),
-    baseUrls(signal).catch(() => new Map()),
-  ]);
-  return { domains: domains.domains.data, counts: usage?.links.byDomain ?? null, settings: settings?.settings ?? [], bases };
+  const counts = hasAllLinks() ? get("/admin/api/usage", { query, signal }).then(({ links }) => links.byDomain).catch(() => null) : null;
+  return { domains, settings, counts };
 }
 
-function content({ domains, counts, settings, bases }) {
+function content({ domains, settings, counts }) {
   // Without the numbers, two columns would be left, which are no cards on a phone.
   const hasRedirects = !hasAllLinks() || domains.some((domain) => redirectsOf(domain).some(Boolean));
-  const cells = domains.map((domain) => cellsOf(domain, countsOf(counts, domain), bases.get(domain.isDefault ? null : domain.domain)));
-  const rows = cells.map((all) => row(...shownOf(all, hasRedirects)));
+  const bases = basesIn(settings);
+  const numbers = domains.map(() => [h("span", null, text.counting), h("span", null, text.counting)]);
+  const rows = domains.map((domain, at) => row(...shownOf(cellsOf(domain, numbers[at], bases.get(domain.isDefault ? null : domain.domain)), hasRedirects)));
+  const table = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows).element;
+  const unserved = h("div", { class: "stack", hidden: true });
+  fillCounts(counts, { domains, numbers, table, unserved });
+  return [
+    card(text.served, {}, table, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
+    !hasAllLinks() && missingNote(sharedHome.ofDomains),
+    domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
+    // It comes with the numbers, so it is last: nothing moves.
+    unserved,
+  ];
+}
+
+/** Writes the numbers of links into their cells once they are known, and shows the domains with links that are not served. */
+async function fillCounts(asked, { domains, numbers, table, unserved }) {
+  if (asked === null) {
+    return;
+  }
+  table.setAttribute("aria-busy", "true");
+  const counts = await asked;
+  domains.forEach((domain, at) => {
+    const { links, created } = countsOf(counts, domain);
+    fill(numbers[at][0], numberOr(links, text.notCounted));
+    fill(numbers[at][1], numberOr(created, text.notCounted));
+  });
   const served = new Set(domains.map((one) => one.domain));
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
-  return [
-    card(text.served, {}, regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows).element, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
-    !hasAllLinks() && missingNote(sharedHome.ofDomains),
-    others.length > 0 && card(text.others, {}, othersTable(others)),
-    domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
-  ];
+  fill(unserved, others.length > 0 && card(text.others, {}, othersTable(others)));
+  unserved.hidden = others.length === 0;
+  table.removeAttribute("aria-busy");
 }
 
 function countsOf(counts, { domain, isDefault }) {
   return counts?.find((one) => one.domain === (isDefault ? null : domain)) ?? (counts === null ? { links: null, created: null } : { links: 0, created: 0 });
 }
 
-function cellsOf(served, { links, created }, base) {
+function cellsOf(served, [links, created], base) {
   const { domain, isDefault } = served;
   const name = hasAllLinks() ? pageLink(linksPath(isDefault ? null : domain), outside(domain)) : outside(domain);
   return [
     { content: [name, isDefault && [" ", badge(text.default)]], class: "wrap" },
     { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
-    { content: numberOr(links, text.notCounted), class: "num" },
-    { content: numberOr(created, text.notCounted), class: "num" },
+    { content: links, class: "num" },
+    { content: created, class: "num" },
     ...redirectsOf(served).map(targetCell),
   ];
 }
