@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, CONTROL, ENTER, PHONE};
+use crate::support::browser::{Browser, CONTROL, ENTER, PHONE, SCREEN};
 use crate::support::console::{OpenConsole, TARGET, at, press, says, shows};
 use crate::support::node::{Node, wait_until};
 use crate::support::visits::{FIREFOX, counted, follow, logging};
@@ -61,6 +61,32 @@ fn fits_everywhere(browser: &Browser) {
             browser.fits_fingers();
         }
     });
+}
+
+/// Script: how many pixels are free at the end of each row of cards, where it is more than none.
+const GAPS: &str = "[...document.querySelectorAll('main .cards')].flatMap((all) => {
+    const { right } = all.getBoundingClientRect();
+    const boxes = [...all.children].map((one) => one.getBoundingClientRect());
+    const ends = boxes.filter((box) => !boxes.some((other) => other.top === box.top && other.left > box.left));
+    return ends.map((end) => Math.round(right - end.right)).filter((gap) => gap !== 0);
+})";
+
+#[test]
+fn cards_fill_their_rows() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    for page in ["usage", "links/seen", ""] {
+        browser.go(&at(node, page));
+        shows(browser, "main .cards > .card");
+        wait_until("all of the page", || {
+            browser.value("document.querySelector('main .loading, main [aria-busy=true]') === null") == true
+        });
+        for size in [PHONE, (900, 860), SCREEN, (1_480, 860), (1_900, 860)] {
+            browser.resize(size);
+            assert_eq!(browser.value(GAPS), json!([]), "{page} in {size:?}");
+        }
+    }
+    console.close();
 }
 
 #[test]

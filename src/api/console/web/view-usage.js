@@ -118,7 +118,8 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
     h("div", { class: "cards" }, topLinksCard(usage.topLinks, query), referrersCard(usage.visits, query)),
     visitors,
     madeCard(usage.links, period, keep),
-    h("div", { class: "cards" }, byTagCard(tags, query), byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query)),
+    // Apps and domains are few: beside all the tags, one is below the other.
+    h("div", { class: "cards" }, byTagCard(tags, query), h("div", { class: "stack" }, byAppCard(usage.links.byApp, query), byDomainCard(usage.links.byDomain, query))),
     single,
     h("p", { class: "soft" }, text.note),
   ];
