@@ -3,8 +3,14 @@
 
 // A second click on the button would create a second link. After going back, the form can be sent again.
 const form = document.querySelector("form");
-form?.addEventListener("submit", () => setTimeout(() => { form.querySelector("button").disabled = true; }));
-addEventListener("pageshow", () => form?.querySelectorAll("button").forEach((send) => { send.disabled = false; }));
+const send = form?.querySelector("button");
+const [ready, sent] = [send?.textContent, send?.dataset.sent];
+const show = (isSent) => {
+  send.disabled = isSent;
+  send.textContent = isSent && sent ? sent : ready;
+};
+form?.addEventListener("submit", () => setTimeout(() => show(true)));
+addEventListener("pageshow", () => send && show(false));
 
 // Times are those of the viewer's zone, with UTC on hover.
 const zoneOf = (at) => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(at).find(({ type }) => type === "timeZoneName").value;

@@ -51,6 +51,25 @@ fn link_is_created_copied_and_followed() {
     node.terminate();
 }
 
+#[test]
+fn sent_form_says_that_it_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let browser = Browser::open();
+    browser.go(&node.url("/"));
+    browser.value("document.querySelector('form').addEventListener('submit', (event) => event.preventDefault())");
+    browser.fill("#longUrl", TARGET);
+    let button = "(() => { const { disabled, textContent } = document.querySelector('button.button'); return [disabled, textContent]; })()";
+    assert_eq!(browser.value(button), json!([false, "Shorten"]));
+    browser.click("button.button");
+    wait_until("a form that waits", || browser.value(button) == json!([true, "Shortening…"]));
+    // Who goes back finds a form that can be sent.
+    browser.value("window.dispatchEvent(new Event('pageshow'))");
+    assert_eq!(browser.value(button), json!([false, "Shorten"]));
+    browser.close();
+    node.terminate();
+}
+
 /// Without TLS a browser says less of where a form comes from: what it says must do.
 #[test]
 fn link_is_created_without_tls() {
