@@ -2,7 +2,7 @@
 
 import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
-import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
+import { emptyState, errorState, fill, h, loadingState, pageHead, pageLink } from "./dom.js";
 import { showCurrentPage } from "./navigation.js";
 import { firstPage, hasAllLinks, mayOpen } from "./rights.js";
 import { pages, shell } from "./strings-shell.js";
@@ -116,14 +116,21 @@ async function route({ isFirst = false }) {
   setTitle(found?.title ?? shell.notFound);
   window.scrollTo(0, 0);
   if (!found) {
-    fill(main, pageHead(shell.notFound), h("p", null, shell.notFoundText));
+    fill(main, ...noPage(shell.notFound, shell.notFoundTitle, shell.notFoundText));
     return;
   }
   if (!mayOpen(found.nav ?? found.parent)) {
-    fill(main, pageHead(found.title), h("p", null, shell.notAllowed));
+    fill(main, ...noPage(found.title, shell.notAllowed, shell.notAllowedText));
     return;
   }
   await showView(found, page, main, isFirst);
+}
+
+/** What stands in place of a page: why, and the way to the first page that the key may open. */
+function noPage(heading, title, text) {
+  const first = firstPage();
+  const { title: name } = ROUTES.find((one) => one.path.test(first));
+  return [pageHead(heading), h("div", { class: "card" }, emptyState(title, text, pageLink(first, shell.goTo(name), { class: "button" })))];
 }
 
 /** Whether a path can be read: one that somebody has cut may end within a character. */
