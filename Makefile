@@ -58,7 +58,8 @@ api-test: rust ## Check the API against its description with schemathesis, in a 
 .PHONY: screens
 screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
 	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --test-threads 1 --exact \
-		pages::screens::every_page_is_pictured pages::screens::states::every_state_is_pictured
+		pages::screens::every_page_is_pictured pages::screens::states::every_state_is_pictured \
+		pages::screens::fleet::fleet_is_pictured
 	@if ! command -v pngquant >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pngquant; \
 	fi

@@ -1,7 +1,8 @@
 //! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use and of `carom demo`. Each
 //! page must load, fit and report no error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and
-//! plots have time to fill. Dialogs, empty pages, errors and work in progress are in `states.rs`.
+//! plots have time to fill. Dialogs, empty pages, errors and work in progress are in `states.rs`, a fleet in `fleet.rs`.
 
+mod fleet;
 mod states;
 
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ const NOW_HEIGHT: u32 = 1_290;
 const FILLING: Duration = Duration::from_secs(45);
 
 /// Every picture by its name, with what it shows, in the order of `docs/screens/README.md`.
-const PICTURES: [(&str, &str); 65] = [
+const PICTURES: [(&str, &str); 69] = [
     ("now", "Console: overview"),
     ("links", "Console: links"),
     ("link", "Console: one link"),
@@ -43,6 +44,7 @@ const PICTURES: [(&str, &str); 65] = [
     ("domains", "Console: domains"),
     ("lists", "Console: destination rules"),
     ("fleet", "Console: fleet, with one node"),
+    ("fleet-nodes", "Console: fleet, with three nodes"),
     ("settings", "Console: settings"),
     ("sign-in", "Console: sign-in"),
     ("status", "Status page"),
@@ -85,6 +87,8 @@ const PICTURES: [(&str, &str); 65] = [
     ("new-link-taken", "New link: slug in use"),
     ("form-taken", "Public form: slug in use"),
     ("link-missing", "Unknown link"),
+    ("role-refused", "Page for another role"),
+    ("session-ended", "Session ended during an edit"),
     ("import-unreadable", "Import: unreadable file"),
     ("import-rejected", "Import: rejected lines"),
     ("import-stopped", "Import: stopped"),
@@ -92,6 +96,7 @@ const PICTURES: [(&str, &str); 65] = [
     ("status-alarm", "Status page with an alarm"),
     ("now-lost", "Overview without connection"),
     ("tags-unreachable", "Tags: server unreachable"),
+    ("form-sent", "Public form: waits for its answer"),
     ("links-loading", "Links are loading"),
     ("link-loading", "Link is loading"),
     ("usage-loading", "Analytics are loading"),

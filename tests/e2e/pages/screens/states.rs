@@ -9,7 +9,7 @@ use super::{HOST, demo_link, follow, is_plain, look, look_at};
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::api_client::ApiClient;
 use crate::support::browser::Browser;
-use crate::support::console::{at, enter_key, lacks, press, says, shows};
+use crate::support::console::{at, enter_key, lacks, press, says, shows, sign_in_elsewhere};
 use crate::support::node::{Node, Setup, free_address, wait_until};
 use crate::support::sessions::more_keys;
 
@@ -229,6 +229,49 @@ fn look_at_refusals(browser: &Browser, node: &Node, host: &str, key: &str) {
     look_at(browser, "form-taken");
 }
 
+/// Looks at the public form that waits for its answer, which does not come.
+fn look_at_sent_form(browser: &Browser, host: &str, key: &str) {
+    browser.go(&format!("http://{host}/"));
+    browser.fill("#longUrl", "https://www.example.com/");
+    browser.fill("#key", key);
+    browser.value("document.querySelector('form').addEventListener('submit', (event) => event.preventDefault())");
+    browser.click("button.button");
+    shows(browser, "button.button:disabled");
+    says(browser, "button.button", "Shortening…");
+    look_at(browser, "form-sent");
+}
+
+/// Looks at a page that needs another role than that of the key `reader`. Ends with a session of the key `ops`.
+fn look_at_refused_role(browser: &Browser, node: &Node, reader: &str, ops: &str) {
+    browser.go(&at(node, "links"));
+    shows(browser, "tbody .short-url");
+    sign_in_elsewhere(browser, reader);
+    browser.go(&at(node, "settings"));
+    says(browser, "main", "This page needs a key with the role admin");
+    look_at(browser, "role-refused");
+    sign_in_elsewhere(browser, ops);
+}
+
+/// Script: ends the session of the browser, as another page of it would.
+const END_SESSION: &str = "(async () => {
+    const { csrf } = await (await fetch('/admin/api/session')).json();
+    return (await fetch('/admin/api/session', { method: 'DELETE', headers: { 'X-CSRF-Token': csrf } })).status;
+})()";
+
+/// Looks at a dialog whose session has ended, and signs in there.
+fn look_at_ended_session(browser: &Browser, node: &Node, key: &str) {
+    browser.go(&at(node, "links/summer"));
+    shows(browser, "#live[data-state=live]");
+    press(browser, "main", "edit");
+    browser.fill("dialog input[name=title]", " 2027");
+    assert_eq!(browser.value(END_SESSION), json!(204));
+    shows(browser, "dialog input[name=key]");
+    look_at(browser, "session-ended");
+    browser.fill("dialog input[name=key]", key);
+    press(browser, "dialog:last-of-type", "submit");
+    lacks(browser, "dialog input[name=key]");
+}
+
 /// Looks at an import of a wrong file, and at one with rejected lines, which stops before its end.
 fn look_at_imports(browser: &Browser, node: &Node, folder: &Path) {
     let [wrong, good] = ["contacts.csv", "links.csv"].map(|name| folder.join(name));
@@ -344,18 +387,22 @@ fn every_state_is_pictured() {
         .expect("cannot be read or written");
     let node = setup.start();
     let mut browser = Browser::open();
-    for complaint in ["status of 400", "status of 401", "status of 404", "ERR_INCOMPLETE_CHUNKED_ENCODING"] {
+    let statuses = ["status of 400", "status of 401", "status of 403", "status of 404"];
+    for complaint in statuses.into_iter().chain(["ERR_INCOMPLETE_CHUNKED_ENCODING"]) {
         browser.expect(complaint);
     }
     look_at_new_node(&browser, &node);
     let key = first_key(&browser, &node);
     sign_in(&browser, &key);
-    more_keys(&setup, &node, [("newsletter", "write-own")]);
+    let [_, reader] = more_keys(&setup, &node, [("newsletter", "write-own"), ("reports", "read")]);
     fill_node(&node, &host, &key);
     look_at_list(&browser, &node);
     look_at_link_dialogs(&browser, &node);
     look_at_key_dialogs(&browser, &node);
     look_at_refusals(&browser, &node, &host, &key);
+    look_at_sent_form(&browser, &host, &key);
+    look_at_refused_role(&browser, &node, &reader, &key);
+    look_at_ended_session(&browser, &node, &key);
     look_at_work(&browser, &node);
     look_at_imports(&browser, &node, dir.path());
     look_at_alarm(&browser, &node, &setup);
