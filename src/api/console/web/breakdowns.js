@@ -1,9 +1,9 @@
 // Breakdowns of visits: by country, device, campaign and the like, each as a list with share bars.
 
 import { get } from "./api.js";
-import { card, emptyState, fill, h, outside, regionTable, row } from "./dom.js";
+import { card, clipped, emptyState, fill, h, row } from "./dom.js";
 import * as format from "./format.js";
-import { reloader, settingLink } from "./parts.js";
+import { onBar, reloader, settingLink, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { breakdowns as text } from "./strings-visits.js";
@@ -23,6 +23,9 @@ const GROUPS = {
 
 /** As many values the node gives of each list, unless it is asked for more. */
 const SHOWN = 20;
+
+/** As many of them are seen at first. */
+const SEEN = 8;
 
 /** The list that each card shows, as it was chosen last. */
 const chosen = new Map();
@@ -90,7 +93,7 @@ function groupCard(group, names, stats, pick) {
     chosen.set(group, name);
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.part === name)));
     const rows = stats[name] ?? [];
-    fill(host, shareTable(name, rows, stats.total, (one) => pick(name, one)), rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
+    fill(host, listTable(name, rows, stats.total, (one) => pick(name, one)), rows.length >= SHOWN && h("p", { class: "soft small" }, text.more(SHOWN)));
   };
   const first = names.find((name) => name === chosen.get(group)) ?? names.find((name) => isKnown(stats[name])) ?? names[0];
   show(first);
@@ -103,8 +106,8 @@ function isKnown(rows) {
   return rows?.some(({ value }) => value !== "") ?? false;
 }
 
-/** The visits of each value, with a bar as long as its share of all. `pickOf(row)` is what a click on the value does, or null. */
-function shareTable(name, rows, total, pickOf) {
+/** The visits of each value, and its share of all. `pickOf(row)` is what a click on the value does, or null. */
+function listTable(name, rows, total, pickOf) {
   if (!isKnown(rows) && name !== "referrers") {
     const why = name.startsWith("utm") ? text.nothingText.utm : text.nothingText[name] ?? text.nothingText.other;
     return emptyState(text.nothing, why);
@@ -112,19 +115,16 @@ function shareTable(name, rows, total, pickOf) {
   const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
   // Most visits have no campaign: that is no answer to which one brought most.
   const ordered = name.startsWith("utm") ? [...rows.filter(({ value }) => value !== ""), ...rows.filter(({ value }) => value === "")] : rows;
+  const largest = Math.max(...rows.map(({ visits }) => visits));
   const lines = ordered.map((one) => row(
-    { content: shareBar(nameOf(name, one), one.visits, total, pickOf(one)), class: "fluid" },
+    { content: onBar(one.visits, largest, valueOf(nameOf(name, one), pickOf(one))), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
     { content: format.percent(one.visits, total), class: "num soft" }));
-  const { element, table } = regionTable(common.asTable(text.parts[name]), columns, lines);
-  table.classList.add("shares");
-  return element;
+  return shareTable(common.asTable(text.parts[name]), columns, lines, { shown: SEEN, action: "all-rows" });
 }
 
-/** A name on a bar as long as a share. With `pick`, it is a button. */
-function shareBar(name, part, all, pick) {
-  const share = all > 0 ? Math.min(1, part / all) : 0;
-  const said = outside(name, { class: "clipped", title: name });
-  return h("span", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }),
-    pick === null ? said : h("button", { type: "button", class: "pick", "data-action": "filter-by", title: text.pick(name), onclick: pick }, said));
+/** A name. With `pick`, it is a button. */
+function valueOf(name, pick) {
+  const said = clipped(name);
+  return pick === null ? said : h("button", { type: "button", class: "pick", "data-action": "filter-by", title: text.pick(name), onclick: pick }, said);
 }

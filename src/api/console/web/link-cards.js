@@ -1,14 +1,17 @@
 // The cards of the page of one link.
 
 import { withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, h, loadingState, outside, pageLink, regionTable, row } from "./dom.js";
+import { badge, card, clipped, emptyState, facts, h, loadingState, outside, pageLink, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { bar } from "./parts.js";
+import { onBar, shareTable } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
 import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
+
+/** Referrers that are shown at first. */
+const REFERRERS_SHOWN = 10;
 
 const yes = (value) => (value ? text.yes : text.no);
 
@@ -46,8 +49,9 @@ export function referrersCard(referrers) {
     return card(text.referrers, { beside: h("small", null, text.allTime) }, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map(({ total }) => total));
-  const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, { content: format.number(total), class: "num" }));
-  return card(text.referrers, { beside: h("small", null, text.allTime) }, regionTable(common.asTable(text.referrers), [{ title: text.host }, { title: text.visits, class: "num" }], rows).element);
+  const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, clipped(host)), class: "fluid" }, { content: format.number(total), class: "num" }));
+  const columns = [{ title: text.host }, { title: text.visits, class: "num" }];
+  return card(text.referrers, { beside: h("small", null, text.allTime) }, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
 /** The history of a link, the newest change first; `null` where it could not be read. */

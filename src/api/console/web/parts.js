@@ -1,6 +1,6 @@
 // What the views of usage, apps, domains, lists, fleet and settings share.
 
-import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from "./dom.js";
+import { button, copyButton, errorState, fill, h, loadingState, outside, pageLink, regionTable } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 import { mayManage } from "./rights.js";
@@ -30,10 +30,22 @@ export function numberOr(value, why) {
     : format.number(value);
 }
 
-/** A bar as long as its share of the largest one. */
-export function bar(value, largest) {
+/** Content on a bar that is as long as its value beside the largest one. */
+export function onBar(value, largest, ...content) {
   const share = largest > 0 ? Math.max(0, Math.min(1, (value ?? 0) / largest)) : 0;
-  return h("span", { class: "bar", "aria-hidden": "true" }, h("span", { style: { width: `${share * 100}%` } }));
+  return h("div", { class: "share" }, h("i", { style: { width: `${share * 100}%` } }), content);
+}
+
+/** A table of names on bars, with numbers. It shows its first rows, and a button that adds all others. */
+export function shareTable(label, columns, rows, { shown, action }) {
+  const { element, table, body } = regionTable(label, columns, rows.slice(0, shown));
+  table.classList.add("shares");
+  const more = rows.length > shown && h("p", { class: "shares-more" }, button(common.showAll(rows.length), () => {
+    body.append(...rows.slice(shown));
+    element.focus();
+    more.remove();
+  }, { kind: "quiet", "data-action": action }));
+  return [element, more];
 }
 
 /** The name of a domain; links call the default one null, keys call it DEFAULT. */

@@ -100,6 +100,7 @@ export const common = {
   tryAgain: "Try again",
   undo: "Undo",
   asTable: (title) => `${title}, as a table`,
+  showAll: (all) => `Show all ${all}`,
 };
 
 /** On a node that does not store all links. */

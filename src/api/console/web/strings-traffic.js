@@ -137,7 +137,6 @@ export const periods = {
 };
 
 export const usage = {
-  showAll: (links) => `Show all ${links}`,
   share: "Share",
   ownOnly: "Visits of the links that your key may see. The totals of the service need a key for the links of all apps and domains.",
   refresh: "Refresh",

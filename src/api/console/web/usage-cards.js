@@ -2,10 +2,10 @@
 
 import { withQuery } from "./api.js";
 import { changeSince, visitsSince } from "./changes.js";
-import { button, card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
-import { bar, domainName, numberOr, tiles } from "./parts.js";
+import { domainName, numberOr, onBar, shareTable, tiles } from "./parts.js";
 import { DAY_MS, isRunning, periodIn, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
@@ -14,8 +14,11 @@ import { usage as text } from "./strings-traffic.js";
 import { withFilters } from "./visit-filters.js";
 import { tableOf } from "./visits-plot.js";
 
-/** The most visited links that are shown at first. */
+/** Rows that are shown at first. */
 const TOP_SHOWN = 10;
+
+/** The same of referrers, whose rows are lower. */
+const REFERRERS_SHOWN = 15;
 
 const num = (content) => ({ content, class: "num" });
 
@@ -76,25 +79,18 @@ export function topLinksCard(topLinks, query) {
   }
   const largest = Math.max(...topLinks.map(({ visits }) => visits.total ?? 0));
   const rows = topLinks.map(({ link, visits }) => row(
-    { content: linkCell(link, query), class: "fluid" },
-    num([numberOr(visits.total, text.counting), bar(visits.total, largest)]), num(numberOr(visits.bots, text.counting))));
+    { content: onBar(visits.total, largest, linkCell(link, query)), class: "fluid" },
+    num(numberOr(visits.total, text.counting)), { content: numberOr(visits.bots, text.counting), class: "num soft" }));
   const columns = [{ title: text.link }, { title: text.visits, class: "num" }, { title: text.bots, class: "num" }];
-  const { element, body } = regionTable(common.asTable(title), columns, rows.slice(0, TOP_SHOWN));
-  const all = rows.length > TOP_SHOWN && h("p", null, button(text.showAll(rows.length), () => {
-    body.append(...rows.slice(TOP_SHOWN));
-    element.focus();
-    all.remove();
-  }, { kind: "quiet", "data-action": "all-links" }));
-  return card(title, { id: "card-links" }, element, all);
+  return card(title, { id: "card-links" }, shareTable(common.asTable(title), columns, rows, { shown: TOP_SHOWN, action: "all-links" }));
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
 function linkCell(link, query) {
   const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain, ...Object.fromEntries(periodIn(query)) });
-  return [
+  return h("div", { class: "share-link" },
     h("div", { class: "line-tight" }, pageLink(path, outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),
-    clipped(link.longUrl, "soft small"),
-  ];
+    clipped(format.bareUrl(link.longUrl), "soft small"));
 }
 
 /** The hosts from which visitors came. Each leads to its visits. */
@@ -106,9 +102,9 @@ export function referrersCard({ referrers, summary: { total: all } }, query) {
   const largest = Math.max(...referrers.map((one) => one.total));
   // A filter needs the visit log, which needs all links.
   const named = (host) => (hasAllLinks() ? pageLink(narrowed(query, { referrer: host }), clipped(host), { class: "pick", "data-action": "filter-by" }) : clipped(host));
-  const rows = referrers.map(({ host, total }) => row({ content: [named(host), bar(total, largest)], class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
+  const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, named(host)), class: "fluid" }, num(format.number(total)), { content: format.percent(total, all), class: "num soft" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  return card(title, { id: "card-referrers" }, regionTable(common.asTable(title), columns, rows).element);
+  return card(title, { id: "card-referrers" }, shareTable(common.asTable(title), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
 /** Links in all, made and followed in the period, of each of some parts. The name leads to the visits of the part, `part`, and the number of links to its links. */
