@@ -6,11 +6,19 @@ use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{IS_IN_ITS_COLOUR, OpenConsole, TARGET, at, enter_key, says, shows};
 use crate::support::node::{Setup, wait_until};
 
-/// Script: true if the number of each tile ends where that of the first tile in its row ends.
+/// Script: true if the number of each tile stands where that of the first tile in its row stands.
 const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
     const tiles = [...document.querySelectorAll('.tile')];
-    const lowest = (tile) => tile.querySelector('dd').getBoundingClientRect().bottom;
-    return tiles.length > 1 && tiles.every((tile) => lowest(tile) === lowest(tiles.find((one) => one.offsetTop === tile.offsetTop)));
+    const place = (tile) => Math.round(tile.querySelector('dd > :first-child').getBoundingClientRect().top);
+    return tiles.length > 1 && tiles.every((tile) => place(tile) === place(tiles.find((one) => one.offsetTop === tile.offsetTop)));
+})()";
+
+/// Script: the first tile has a label of two lines, the second one a hint of two lines.
+const WITH_LONG_WORDS: &str = "(() => {
+    const long = 'so many words that they take two lines, at least on a phone';
+    document.querySelector('.tile dt').textContent = long;
+    const hint = Object.assign(document.createElement('small'), { textContent: `${long}, and on a screen` });
+    document.querySelectorAll('.tile dd')[1].append(hint);
 })()";
 
 #[test]
@@ -19,8 +27,7 @@ fn tile_numbers_stay_on_one_line() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, ""));
     shows(browser, ".tile");
-    browser
-        .value("document.querySelector('.tile dt').textContent = 'a label of so many words that it takes two lines'");
+    browser.value(WITH_LONG_WORDS);
     for size in [SCREEN, PHONE] {
         browser.resize(size);
         assert_eq!(browser.value(NUMBERS_ARE_ON_ONE_LINE), json!(true), "{size:?}");
