@@ -114,8 +114,10 @@ function partsCard(title, first, parts, { name, part: partOf, query, empty }) {
   }
   const rows = parts.map((part) => row({ content: pageLink(narrowed(query, partOf(part)), name(part), { "data-action": "filter-by" }), class: "wrap" },
     num(part.links === null ? numberOr(null, text.counting) : pageLink(withQuery("/admin/links", partOf(part)), format.number(part.links))), num(numberOr(part.created, text.counting)), num(format.number(part.visits.total))));
-  const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined }));
-  return card(title, {}, regionTable(common.asTable(title), columns, rows).element, h("p", { class: "soft small" }, text.periodNote));
+  const columns = [first, text.linksColumn, text.newColumn, text.visits].map((column, at) => ({ title: column, class: at > 0 ? "num" : undefined, isName: at === 0 }));
+  const { element, table } = regionTable(common.asTable(title), columns, rows);
+  table.classList.add("figures");
+  return card(title, {}, element, h("p", { class: "soft small" }, text.periodNote));
 }
 
 export function byAppCard(byApp, query) {

@@ -13,7 +13,7 @@ import { pages } from "./strings-shell.js";
 const SHOWN_MAX = 100;
 const ENDS_SOON_MS = 14 * 86_400_000;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: name === "rate" ? "num" : undefined, hidden: name === "actions" }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: name === "rate" ? "num" : undefined, hidden: name === "actions", isName: name === "key" }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", withEnded: query.get("ended") === "1" };

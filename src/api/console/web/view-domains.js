@@ -17,7 +17,7 @@ serve = [
   "https://shop.example",
 ]`;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined, isName: name === "domain" }));
 
 /** The redirects of a domain, in the order of their columns, which are the last ones. */
 const redirectsOf = ({ redirects }) => [redirects.baseUrlRedirect, redirects.invalidShortUrlRedirect, redirects.expiredShortUrlRedirect];
@@ -50,11 +50,12 @@ function content({ domains, settings, counts }) {
   const bases = basesIn(settings);
   const numbers = domains.map(() => [h("span", null, text.counting), h("span", null, text.counting)]);
   const rows = domains.map((domain, at) => row(...shownOf(cellsOf(domain, numbers[at], bases.get(domain.isDefault ? null : domain.domain)), hasRedirects)));
-  const table = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows).element;
+  const { element: region, table } = regionTable(text.servedLabel, shownOf(COLUMNS, hasRedirects), rows);
+  table.classList.add("figures");
   const unserved = h("div", { class: "stack", hidden: true });
-  fillCounts(counts, { domains, numbers, table, unserved });
+  fillCounts(counts, { domains, numbers, region, unserved });
   return [
-    card(text.served, {}, table, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
+    card(text.served, {}, region, !hasRedirects && h("p", { class: "soft small" }, text.allBuiltIn)),
     !hasAllLinks() && missingNote(sharedHome.ofDomains),
     domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
     // It comes with the numbers, so it is last: nothing moves.
@@ -63,11 +64,11 @@ function content({ domains, settings, counts }) {
 }
 
 /** Writes the numbers of links into their cells once they are known, and shows the domains with links that are not served. */
-async function fillCounts(asked, { domains, numbers, table, unserved }) {
+async function fillCounts(asked, { domains, numbers, region, unserved }) {
   if (asked === null) {
     return;
   }
-  table.setAttribute("aria-busy", "true");
+  region.setAttribute("aria-busy", "true");
   const counts = await asked;
   domains.forEach((domain, at) => {
     const { links, created } = countsOf(counts, domain);
@@ -78,7 +79,7 @@ async function fillCounts(asked, { domains, numbers, table, unserved }) {
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
   fill(unserved, others.length > 0 && card(text.others, {}, othersTable(others)));
   unserved.hidden = others.length === 0;
-  table.removeAttribute("aria-busy");
+  region.removeAttribute("aria-busy");
 }
 
 function countsOf(counts, { domain, isDefault }) {

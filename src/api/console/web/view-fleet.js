@@ -19,7 +19,7 @@ space_key_file = "/etc/carom/space.key"
 # Another name on every node.
 node = "node-a"`;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined, isName: name === "node" }));
 
 export async function show(main) {
   const host = h("div", { class: "stack" });

@@ -73,11 +73,11 @@ function listCard({ title, member, table, alarms, meaning }, status, settings) {
   const [fixed, dynamic, read] = [h("span"), h("span"), h("span")];
   const [set, rest] = text.noSource;
   const sources = lacksSource(table, settings) ? [[text.dynamic, h("p", { class: "soft" }, set, settingLink(`${table}.source`), rest)]]
-    : [[text.dynamic, [dynamic, settingLink(`${table}.source`)]], [text.read, read]];
+    : [[text.dynamic, h("p", null, dynamic, settingLink(`${table}.source`))], [text.read, read]];
   const content = card(title, { beside: badge(text.inUse, "good") }, h("div", { class: "stack" },
     alarmNotes(status, [alarms]),
     h("p", { class: "soft" }, meaning),
-    facts([[text.fixed, [fixed, settingLink(`${table}.hosts`), namesOf(table, settings)]], ...sources])));
+    facts([[text.fixed, [h("p", null, fixed, settingLink(`${table}.hosts`)), namesOf(table, settings)]], ...sources])));
   let lastRead;
   return {
     content,

@@ -111,11 +111,11 @@ function content(found, { state, change, clear, reload }) {
   }
   const withActions = mayRetag();
   const columns = [
-    { title: text.columns.tag }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
+    { title: text.columns.tag, isName: true }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
     { title: text.columns.actions, hidden: true },
   ];
   const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, reload)));
-  table.classList.add("tag-table");
+  table.classList.add("tag-table", "figures");
   return [h("div", { class: "card" }, element), pagerOf(pagination, change), h("p", { class: "soft" }, text.note)];
 }
 
