@@ -1,7 +1,7 @@
 // Single visits, newest first, page by page: when, from where, with what, and to which destination.
 
-import { get } from "./api.js";
-import { badge, button, card, clipped, emptyState, h, outside, regionTable, row, setText, targetLink } from "./dom.js";
+import { currentSession, get } from "./api.js";
+import { badge, button, card, emptyState, h, outside, regionTable, row, setText, targetLink } from "./dom.js";
 import * as format from "./format.js";
 import { reloader, settingLink } from "./parts.js";
 import { visits as text } from "./strings-visits.js";
@@ -52,7 +52,7 @@ function content({ data, pagination }, hasLinks, turn) {
   }
   const titles = columnsOf(data, hasLinks);
   const rows = data.map((visit) => row(...titles.map((name) => ({ content: CELLS[name](visit), class: CLASSES[name] }))));
-  const { element } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name] })), rows);
+  const { element } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name], isName: name === "date" })), rows);
   return [pagination.complete === false && h("p", { class: "soft small" }, text.incomplete), element, pagerOf(pagination, turn)];
 }
 
@@ -66,12 +66,18 @@ const CLASSES = { date: "nowrap", link: "clip", from: "clip short", destination:
 
 const CELLS = {
   date: ({ date }) => format.time(date),
-  link: ({ visitedUrl }) => clipped(format.bareUrl(visitedUrl), "mono"),
+  link: ({ visitedUrl }) => h("bdi", { class: "clipped mono", title: visitedUrl }, withoutBase(visitedUrl)),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
   from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
   place: (visit) => (placeOf(visit) === "" ? h("span", { class: "soft" }, text.unknownPlace) : outside(placeOf(visit))),
   destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, format.bareUrl(redirectUrl)) : null),
 };
+
+/** A URL of the default domain without its beginning, which all of them share. */
+function withoutBase(url) {
+  const base = `${currentSession().baseUrl}/`;
+  return url.startsWith(base) && url !== base ? url.slice(base.length) : format.bareUrl(url);
+}
 
 function hostOf(url) {
   try {
