@@ -71,6 +71,27 @@ const GAPS: &str = "[...document.querySelectorAll('main .cards')].flatMap((all) 
     return ends.map((end) => Math.round(right - end.right)).filter((gap) => gap !== 0);
 })";
 
+/// Script: which groups of tabs and which choices of a period take more than one line.
+const BROKEN_LINES: &str = "document.fonts.ready.then(() => [...document.querySelectorAll('main .segments, main .period')]
+    .filter((all) => [...all.children].filter((one) => one.checkVisibility()).some((one, _, [first]) => Math.abs(one.offsetTop - first.offsetTop) > 4))
+    .map((one) => one.innerText))";
+
+#[test]
+fn tabs_and_periods_take_one_line() {
+    let console = OpenConsole::with(visited_node);
+    let OpenConsole { node, browser, .. } = &console;
+    for page in ["usage", "links/seen"] {
+        browser.resize(SCREEN);
+        browser.go(&at(node, page));
+        shows(browser, "#card-campaigns [data-part=utmContents]");
+        assert_eq!(browser.value(BROKEN_LINES), json!([]), "{page}");
+        browser.resize(PHONE);
+        let tabs = BROKEN_LINES.replace(", main .period", "");
+        assert_eq!(browser.value(&tabs), json!([]), "{page} on a phone");
+    }
+    console.close();
+}
+
 #[test]
 fn cards_fill_their_rows() {
     let console = OpenConsole::with(visited_node);

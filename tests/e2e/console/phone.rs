@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::support::browser::{ENTER, ESCAPE, PHONE};
-use crate::support::console::{OpenConsole, TARGET, at, says, shows};
+use crate::support::console::{OpenConsole, TARGET, at, enter_key, press, says, shows};
 use crate::support::node::wait_until;
 
 const PAGES: [&str; 11] =
@@ -121,5 +121,25 @@ fn title_opens_the_page_of_its_link() {
     browser.value("document.querySelector('tbody .title').scrollIntoView({ block: 'center' })");
     browser.click("tbody .title");
     wait_until("the page of the link", || browser.url() == at(node, "links/titled"));
+    console.close();
+}
+
+/// Script: how many choices of the dialog reach into the next one.
+const OVERLAPS: &str = "[...document.querySelectorAll('dialog .choice')].filter((one, at, all) => {
+    const next = all[at + 1]?.getBoundingClientRect().top ?? Infinity;
+    return [...one.querySelectorAll('*')].some((part) => part.getBoundingClientRect().bottom > next);
+}).length";
+
+#[test]
+fn roles_of_a_key_do_not_overlap() {
+    let (console, key) = OpenConsole::with_key();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.resize(PHONE);
+    browser.go(&at(node, "apps"));
+    enter_key(browser, &key);
+    press(browser, "main", "new-key");
+    shows(browser, "dialog .choice");
+    assert_eq!(browser.value(OVERLAPS), json!(0));
+    browser.fits_fingers();
     console.close();
 }
