@@ -112,13 +112,10 @@ function draw(page, { link, told, rules }) {
   fill(page.host,
     headOf(link, edit),
     h("div", { class: "link-page" },
-      h("div", { class: "stack" },
-        counts,
-        // Above what is still loading, which would push it down.
-        rulesCard(link, rules, again),
-        about),
+      h("div", { class: "stack" }, counts, rulesCard(link, rules, again)),
       h("div", { class: "stack" }, factsCard(link), referrers, hasAllLinks() ? historyCard(history, link) : noHistory())),
-    hasAllLinks() && single);
+    // Below all else, since they load last, and with the whole width.
+    about, hasAllLinks() && single);
   loadLogged();
 }
 
