@@ -58,6 +58,8 @@ function drawRights() {
 /** The state of the connection, and how many alarms stand. */
 function showLive() {
   const live = document.getElementById("live");
+  // On a phone, there is no room for more.
+  live.dataset.short = shell.lostShort;
   return ({ state, status }) => {
     live.dataset.state = state;
     setText(live, shell.live[state]);

@@ -4,7 +4,7 @@ import { button, h, setText } from "./dom.js";
 import { SIZES } from "./links-query.js";
 import { list as text } from "./strings-links.js";
 
-/** The pager, `{ element, set(now), hide() }`: `on` has `previous()`, `next()` and `size(text)`. */
+/** The pager, `{ element, set(now), hide() }`: `on` has `previous()`, `next()` and `size(text)`. A list without links needs none. */
 export function pager(on) {
   const previous = button(text.previous, on.previous, { "data-action": "previous", disabled: true });
   const next = button(text.next, on.next, { "data-action": "next", disabled: true });
@@ -15,6 +15,7 @@ export function pager(on) {
   const hide = () => element.classList.add("unknown");
   const set = (now) => {
     element.classList.remove("unknown");
+    element.hidden = now.isEmpty;
     const held = [previous, next].find((one) => one === document.activeElement);
     previous.disabled = now.page === 1;
     next.disabled = !now.hasNext;

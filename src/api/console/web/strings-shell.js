@@ -32,6 +32,7 @@ export const shell = {
   moreAt: (title) => `${title}, more pages`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
   live: { connecting: "Connecting…", live: "Live", lost: "Connection lost, reconnecting…" },
+  lostShort: "Offline",
 };
 
 /** Questions that Analytics answers. */

@@ -82,8 +82,9 @@ async function showMissing({ named, buttons, host, signal }, error) {
   const told = error.status === 404 && hasAllLinks()
     ? await get(historyPath(named), { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
-  fill(host, errorState(error, error.status === 404 ? undefined : () => location.reload()),
-    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
+  const state = errorState(error, error.status === 404 ? undefined : () => location.reload());
+  state.append(h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
+  fill(host, state, told?.history.length > 0 && historyCard(told.history));
 }
 
 /** Redraws buttons. The focus stays at the same position, or moves to the heading if that button is gone. */

@@ -189,7 +189,8 @@ class LinkList {
     const found = page.isExact ? text.found(page.total) : this.isRanked(page) ? text.foundRanked(page.total) : text.foundPart(page.total);
     setText(this.status, text.took(found, page.millis));
     fill(this.further, page.isOpen && this.furtherButton());
-    this.pager.set({ page: this.cursors.length, hasNext: page.next !== null && !page.isOpen, size: this.filter.size });
+    const hasNext = page.next !== null && !page.isOpen;
+    this.pager.set({ page: this.cursors.length, hasNext, isEmpty: links.length === 0 && this.cursors.length === 1 && !hasNext, size: this.filter.size });
   }
 
   /** Goes on filling the page that is shown. */
@@ -259,7 +260,7 @@ class LinkList {
     setText(this.status, "");
     fill(this.further);
     this.table.showNothing(error.fields?.includes("orderBy") ? this.tooMany() : errorState(error, () => this.load()));
-    this.pager.set({ page: this.cursors.length, hasNext: false, size: this.filter.size });
+    this.pager.set({ page: this.cursors.length, hasNext: false, isEmpty: false, size: this.filter.size });
   }
 
   showSelection(links) {
