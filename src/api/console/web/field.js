@@ -47,6 +47,11 @@ function control(type, options, value, props) {
   return h("input", { type, value, ...props });
 }
 
+/** Fields beside each other where there is room. */
+export function beside(...fields) {
+  return { fields, element: h("div", { class: "pair" }, fields.map((one) => one.element)) };
+}
+
 /** Fields that are folded until somebody wants them. */
 export function fieldGroup(title, fields, open = false) {
   return { fields, element: h("details", { class: "group", open }, h("summary", null, title), h("div", { class: "fields" }, fields.map((one) => one.element))) };

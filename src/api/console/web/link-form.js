@@ -3,7 +3,7 @@
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
-import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
+import { beside, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
@@ -116,15 +116,17 @@ async function askForLink(destination) {
   const { longUrl, title, tags, starts, expires, maxVisits, redirect } = commonFields(null, lifetime);
   longUrl.input.value = destination;
   const slug = field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint(hasSlashes), read: (typed) => typed.trim() || null });
+  // With the default domain alone, there is nothing to choose.
+  const usual = domains.some(([name]) => name === "") ? "" : domains[0]?.[0];
+  const domain = domains.length > 1 || usual !== "" ? field({ name: "domain", label: text.domain, type: "select", options: domains, value: usual, read: (name) => name || null }) : null;
   const code = [
-    field({ name: "domain", label: text.domain, type: "select", options: domains, read: (name) => name || null }),
     field({ name: "private", label: text.private, type: "checkbox" }),
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
   ].filter(Boolean);
-  const more = [tags, starts, maxVisits].filter(Boolean);
-  const [groupSlug, groupMore] = hasAllLinks() ? [text.groupSlug, text.groupMore] : [text.groupDomain, text.groupTags];
+  const limits = [starts, maxVisits].filter(Boolean);
+  const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.slug, text.groupSchedule];
   return formDialog(text.create, {
-    fields: [longUrl, slug, title, expires, fieldGroup(groupSlug, code), fieldGroup(groupMore, more), fieldGroup(text.groupRedirect, redirect)],
+    fields: [longUrl, domain === null ? slug : beside(domain, slug), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.createAction,
     submit: (values) => post("/rest/v3/short-urls", values),
   });
