@@ -148,8 +148,10 @@ export function byTagCard(tags, query) {
   if (tags === null || tags.length === 0) {
     return card(text.byTag, about, tags === null ? emptyState(text.tagsUnknown, text.tagsUnknownText, toTags) : emptyState(text.noTags, text.noTagsText));
   }
-  const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row({ content: pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" }), class: "fluid" },
+  const largest = Math.max(...tags.map(({ visitsSummary }) => visitsSummary?.total ?? 0));
+  const rows = tags.map(({ tag, shortUrlsCount, visitsSummary }) => row(
+    { content: onBar(visitsSummary?.total, largest, pageLink(narrowed(query, { tag }), clipped(tag), { class: "pick", "data-action": "filter-by" })), class: "fluid" },
     num(pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), format.number(shortUrlsCount))), num(numberOr(visitsSummary?.total, text.counting))));
   const columns = [{ title: text.tag }, { title: text.linksColumn, class: "num" }, { title: text.visits, class: "num" }];
-  return card(text.byTag, about, regionTable(common.asTable(text.byTag), columns, rows).element, h("p", null, toTags));
+  return card(text.byTag, about, shareTable(common.asTable(text.byTag), columns, rows, { shown: TOP_SHOWN, action: "all-tags" }), h("p", null, toTags));
 }

@@ -118,8 +118,10 @@ function nodes(status) {
     const num = (content) => ({ content, class: "num" });
     return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, formats, state, num(redirects), num(unsynced), num(behind), num(heard));
   });
+  const { element, table } = regionTable(text.nodesLabel, COLUMNS, rows);
+  table.classList.add("figures");
   return {
-    content: card(text.nodes, {}, regionTable(text.nodesLabel, COLUMNS, rows).element),
+    content: card(text.nodes, {}, element),
     update: (now) => now.fleet.nodes.forEach((one) => writeNode(cells.get(one.node), one, now)),
   };
 }
