@@ -124,7 +124,7 @@ async function askForLink(destination) {
     hasAllLinks() && field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
   ].filter(Boolean);
   const limits = [starts, maxVisits].filter(Boolean);
-  const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.slug, text.groupSchedule];
+  const [groupSlug, groupStart] = hasAllLinks() ? [text.groupSlug, text.groupStart] : [text.groupForm, text.groupSchedule];
   return formDialog(text.create, {
     fields: [longUrl, domain === null ? slug : beside(domain, slug), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.createAction,

@@ -89,6 +89,7 @@ export const form = {
   showDetails: "Show details",
   done: "Done",
   groupSlug: "Slug and reuse",
+  groupForm: "Form of the slug",
   groupStart: "Start and visit limit",
   groupLimits: "Schedule and visit limit",
   groupSchedule: "Schedule",
