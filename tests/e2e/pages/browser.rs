@@ -63,7 +63,7 @@ fn sent_form_says_that_it_waits() {
     assert_eq!(browser.value(button), json!([false, "Shorten"]));
     browser.click("button.button");
     wait_until("a form that waits", || browser.value(button) == json!([true, "Shortening…"]));
-    // Who goes back finds a form that can be sent.
+    // After going back, the form can be sent again.
     browser.value("window.dispatchEvent(new Event('pageshow'))");
     assert_eq!(browser.value(button), json!([false, "Shorten"]));
     browser.close();

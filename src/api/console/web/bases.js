@@ -9,7 +9,7 @@ export function basesIn(settings) {
   return new Map([[null, currentSession().baseUrl], ...urls.map((url) => [new URL(url).hostname, url.replace(/\/$/, "")])]);
 }
 
-/** The same, of the settings of the node. */
+/** The beginnings by domain, from the settings of the node. */
 export async function baseUrls(signal) {
   const { settings } = await get("/admin/api/settings", { signal });
   return basesIn(settings);

@@ -126,7 +126,7 @@ async function route({ isFirst = false }) {
   await showView(found, page, main, isFirst);
 }
 
-/** What stands in place of a page: why, and the way to the first page that the key may open. */
+/** The content in place of a page: the reason, and the way to the first page that the key may open. */
 function noPage(heading, title, text) {
   const first = firstPage();
   const { title: name } = ROUTES.find((one) => one.path.test(first));

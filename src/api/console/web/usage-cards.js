@@ -17,7 +17,7 @@ import { tableOf } from "./visits-plot.js";
 /** Rows that are shown at first. */
 const TOP_SHOWN = 10;
 
-/** The same of referrers, whose rows are lower. */
+/** Referrers that are shown at first: their rows are lower. */
 const REFERRERS_SHOWN = 15;
 
 const num = (content) => ({ content, class: "num" });
