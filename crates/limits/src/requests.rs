@@ -68,7 +68,7 @@ pub const BULK_LINES_WAITING_MIN: usize = 64;
 /// Bytes of lines of one bulk request that may wait for the store.
 pub const BULK_BYTES_WAITING: usize = 512 * 1024;
 
-/// Slugs that a dry run remembers, to report duplicates within the request: about another megabyte.
+/// Slugs that a dry run remembers, to report duplicates within the request: about two more megabytes.
 pub const BULK_SLUGS_TRIED: usize = 64 * 1024;
 
 /// Places in the writer's queue that all bulk requests of the node share, half of it. The rest is for single creates.

@@ -5,9 +5,9 @@
 //! allow. A client that stops reading its results stops the reading of its body. So the memory of a request is
 //! bounded.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,92 +16,38 @@ use std::task::{Context as TaskContext, Poll};
 use carom_shards::Code;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
-use serde::Serialize;
-use serde_json::{Map, Value};
 
-use super::bulk_body::{BodyEvent, BulkBody, NDJSON, shutting_down};
-use super::create::{Create, Slug};
-use super::describe::ShortUrl;
-use super::lines::Line;
-use super::short_urls::{NewLink, Shown, idempotency_key, parse_line, refused, taken};
-use super::streaming::{LINES_PER_TURN, Outlet, TurnShare, stream};
+use super::bulk_body::{BodyEvent, BulkBody, LineBatch, NDJSON, ReadLine, shutting_down};
+use super::bulk_dry_run::DryCreates;
+use super::bulk_report::{push_create, push_early_end, push_problem};
+use super::create::Create;
+use super::short_urls::{NewLink, Shown, idempotency_key, refused};
+use super::streaming::{LINES_PER_TURN, Outlet, stream};
+use super::tried_slugs::TriedSlugs;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::batches::AwaitedBatch;
-use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest, WriteFailure};
-use carom_limits::{
-    BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
-    BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
-};
+use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest};
+use carom_limits::{BULK_BYTES_WAITING, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN, BULK_QUEUE_SHARE};
 use carom_model::access::idempotency::IdempotencyKey;
-use carom_model::link::Reuse;
 use carom_telemetry::stats::NodeStats;
 
-/// The reason for a line without an answer.
-const NO_ANSWER: &str = "the store did not answer";
-
-/// Outcome of a line: a link, or `None` in a dry run.
-type LineResult = Result<Option<Shown>, Problem>;
-
-/// The result of a line: its number, its outcome, and true if the link was created by an earlier request.
-type Told = (u64, LineResult, bool);
-
-/// Result of a line, in the form of its JSON.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LineReport<'t> {
+/// The result of a line.
+struct LineResult {
     line: u64,
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    short_url: Option<ShortUrl<'t>>,
+    link: Result<Shown, Problem>,
     /// True if an earlier request with the same idempotency key has created the link.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     replayed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Map<String, Value>>,
-    /// True on the last result of a request that stopped early: this line and all later ones were not processed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    ended: bool,
-}
-
-/// State of a line before the store has replied.
-enum Read {
-    /// The store was asked for this link, and its reply is due.
-    Asked(NewLink),
-    /// The line is valid, and needs no reply of the store.
-    Good,
-    /// The line is invalid.
-    Bad(Problem),
-}
-
-/// The answers that a chunk waits for: of creates, or in a dry run, whether slugs are free.
-enum Answers {
-    Created(AwaitedBatch<CreateAnswer>),
-    Found(AwaitedBatch<LinkAnswer>),
-}
-
-impl Answers {
-    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Decided> {
-        match self {
-            Answers::Created(answers) => answers.poll(context).map(Decided::Created),
-            Answers::Found(answers) => answers.poll(context).map(Decided::Found),
-        }
-    }
-}
-
-/// The answers to a chunk, of either kind.
-enum Decided {
-    Created(Vec<CreateAnswer>),
-    Found(Vec<LinkAnswer>),
 }
 
 /// Lines that are decided together.
 struct Chunk {
-    lines: Vec<(u64, Read)>,
+    /// The links that the store was asked for, between the problems of other lines.
+    lines: Vec<ReadLine<NewLink>>,
     bytes: usize,
-    answers: Answers,
+    answers: AwaitedBatch<CreateAnswer>,
 }
 
 /// An event that continues a bulk request.
@@ -109,7 +55,7 @@ enum Event {
     /// The body goes on, or ends.
     Body(BodyEvent),
     /// The store has replied to the oldest chunk.
-    Decided(Decided),
+    Decided(Vec<CreateAnswer>),
 }
 
 /// Codes that were reserved for a chunk and are unused so far. Dropping this returns them to the core.
@@ -147,16 +93,13 @@ impl Drop for Share {
 }
 
 /// State of a running bulk request.
-struct Bulk {
+struct BulkCreates {
     context: Context,
     body: BulkBody,
     /// Key of the whole request, from which each line without a key of its own gets one.
     key: Option<IdempotencyKey>,
     share: Share,
     waiting: VecDeque<Chunk>,
-    /// Hashes of slugs that earlier lines of a dry run would have taken.
-    tried: HashSet<u64>,
-    hasher: RandomState,
 }
 
 impl Context {
@@ -170,45 +113,17 @@ impl Context {
 
     async fn begin_bulk(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
         let key = idempotency_key(request.headers())?;
-        let bulk = Bulk {
-            body: BulkBody::begin(self, request).await?,
-            share: Share::take(&self.services.context().node),
-            context: self.clone(),
-            key,
-            waiting: VecDeque::new(),
-            tried: HashSet::new(),
-            hasher: RandomState::new(),
-        };
-        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| bulk.run(outlet))))
-    }
-
-    /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
-    /// available.
-    fn judge_slug(&self, new: &NewLink, answer: &LinkAnswer) -> Option<Problem> {
-        match answer {
-            LinkAnswer::NotFound => None,
-            LinkAnswer::Found(link, _)
-                if new.reuse == Reuse::OfSlug
-                    && link.is_like(&new.link)
-                    && !link.is_expired(self.services.unix_ms()) =>
-            {
-                None
-            }
-            LinkAnswer::Found(..) | LinkAnswer::Damaged => Some(taken(&new.link)),
-            LinkAnswer::Refused(reason) => Some(refused(reason)),
+        let body = BulkBody::begin(self, request).await?;
+        if body.dry {
+            return Ok(self.answer_lines(body, DryCreates { key, tried: TriedSlugs::default() }));
         }
+        let share = Share::take(&self.services.context().node);
+        let creates = BulkCreates { context: self.clone(), body, key, share, waiting: VecDeque::new() };
+        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| creates.run(outlet))))
     }
 }
 
-impl Context {
-    /// Reads a line. `key` is the idempotency key of the whole request.
-    async fn create_of(&self, number: u64, line: &[u8], key: Option<&IdempotencyKey>) -> Result<Create, Problem> {
-        let mut fields = parse_line(&self.services, line).await?;
-        self.keyed_create(&mut fields, || key.map(|key| key.of_line(number)))
-    }
-}
-
-impl Bulk {
+impl BulkCreates {
     async fn run(mut self, outlet: Outlet) {
         loop {
             if !self.body.is_over() && !self.context.still_holds() {
@@ -247,7 +162,7 @@ impl Bulk {
             return Poll::Ready(Event::Body(BodyEvent::MustEnd));
         }
         if let Some(chunk) = self.waiting.front_mut()
-            && let Poll::Ready(answers) = chunk.answers.poll(context)
+            && let Poll::Ready(answers) = Pin::new(&mut chunk.answers).poll(context)
         {
             return Poll::Ready(Event::Decided(answers));
         }
@@ -259,32 +174,20 @@ impl Bulk {
 
     /// Reads the lines that have arrived, at most a chunk, and asks the store about them.
     async fn next_chunk(&mut self) -> Option<Chunk> {
-        let mut read = Vec::new();
-        let (mut bytes, mut share) = (0, TurnShare::default());
-        while read.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
-            let Some(line) = self.body.next() else { break };
-            let before = bytes;
-            read.push(match line {
-                Line::Whole(number, line) => {
-                    bytes += line.len();
-                    (number, self.context.create_of(number, line, self.key.as_ref()).await)
-                }
-                Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
-            });
-            share.take(bytes - before).await;
-        }
-        if read.is_empty() { None } else { Some(self.ask(read, bytes).await) }
+        let (context, key) = (&self.context, self.key.as_ref());
+        let batch = self.body.next_batch(async |number, line: &[u8]| context.create_of(number, line, key).await).await;
+        if batch.lines.is_empty() { None } else { Some(self.ask(batch).await) }
     }
 
-    /// Asks the store about the valid lines of a chunk.
-    async fn ask(&self, read: Vec<(u64, Result<Create, Problem>)>, bytes: usize) -> Chunk {
+    /// Asks the store for the links of a batch.
+    async fn ask(&self, LineBatch { lines, bytes }: LineBatch<Create>) -> Chunk {
         let services = &self.context.services;
-        let is_refused = !self.body.dry && services.context().node.writes_refused.load(Ordering::Acquire);
+        let is_refused = services.context().node.writes_refused.load(Ordering::Acquire);
         let mut codes = Codes { services: Rc::clone(services), codes: Vec::new() };
         let mut lacking = None;
-        if !self.body.dry && !is_refused {
+        if !is_refused {
             let needs_code = |create: &Create| create.slug.is_none() && !create.private;
-            let needed = read.iter().filter(|(_, create)| create.as_ref().is_ok_and(needs_code)).count();
+            let needed = lines.iter().filter(|(_, create)| create.as_ref().is_ok_and(needs_code)).count();
             while codes.codes.len() < needed && lacking.is_none() {
                 match self.context.fresh_code(false).await {
                     Ok(code) => codes.codes.push(code),
@@ -293,14 +196,7 @@ impl Bulk {
             }
         }
         // No await follows, so every code is either used or returned.
-        let mut decide = |create: Result<Create, Problem>| -> Result<Read, Problem> {
-            let create = create?;
-            if self.body.dry {
-                return Ok(match create.slug {
-                    Some(Slug::Chosen(code)) => Read::Asked(self.context.new_link(create, code)),
-                    Some(Slug::Random(_)) | None => Read::Good,
-                });
-            }
+        let mut link_of = |create: Create| -> Result<NewLink, Problem> {
             if is_refused {
                 return Err(refused("the store accepts no writes right now"));
             }
@@ -311,144 +207,79 @@ impl Bulk {
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };
-            Ok(Read::Asked(NewLink { pending, ..self.context.new_link(create, code) }))
+            Ok(NewLink { pending, ..self.context.new_link(create, code) })
         };
-        let lines: Vec<(u64, Read)> =
-            read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
-        let asked: Vec<&NewLink> =
-            lines.iter().filter_map(|(_, read)| if let Read::Asked(new) = read { Some(new) } else { None }).collect();
-        let answers = if self.body.dry {
-            Answers::Found(services.read_all(asked.len(), |at| asked[at].link.code))
-        } else {
-            let answers = services.store_all(asked.len(), |at, ticket| {
-                let NewLink { link, reuse, .. } = asked[at];
-                StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
-            });
-            answers.hold(asked.iter().filter_map(|new| new.pending.clone()).collect());
-            Answers::Created(answers)
-        };
+        let lines: Vec<ReadLine<NewLink>> =
+            lines.into_iter().map(|(number, create)| (number, create.and_then(&mut link_of))).collect();
+        let asked: Vec<&NewLink> = lines.iter().filter_map(|(_, new)| new.as_ref().ok()).collect();
+        let answers = services.store_all(asked.len(), |at, ticket| {
+            let NewLink { link, reuse, .. } = asked[at];
+            StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
+        });
+        answers.hold(asked.iter().filter_map(|new| new.pending.clone()).collect());
         Chunk { lines, bytes, answers }
     }
 
     /// Writes the results of a chunk.
-    async fn write_results(&mut self, chunk: Chunk, answers: Decided, outlet: &Outlet) {
-        match answers {
-            Decided::Created(answers) => self.tell_created(chunk, answers, outlet).await,
-            Decided::Found(answers) => self.tell_found(chunk, answers, outlet).await,
-        }
-    }
-
-    /// Writes the results of a chunk of creates.
-    async fn tell_created(&mut self, chunk: Chunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
+    async fn write_results(&self, chunk: Chunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: awaited, .. } = chunk;
         drop(awaited);
         let mut answers = answers.into_iter();
         let mut results = Vec::with_capacity(lines.len());
-        for (line, read) in lines {
+        for (line, new) in lines {
             let mut replayed = false;
-            let result = match read {
-                Read::Good => Ok(None),
-                Read::Bad(problem) => Err(problem),
-                Read::Asked(new) => {
-                    let answer = answers.next().unwrap_or_else(|| WriteFailure::Refused(NO_ANSWER).into());
+            let link = match new {
+                Ok(new) => {
+                    let answer = answers.next().expect("the store was asked for each of these links");
                     replayed = matches!(answer, CreateAnswer::Repeated { .. });
-                    self.context.finish(new, answer).await.map(Some)
+                    self.context.finish(new, answer).await
                 }
+                Err(problem) => Err(problem),
             };
-            results.push((line, result, replayed));
+            results.push(LineResult { line, link, replayed });
         }
         self.count_visits(&mut results).await;
-        self.send(&results, outlet).await;
-    }
-
-    /// Writes the results of a chunk of a dry run.
-    async fn tell_found(&mut self, chunk: Chunk, answers: Vec<LinkAnswer>, outlet: &Outlet) {
-        let mut answers = answers.into_iter();
-        let mut results = Vec::with_capacity(chunk.lines.len());
-        for (line, read) in chunk.lines {
-            let result = match read {
-                Read::Good => Ok(None),
-                Read::Bad(problem) => Err(problem),
-                Read::Asked(new) => {
-                    let answer = answers.next().unwrap_or(LinkAnswer::Refused(NO_ANSWER));
-                    let problem = self.context.judge_slug(&new, &answer).or_else(|| self.judge_again(&new));
-                    problem.map_or(Ok(None), Err)
-                }
-            };
-            results.push((line, result, false));
-        }
-        self.send(&results, outlet).await;
-    }
-
-    async fn send(&self, results: &[Told], outlet: &Outlet) {
         for results in results.chunks(LINES_PER_TURN) {
             let mut out = Vec::with_capacity(LINES_PER_TURN * 512);
-            results.iter().for_each(|told| self.write(told, &mut out));
+            results.iter().for_each(|result| self.write(result, &mut out));
             outlet.send(out).await;
         }
     }
 
-    /// Returns the error for a slug that an earlier line of a dry run would have taken. Remembers at most
-    /// [`BULK_SLUGS_TRIED`] slugs.
-    fn judge_again(&mut self, new: &NewLink) -> Option<Problem> {
-        let hash = self.hasher.hash_one(new.link.code);
-        let is_taken = self.tried.contains(&hash);
-        if !is_taken && self.tried.len() < BULK_SLUGS_TRIED {
-            self.tried.insert(hash);
-        }
-        // A request for a similar link may get the link of the earlier line.
-        (is_taken && new.reuse != Reuse::OfSlug).then(|| taken(&new.link))
-    }
-
     /// Reads the visits of the reused links among these results.
-    async fn count_visits(&self, results: &mut [Told]) {
-        let unknown = results.iter_mut().filter_map(|(_, told, _)| match told {
-            Ok(Some((link, counts @ None))) => Some((link.code, counts)),
+    async fn count_visits(&self, results: &mut [LineResult]) {
+        let unknown = results.iter_mut().filter_map(|result| match &mut result.link {
+            Ok((link, counts @ None)) => Some((link.code, counts)),
             _ => None,
         });
         let unknown: Vec<_> = unknown.collect();
         if unknown.is_empty() {
             return;
         }
-        let mut answers = self.context.services.read_all(unknown.len(), |at| unknown[at].0);
-        let answers = poll_fn(|context| answers.poll(context)).await;
+        let answers = self.context.services.read_all(unknown.len(), |at| unknown[at].0).await;
         for ((_, counts), answer) in unknown.into_iter().zip(answers) {
             *counts = if let LinkAnswer::Found(_, known) = answer { Some(known) } else { None };
         }
     }
 
-    fn write(&self, (line, result, replayed): &Told, out: &mut Vec<u8>) {
-        let (line, replayed) = (*line, *replayed);
-        match result {
-            Ok(shown) => {
-                let short_url =
-                    shown.as_ref().map(|(link, counts)| self.context.described(link, counts.unwrap_or_default()));
-                push_line(&LineReport { line, status: 200, short_url, replayed, error: None, ended: false }, out);
+    fn write(&self, LineResult { line, link, replayed }: &LineResult, out: &mut Vec<u8>) {
+        match link {
+            Ok((link, counts)) => {
+                let short_url = self.context.described(link, counts.unwrap_or_default());
+                push_create(*line, Some(short_url), *replayed, out);
             }
-            Err(problem) => push_problem(line, problem.clone(), false, out),
+            Err(problem) => push_problem(*line, problem.clone(), out),
         }
     }
 
     /// Writes the results that the store still owes, then reports that later lines are not processed.
     async fn break_off(mut self, outlet: &Outlet, problem: Problem) {
         while let Some(mut chunk) = self.waiting.pop_front() {
-            let answers = poll_fn(|context| chunk.answers.poll(context)).await;
+            let answers = (&mut chunk.answers).await;
             self.write_results(chunk, answers, outlet).await;
         }
         let mut out = Vec::new();
-        push_problem(self.body.next_number(), problem, true, &mut out);
+        push_early_end(self.body.next_number(), problem, &mut out);
         outlet.send(out).await;
     }
-}
-
-/// Writes a problem as the result of a line.
-fn push_problem(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
-    let (status, members) = problem.into_parts();
-    let (status, error) = (status.as_u16(), Some(members));
-    push_line(&LineReport { line, status, short_url: None, replayed: false, error, ended }, out);
-}
-
-fn push_line(entry: &LineReport<'_>, out: &mut Vec<u8>) {
-    serde_json::to_writer(&mut *out, entry).expect("keys are strings, and nothing else can fail");
-    out.push(b'\n');
 }

@@ -1,9 +1,5 @@
-//! The body of a bulk request: one JSON object a line, read while it arrives. `lines` splits it.
-//!
-//! Changes and imports carry out their lines batch by batch, which [`run`] drives. Creates read ahead while the store
-//! works, so `bulk` drives itself.
+//! The body of a bulk request: one JSON object a line, read in batches while it arrives. [`super::lines`] splits it.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
@@ -12,14 +8,14 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 
-use super::bulk_edit::push_refusal;
 use super::lines::{Line, Lines};
 use super::short_urls::refused;
-use super::streaming::Outlet;
+use super::streaming::TurnShare;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
+use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, IMPORT_LINE_MAX};
 
 /// Content type of a body with one JSON object a line.
 pub(in crate::api) const NDJSON: &str = "application/x-ndjson";
@@ -41,6 +37,16 @@ pub(super) struct BulkBody {
     body: Incoming,
     lines: Lines,
     is_over: bool,
+}
+
+/// The number of a line, and what it asks for, or else the problem with it.
+pub(super) type ReadLine<T> = (u64, Result<T, Problem>);
+
+/// Lines that are processed together, in order.
+pub(super) struct LineBatch<T> {
+    pub(super) lines: Vec<ReadLine<T>>,
+    /// Length of the lines, in bytes.
+    pub(super) bytes: usize,
 }
 
 /// An event that continues the reading.
@@ -109,63 +115,30 @@ impl BulkBody {
         })
     }
 
-    /// Returns the next line, if it has arrived.
-    pub(super) fn next(&mut self) -> Option<Line<'_>> {
-        self.lines.next()
+    /// Reads lines that have arrived with `read`, at most as many as are processed together. Yields to the other tasks
+    /// of the core between them.
+    pub(super) async fn next_batch<T>(&mut self, read: impl AsyncFn(u64, &[u8]) -> Result<T, Problem>) -> LineBatch<T> {
+        let mut batch = LineBatch { lines: Vec::new(), bytes: 0 };
+        let mut share = TurnShare::default();
+        while batch.lines.len() < BULK_CHUNK_LINES
+            && batch.bytes < BULK_CHUNK_BYTES
+            && let Some(line) = self.lines.next()
+        {
+            let (number, item, bytes) = match line {
+                Line::Whole(number, line) => (number, read(number, line).await, line.len()),
+                Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX)), 0),
+            };
+            batch.lines.push((number, item));
+            batch.bytes += bytes;
+            share.take(bytes).await;
+        }
+        batch
     }
 
     /// Returns the number of the first line that was not read.
     pub(super) fn next_number(&self) -> u64 {
         self.lines.number() + 1
     }
-}
-
-/// Work on the lines of a body, batch by batch.
-pub(super) trait LineBatches {
-    /// A line that was read.
-    type Line;
-
-    /// Returns the context of the request.
-    fn context(&self) -> &Context;
-
-    /// Returns the body.
-    fn body(&mut self) -> &mut BulkBody;
-
-    /// Reads lines that have arrived, at most as many as are carried out together.
-    async fn next_batch(&mut self) -> Vec<Self::Line>;
-
-    /// Carries out a batch, and writes the results of all its lines.
-    async fn carry_out(&mut self, batch: Vec<Self::Line>, outlet: &Outlet);
-
-    /// Returns the number of the first line that no batch has had.
-    fn next_number(&mut self) -> u64 {
-        self.body().next_number()
-    }
-}
-
-/// Carries out the lines of a body until its end, the end of the caller's key, or that of the node.
-pub(super) async fn run(mut work: impl LineBatches, outlet: Outlet) {
-    let problem = loop {
-        if !work.body().is_over() && !work.context().still_holds() {
-            break Problem::wrong_key();
-        }
-        let batch = work.next_batch().await;
-        if !batch.is_empty() {
-            work.carry_out(batch, &outlet).await;
-            continue;
-        }
-        if work.body().is_over() {
-            return;
-        }
-        match poll_fn(|context| work.body().poll_more(context)).await {
-            BodyEvent::Arrived => {}
-            BodyEvent::BrokenOff => return,
-            BodyEvent::MustEnd => break shutting_down(),
-        }
-    };
-    let mut out = Vec::new();
-    push_refusal(work.next_number(), problem, true, &mut out);
-    outlet.send(out).await;
 }
 
 /// Returns the problem of a line that comes after the node has begun to shut down.

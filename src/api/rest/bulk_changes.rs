@@ -1,54 +1,39 @@
-//! Changes and deletions of many links, one per line: `POST /rest/v3/short-urls/bulk/changes`.
-//!
-//! Lines are carried out in their order, in batches of one kind: a deletion waits for the changes before it.
-
-use std::future::poll_fn;
+//! Changes and deletions of many links, one per line, in their order: `POST /rest/v3/short-urls/bulk/changes`.
 
 use carom_shards::Code;
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
-use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_refusal, push_result};
-use super::lines::Line;
+use super::bulk_body::BulkBody;
+use super::bulk_edit::{BulkEdit, EditTarget};
+use super::bulk_work::LineWork;
 use super::short_urls::{parse_line, refused};
-use super::streaming::{Outlet, TurnShare, stream};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
-use crate::api::response::{ApiResponse, answer_with};
+use crate::api::response::ApiResponse;
 use crate::bridge::LinkAnswer;
-use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, IMPORT_LINE_MAX};
 use carom_model::domains::DomainName;
 
-/// A line that was read.
-type ReadLine = (u64, Result<EditTarget, Problem>);
-
-/// State of a running request.
-struct Edits {
-    context: Context,
-    body: BulkBody,
-    /// A line of another kind than those before it.
-    next: Option<ReadLine>,
+/// The work on changes.
+struct BulkChanges {
+    dry: bool,
 }
 
 impl Context {
     /// Handles `POST /rest/v3/short-urls/bulk/changes`: changes or deletes the link of each line.
     pub(in crate::api) async fn change_bulk(&self, request: Request<Incoming>) -> ApiResponse {
-        match self.begin_changes(request).await {
-            Ok(answer) => answer,
+        match BulkBody::begin(self, request).await {
+            Ok(body) => {
+                let work = BulkChanges { dry: body.dry };
+                self.answer_lines(body, work)
+            }
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn begin_changes(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
-        let body = BulkBody::begin(self, request).await?;
-        let edits = Edits { context: self.clone(), body, next: None };
-        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| run(edits, outlet))))
-    }
-
     /// Reads a line of a request.
-    async fn edit_of(&self, number: u64, line: &[u8]) -> Result<EditTarget, Problem> {
+    async fn edit_of(&self, line: &[u8]) -> Result<EditTarget, Problem> {
         let fields = parse_line(&self.services, line).await?;
         let mut invalid = Vec::new();
         BulkEdit::refuse_unknown(&fields, &["shortCode", "domain"], &mut invalid);
@@ -72,7 +57,20 @@ impl Context {
                 (id, id.and(DomainName::parse(name).ok()))
             }
         };
-        Ok(EditTarget { line: number, code: code.within(id), domain, edit })
+        Ok(EditTarget { code: code.within(id), domain, edit })
+    }
+
+    /// Returns the results that these edits would have, one by one.
+    async fn judge_edits(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+        let scope = self.caller.scope();
+        let answers = self.services.read_all(targets.len(), |at| targets[at].code).await;
+        let judge = |(target, answer): (&&EditTarget, LinkAnswer)| match answer {
+            LinkAnswer::Found(link, _) if scope.has(&link) => target.edit.judge(&link),
+            LinkAnswer::Damaged if scope.is_all() => Err(Problem::damaged(&target.slug())),
+            LinkAnswer::Found(..) | LinkAnswer::NotFound | LinkAnswer::Damaged => Err(Problem::no_link(&target.slug())),
+            LinkAnswer::Refused(reason) => Err(refused(reason)),
+        };
+        targets.iter().zip(answers).map(judge).collect()
     }
 }
 
@@ -86,94 +84,20 @@ fn code_of(fields: &Map<String, Value>) -> Result<Code, Invalid> {
     Code::from_slug(text.as_bytes()).map_err(|error| Invalid::new("shortCode", error.to_string()))
 }
 
-impl LineBatches for Edits {
-    type Line = ReadLine;
+impl LineWork for BulkChanges {
+    type Item = EditTarget;
+    type Outcome = Result<(), Problem>;
 
-    fn context(&self) -> &Context {
-        &self.context
+    async fn read(&self, context: &Context, _number: u64, line: &[u8]) -> Result<EditTarget, Problem> {
+        context.edit_of(line).await
     }
 
-    fn body(&mut self) -> &mut BulkBody {
-        &mut self.body
+    async fn carry_out(&mut self, context: &Context, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+        if self.dry { context.judge_edits(targets).await } else { context.edit_all(targets).await }
     }
 
-    /// Reads lines that have arrived, until the next one is of another kind.
-    async fn next_batch(&mut self) -> Vec<ReadLine> {
-        let mut batch: Vec<ReadLine> = Vec::new();
-        let mut deletes = None;
-        let (mut bytes, mut share) = (0, TurnShare::default());
-        while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
-            let before = bytes;
-            let read = match self.next.take() {
-                Some(read) => read,
-                None => match self.body.next() {
-                    Some(Line::Whole(number, line)) => {
-                        bytes += line.len();
-                        (number, self.context.edit_of(number, line).await)
-                    }
-                    Some(Line::TooLong(number)) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
-                    None => break,
-                },
-            };
-            if let Ok(target) = &read.1 {
-                let is_delete = target.edit == BulkEdit::Delete;
-                if *deletes.get_or_insert(is_delete) != is_delete {
-                    self.next = Some(read);
-                    break;
-                }
-            }
-            batch.push(read);
-            share.take(bytes - before).await;
-        }
-        batch
-    }
-
-    async fn carry_out(&mut self, batch: Vec<ReadLine>, outlet: &Outlet) {
-        let mut order = Vec::with_capacity(batch.len());
-        let mut targets = Vec::with_capacity(batch.len());
-        for (line, read) in batch {
-            match read {
-                Ok(target) => {
-                    order.push(None);
-                    targets.push(target);
-                }
-                Err(problem) => order.push(Some((line, problem))),
-            }
-        }
-        let results =
-            if self.body.dry { self.judge_all(&targets).await } else { self.context.edit_all(&targets).await };
-        let mut told = targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer()))));
-        let mut out = Vec::with_capacity(order.len() * 64);
-        for refusal in order {
-            match refusal {
-                Some((line, problem)) => push_refusal(line, problem, false, &mut out),
-                None => told.next().into_iter().for_each(|(target, result)| push_result(target, &result, &mut out)),
-            }
-        }
-        outlet.send(out).await;
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.next.as_ref().map_or(self.body.next_number(), |(line, _)| *line)
-    }
-}
-
-impl Edits {
-    /// Returns the results that these lines would have, one by one.
-    async fn judge_all(&self, targets: &[EditTarget]) -> Vec<Result<(), Problem>> {
-        let scope = self.context.caller.scope();
-        let mut answers = self.context.services.read_all(targets.len(), |at| targets[at].code);
-        let answers = poll_fn(|context| answers.poll(context)).await;
-        let judge = |(target, answer): (&EditTarget, LinkAnswer)| {
-            let slug = target.code.as_slug().to_string();
-            match answer {
-                LinkAnswer::Found(link, _) if scope.has(&link) => target.edit.judge(&link),
-                LinkAnswer::Damaged if scope.is_all() => Err(Problem::damaged(&slug)),
-                LinkAnswer::Found(..) | LinkAnswer::NotFound | LinkAnswer::Damaged => Err(Problem::no_link(&slug)),
-                LinkAnswer::Refused(reason) => Err(refused(reason)),
-            }
-        };
-        targets.iter().zip(answers).map(judge).collect()
+    fn report(line: u64, target: &EditTarget, result: Result<(), Problem>, out: &mut Vec<u8>) {
+        target.report(line, result, out);
     }
 }
 

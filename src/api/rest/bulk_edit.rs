@@ -4,25 +4,20 @@
 //! send a batch to the writer, wait for its answers, and write one result for each link, so a request holds one batch in
 //! memory. A repeated request finds the links as they are, so it continues one that ended early.
 
-use std::future::poll_fn;
-
 use carom_shards::Code;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::bulk_report::push_link;
 use super::create::Bounds;
 use super::patch;
 use super::short_urls::{changed, starts_too_late, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
-use crate::bridge::{ChangeAnswer, DeleteAnswer, StoreRequest, WriteFailure};
+use crate::bridge::{ChangeAnswer, DeleteAnswer, StoreRequest};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::{Patch, StartNotBeforeEnd, TagEdit};
-
-/// The reason for a link without an answer.
-const NO_ANSWER: &str = "the store did not answer";
 
 /// A change that a request asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,30 +33,25 @@ const EDIT_FIELDS: [&str; 4] = ["delete", "change", "addTags", "removeTags"];
 
 /// A link to edit.
 pub(super) struct EditTarget {
-    pub(super) line: u64,
     pub(super) code: Code,
     pub(super) domain: Option<DomainName>,
     pub(super) edit: BulkEdit,
 }
 
-/// The result of a link, in the form of its JSON.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EditReport<'r> {
-    line: u64,
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    short_code: Option<&'r str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<&'r str>,
-    /// True if an imported link was there already.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    unchanged: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Map<String, Value>>,
-    /// True on the last result of a request that ended early: this line and all later ones were not processed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    ended: bool,
+impl EditTarget {
+    /// Returns the edit of a known link.
+    pub(super) fn of(link: &Link, edit: BulkEdit) -> EditTarget {
+        EditTarget { code: link.code, domain: link.labels.domain.clone(), edit }
+    }
+
+    pub(super) fn slug(&self) -> String {
+        self.code.as_slug().to_string()
+    }
+
+    /// Appends the result of this link.
+    pub(super) fn report(&self, line: u64, result: Result<(), Problem>, out: &mut Vec<u8>) {
+        push_link(line, self.code, self.domain.as_ref(), result.map(|()| false), out);
+    }
 }
 
 impl BulkEdit {
@@ -117,6 +107,10 @@ impl BulkEdit {
         invalid.extend(unknown.map(|name| Invalid::new(name, "is not a known field")));
     }
 
+    fn is_delete(&self) -> bool {
+        *self == BulkEdit::Delete
+    }
+
     /// Returns the result that the edit of a link would have.
     ///
     /// # Errors
@@ -147,103 +141,50 @@ fn tags_of(value: &Value) -> Result<Vec<String>, String> {
 }
 
 impl Context {
-    /// Edits links that all have the same kind of change, in one batch. Returns the result of each.
-    pub(super) async fn edit_all(&self, targets: &[EditTarget]) -> Vec<Result<(), Problem>> {
-        let is_delete = targets.first().is_some_and(|target| target.edit == BulkEdit::Delete);
-        debug_assert!(targets.iter().all(|target| (target.edit == BulkEdit::Delete) == is_delete), "one kind a batch");
-        let (by, author) = (self.caller.scope(), self.author());
-        let slug = |at: usize| targets[at].code.as_slug().to_string();
-        if is_delete {
-            let mut answers = self.services.store_all(targets.len(), |at, ticket| StoreRequest::Delete {
-                code: targets[at].code,
-                by: by.clone(),
-                author: author.clone(),
-                ticket,
+    /// Edits links in their order. Returns the result of each. Neighbours with the same kind of change are one batch,
+    /// so a deletion waits for the changes before it.
+    pub(super) async fn edit_all(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+        let mut results = Vec::with_capacity(targets.len());
+        for batch in targets.chunk_by(|one, next| one.edit.is_delete() == next.edit.is_delete()) {
+            results.extend(match batch[0].edit {
+                BulkEdit::Delete => self.delete_batch(batch).await,
+                BulkEdit::Change(_) => self.change_batch(batch).await,
             });
-            let answers = poll_fn(|context| answers.poll(context)).await;
-            let results = answers.into_iter().enumerate().map(|(at, answer)| match answer {
-                DeleteAnswer::Deleted => Ok(()),
-                DeleteAnswer::NotFound => Err(Problem::no_link(&slug(at))),
-                DeleteAnswer::Failed(failure) => Err(write_failed(&failure)),
-            });
-            return results.collect();
         }
-        let mut answers = self.services.store_all(targets.len(), |at, ticket| {
+        results
+    }
+
+    async fn delete_batch(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+        let (by, author) = (self.caller.scope(), self.author());
+        let answers = self.services.store_all(targets.len(), |at, ticket| StoreRequest::Delete {
+            code: targets[at].code,
+            by: by.clone(),
+            author: author.clone(),
+            ticket,
+        });
+        let result = |(target, answer): (&&EditTarget, DeleteAnswer)| match answer {
+            DeleteAnswer::Deleted => Ok(()),
+            DeleteAnswer::NotFound => Err(Problem::no_link(&target.slug())),
+            DeleteAnswer::Failed(failure) => Err(write_failed(&failure)),
+        };
+        targets.iter().zip(answers.await).map(result).collect()
+    }
+
+    async fn change_batch(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+        let (by, author) = (self.caller.scope(), self.author());
+        let answers = self.services.store_all(targets.len(), |at, ticket| {
             let patch = match &targets[at].edit {
                 BulkEdit::Change(patch) => patch.clone(),
                 BulkEdit::Delete => Box::default(),
             };
             StoreRequest::Change { code: targets[at].code, patch, by: by.clone(), author: author.clone(), ticket }
         });
-        let answers: Vec<ChangeAnswer> = poll_fn(|context| answers.poll(context)).await;
-        let result = |(at, answer): (usize, ChangeAnswer)| {
-            let target: &EditTarget = &targets[at];
-            let link = changed(answer, &slug(at))?;
-            if target.edit.lacks_room(&link) { Err(Problem::no_room_for_tags(&slug(at))) } else { Ok(()) }
+        let result = |(target, answer): (&&EditTarget, ChangeAnswer)| {
+            let link = changed(answer, &target.slug())?;
+            if target.edit.lacks_room(&link) { Err(Problem::no_room_for_tags(&target.slug())) } else { Ok(()) }
         };
-        answers.into_iter().enumerate().map(result).collect()
+        targets.iter().zip(answers.await).map(result).collect()
     }
-}
-
-/// Appends the result of a link.
-pub(super) fn push_result(target: &EditTarget, result: &Result<(), Problem>, out: &mut Vec<u8>) {
-    let slug = target.code.as_slug().to_string();
-    let (status, error) = match result {
-        Ok(()) => (200, None),
-        Err(problem) => {
-            let (status, members) = problem.clone().into_parts();
-            (status.as_u16(), Some(members))
-        }
-    };
-    let domain = target.domain.as_ref().map(DomainName::as_str);
-    let unchanged = false;
-    push(
-        &EditReport { line: target.line, status, short_code: Some(&slug), domain, unchanged, error, ended: false },
-        out,
-    );
-}
-
-/// Appends the result of an imported link, which is true if the link was there already.
-pub(super) fn push_import(line: u64, link: &Link, outcome: Result<bool, Problem>, out: &mut Vec<u8>) {
-    let slug = link.code.as_slug().to_string();
-    let domain = link.labels.domain.as_ref().map(DomainName::as_str);
-    let (status, unchanged, error) = match outcome {
-        Ok(unchanged) => (200, unchanged, None),
-        Err(problem) => {
-            let (status, members) = problem.into_parts();
-            (status.as_u16(), false, Some(members))
-        }
-    };
-    push(&EditReport { line, status, short_code: Some(&slug), domain, unchanged, error, ended: false }, out);
-}
-
-/// Appends a result for a line that names no link. With `ended`, later lines are not processed.
-pub(super) fn push_refusal(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
-    let (status, members) = problem.into_parts();
-    let error = Some(members);
-    let status = status.as_u16();
-    push(&EditReport { line, status, short_code: None, domain: None, unchanged: false, error, ended }, out);
-}
-
-fn push(entry: &impl Serialize, out: &mut Vec<u8>) {
-    serde_json::to_writer(&mut *out, entry).expect("keys are strings, and nothing else can fail");
-    out.push(b'\n');
-}
-
-/// Appends the last line of a request by filter that reached its end.
-pub(super) fn push_end(changed: u64, failed: u64, out: &mut Vec<u8>) {
-    #[derive(Serialize)]
-    struct EditEnd {
-        complete: bool,
-        changed: u64,
-        failed: u64,
-    }
-    push(&EditEnd { complete: true, changed, failed }, out);
-}
-
-/// Returns the failure of a link whose answer is missing.
-pub(super) fn no_answer() -> Problem {
-    write_failed(&WriteFailure::Unconfirmed(NO_ANSWER))
 }
 
 #[cfg(test)]

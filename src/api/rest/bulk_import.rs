@@ -4,42 +4,32 @@
 //! needs a key with the role `admin`, for all domains. The link and its visits are one record, and a line whose slug
 //! leads to its destination already changes nothing. So a repeated line creates no link and counts no visit twice.
 
-use std::collections::HashMap;
-use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 
-use super::bulk_body::{BulkBody, LineBatches, NDJSON, run};
-use super::bulk_edit::{no_answer, push_import, push_refusal};
+use super::bulk_body::BulkBody;
+use super::bulk_report::push_link;
+use super::bulk_work::LineWork;
 use super::import_line;
-use super::lines::Line;
 use super::short_urls::{parse_line, refused, unserved, write_failed};
-use super::streaming::{Outlet, TurnShare, stream};
+use super::tried_slugs::TriedSlugs;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
-use crate::api::response::{ApiResponse, answer_with};
+use crate::api::response::ApiResponse;
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest};
-use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_SLUGS_TRIED, IMPORT_LINE_MAX};
 use carom_model::access::Role;
 use carom_model::link::{Link, Reuse};
 use carom_model::replication::formats;
 
-/// A line that was read.
-type ReadLine = (u64, Result<Arc<Link>, Problem>);
-
 /// The result of a link: true if it was there already.
 type ImportOutcome = Result<bool, Problem>;
 
-/// State of a running import.
+/// The work on imports.
 struct BulkImport {
-    context: Context,
-    body: BulkBody,
-    /// Hashes of the slugs that earlier lines of a dry run would have taken, and of their destinations.
-    tried: HashMap<u64, u64>,
-    hasher: RandomState,
+    dry: bool,
+    tried: TriedSlugs,
 }
 
 impl Context {
@@ -53,13 +43,9 @@ impl Context {
 
     async fn begin_import(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
         self.caller.needs_all(Role::Admin)?;
-        let import = BulkImport {
-            context: self.clone(),
-            body: BulkBody::begin(self, request).await?,
-            tried: HashMap::new(),
-            hasher: RandomState::new(),
-        };
-        Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| run(import, outlet))))
+        let body = BulkBody::begin(self, request).await?;
+        let work = BulkImport { dry: body.dry, tried: TriedSlugs::default() };
+        Ok(self.answer_lines(body, work))
     }
 
     /// Reads the link of a line.
@@ -77,43 +63,41 @@ impl Context {
     }
 
     /// Stores links in one batch. Returns the result of each.
-    async fn import_all(&self, links: &[Arc<Link>]) -> Vec<ImportOutcome> {
-        let limited = |_: &Arc<Link>| self.caller.take_create().err().map(Err);
-        let mut outcomes: Vec<Option<ImportOutcome>> = links.iter().map(limited).collect();
-        let asked: Vec<usize> = (0..links.len()).filter(|&at| outcomes[at].is_none()).collect();
-        let mut answers = self.services.store_all(asked.len(), |at, ticket| StoreRequest::Create {
-            link: Arc::clone(&links[asked[at]]),
+    async fn import_all(&self, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
+        let mut outcomes: Vec<ImportOutcome> = links.iter().map(|_| self.caller.take_create().map(|_| false)).collect();
+        let asked: Vec<usize> = (0..links.len()).filter(|&at| outcomes[at].is_ok()).collect();
+        let answers = self.services.store_all(asked.len(), |at, ticket| StoreRequest::Create {
+            link: Arc::clone(links[asked[at]]),
             reuse: Reuse::Never,
             ticket,
         });
-        let answers: Vec<CreateAnswer> = poll_fn(|context| answers.poll(context)).await;
         let mut taken = Vec::new();
-        for (&at, answer) in asked.iter().zip(answers) {
+        for (&at, answer) in asked.iter().zip(answers.await) {
             outcomes[at] = match answer {
                 CreateAnswer::Created => {
                     self.caller.count_created();
-                    Some(Ok(false))
+                    Ok(false)
                 }
                 CreateAnswer::Taken => {
                     taken.push(at);
-                    None
+                    continue;
                 }
                 CreateAnswer::Existing { link: existing, .. } | CreateAnswer::Repeated { link: existing } => {
-                    Some(compared(&links[at], &existing))
+                    compared(links[at], &existing)
                 }
-                CreateAnswer::Unserved => Some(Err(unserved())),
-                CreateAnswer::Failed(failure) => Some(Err(write_failed(&failure))),
-                // An import has no idempotency keys.
-                CreateAnswer::OtherRequest | CreateAnswer::RepeatedGone | CreateAnswer::RepeatedDamaged => None,
+                CreateAnswer::Unserved => Err(unserved()),
+                CreateAnswer::Failed(failure) => Err(write_failed(&failure)),
+                CreateAnswer::OtherRequest | CreateAnswer::RepeatedGone | CreateAnswer::RepeatedDamaged => {
+                    unreachable!("an import has no idempotency keys")
+                }
             };
         }
-        let mut answers = self.services.read_all(taken.len(), |at| links[taken[at]].code);
-        let answers: Vec<LinkAnswer> = poll_fn(|context| answers.poll(context)).await;
-        for (&at, answer) in taken.iter().zip(answers) {
-            let gone = || Err(taken_by(&links[at], "belonged to a deleted link and cannot be used again"));
-            outcomes[at] = Some(found(&links[at], answer).unwrap_or_else(gone));
+        let answers = self.services.read_all(taken.len(), |at| links[taken[at]].code).await;
+        for (at, answer) in taken.into_iter().zip(answers) {
+            let gone = || Err(taken_by(links[at], "belonged to a deleted link and cannot be used again"));
+            outcomes[at] = found(links[at], answer).unwrap_or_else(gone);
         }
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(no_answer()))).collect()
+        outcomes
     }
 }
 
@@ -129,10 +113,11 @@ fn found(link: &Link, answer: LinkAnswer) -> Option<ImportOutcome> {
 
 /// Compares the link of a line with the one that has its slug.
 fn compared(link: &Link, existing: &Link) -> ImportOutcome {
-    if existing.target == link.target {
-        return Ok(true);
-    }
-    Err(taken_by(link, "already leads to another destination"))
+    if existing.target == link.target { Ok(true) } else { Err(leads_elsewhere(link)) }
+}
+
+fn leads_elsewhere(link: &Link) -> Problem {
+    taken_by(link, "already leads to another destination")
 }
 
 /// Returns the problem of a slug that another link has or had.
@@ -141,76 +126,38 @@ fn taken_by(link: &Link, why: &str) -> Problem {
     Problem::slug_taken(&slug, link.labels.domain.as_ref()).because(format!("shortCode {why} (got \"{slug}\")"))
 }
 
-impl LineBatches for BulkImport {
-    type Line = ReadLine;
+impl LineWork for BulkImport {
+    type Item = Arc<Link>;
+    type Outcome = ImportOutcome;
 
-    fn context(&self) -> &Context {
-        &self.context
+    async fn read(&self, context: &Context, _number: u64, line: &[u8]) -> Result<Arc<Link>, Problem> {
+        context.import_of(line).await
     }
 
-    fn body(&mut self) -> &mut BulkBody {
-        &mut self.body
+    async fn carry_out(&mut self, context: &Context, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
+        if self.dry { self.judge_all(context, links).await } else { context.import_all(links).await }
     }
 
-    async fn next_batch(&mut self) -> Vec<ReadLine> {
-        let mut batch: Vec<ReadLine> = Vec::new();
-        let (mut bytes, mut share) = (0, TurnShare::default());
-        while batch.len() < BULK_CHUNK_LINES && bytes < BULK_CHUNK_BYTES {
-            let before = bytes;
-            batch.push(match self.body.next() {
-                Some(Line::Whole(number, line)) => {
-                    bytes += line.len();
-                    (number, self.context.import_of(line).await)
-                }
-                Some(Line::TooLong(number)) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
-                None => break,
-            });
-            share.take(bytes - before).await;
-        }
-        batch
-    }
-
-    async fn carry_out(&mut self, batch: Vec<ReadLine>, outlet: &Outlet) {
-        let links: Vec<Arc<Link>> = batch.iter().filter_map(|(_, read)| read.as_ref().ok().cloned()).collect();
-        let outcomes = if self.body.dry { self.judge_all(&links).await } else { self.context.import_all(&links).await };
-        let mut outcomes = outcomes.into_iter();
-        let mut out = Vec::with_capacity(batch.len() * 64);
-        for (line, read) in batch {
-            match read {
-                Ok(link) => {
-                    let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
-                    push_import(line, &link, outcome, &mut out);
-                }
-                Err(problem) => push_refusal(line, problem, false, &mut out),
-            }
-        }
-        outlet.send(out).await;
+    fn report(line: u64, link: &Arc<Link>, outcome: ImportOutcome, out: &mut Vec<u8>) {
+        push_link(line, link.code, link.labels.domain.as_ref(), outcome, out);
     }
 }
 
 impl BulkImport {
     /// Returns the results that these links would have.
-    async fn judge_all(&mut self, links: &[Arc<Link>]) -> Vec<ImportOutcome> {
-        let mut answers = self.context.services.read_all(links.len(), |at| links[at].code);
-        let answers: Vec<LinkAnswer> = poll_fn(|context| answers.poll(context)).await;
+    async fn judge_all(&mut self, context: &Context, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
+        let answers = context.services.read_all(links.len(), |at| links[at].code).await;
         let judge =
-            |(link, answer): (&Arc<Link>, LinkAnswer)| found(link, answer).unwrap_or_else(|| self.judge_again(link));
+            |(link, answer): (&&Arc<Link>, LinkAnswer)| found(link, answer).unwrap_or_else(|| self.judge_free(link));
         links.iter().zip(answers).map(judge).collect()
     }
 
     /// Returns the result of a link whose slug is free, unless an earlier line of the dry run would have taken it.
-    /// Remembers at most [`BULK_SLUGS_TRIED`] slugs.
-    fn judge_again(&mut self, link: &Link) -> ImportOutcome {
-        let (slug, target) = (self.hasher.hash_one(link.code), self.hasher.hash_one(&link.target));
-        match self.tried.get(&slug) {
-            Some(earlier) if *earlier == target => Ok(true),
-            Some(_) => Err(taken_by(link, "already leads to another destination")),
-            None => {
-                if self.tried.len() < BULK_SLUGS_TRIED {
-                    self.tried.insert(slug, target);
-                }
-                Ok(false)
-            }
+    fn judge_free(&mut self, link: &Link) -> ImportOutcome {
+        match self.tried.take(link) {
+            None => Ok(false),
+            Some(true) => Ok(true),
+            Some(false) => Err(leads_elsewhere(link)),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! repeated request finds those of an interrupted one deleted already.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 
 use hyper::body::Incoming;
@@ -13,7 +12,8 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 
 use super::bulk_body::NDJSON;
-use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_end, push_refusal, push_result};
+use super::bulk_edit::{BulkEdit, EditTarget};
+use super::bulk_report::{push_early_end, push_totals};
 use super::describe::ShortUrl;
 use super::list::{failed as list_failed, filter_within};
 use super::short_urls::{read_object, refused};
@@ -26,7 +26,6 @@ use crate::bridge::ListRequest;
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
-use carom_model::link::Link;
 use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
 /// The largest number that clients in JavaScript can confirm exactly.
@@ -147,27 +146,19 @@ impl Context {
                 Ok(page) => page,
                 Err(problem) => {
                     let mut out = Vec::new();
-                    push_refusal(line + 1, problem, true, &mut out);
+                    push_early_end(line + 1, problem, &mut out);
                     return outlet.send(out).await;
                 }
             };
-            let links = page.links.iter().take(usize::try_from(left).unwrap_or(usize::MAX)).zip(line + 1..);
-            let target = |(link, line): (&Arc<Link>, u64)| EditTarget {
-                line,
-                code: link.code,
-                domain: link.labels.domain.clone(),
-                edit: edit.clone(),
-            };
-            let targets: Vec<EditTarget> = links.map(target).collect();
-            let results = self.edit_all(&targets).await;
+            let links = page.links.iter().take(usize::try_from(left).unwrap_or(usize::MAX));
+            let targets: Vec<EditTarget> = links.map(|link| EditTarget::of(link, edit.clone())).collect();
+            let results = self.edit_all(&targets.iter().collect::<Vec<&EditTarget>>()).await;
             let mut out = Vec::with_capacity(targets.len() * 64);
-            for (target, result) in
-                targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer()))))
-            {
+            for (target, result) in targets.iter().zip(results) {
+                line += 1;
                 changed += u64::from(result.is_ok());
-                push_result(target, &result, &mut out);
+                target.report(line, result, &mut out);
             }
-            line += targets.len() as u64;
             left -= targets.len() as u64;
             outlet.send(out).await;
             cursor = page.next;
@@ -176,7 +167,7 @@ impl Context {
             }
         }
         let mut out = Vec::new();
-        push_end(changed, line - changed, &mut out);
+        push_totals(changed, line - changed, &mut out);
         outlet.send(out).await;
     }
 }

@@ -326,14 +326,8 @@ impl Context {
     async fn delete_all(&self, links: &[Arc<Link>]) -> u64 {
         let mut deleted = 0;
         for some in links.chunks(BULK_CHUNK_LINES) {
-            let target = |link: &Arc<Link>| EditTarget {
-                line: 0,
-                code: link.code,
-                domain: link.labels.domain.clone(),
-                edit: BulkEdit::Delete,
-            };
-            let targets: Vec<EditTarget> = some.iter().map(target).collect();
-            let results = self.edit_all(&targets).await;
+            let targets: Vec<EditTarget> = some.iter().map(|link| EditTarget::of(link, BulkEdit::Delete)).collect();
+            let results = self.edit_all(&targets.iter().collect::<Vec<&EditTarget>>()).await;
             deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
         }
         deleted

@@ -143,6 +143,20 @@ impl Context {
         Ok(create)
     }
 
+    /// Reads a create from a line of a bulk request. `key` is the idempotency key of the whole request.
+    ///
+    /// # Errors
+    /// The problem with the line.
+    pub(super) async fn create_of(
+        &self,
+        number: u64,
+        line: &[u8],
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Create, Problem> {
+        let mut fields = parse_line(&self.services, line).await?;
+        self.keyed_create(&mut fields, || key.map(|key| key.of_line(number)))
+    }
+
     /// Marks the idempotency key of a create as in use.
     ///
     /// # Errors

@@ -133,11 +133,10 @@ impl Context {
     /// Changes the tags of the links of a page, in one batch.
     async fn retag_page(&self, retag: &Retag, page: &ListPage, retagged: &mut Retagged) -> Result<(), Problem> {
         let (by, author) = (self.caller.scope(), self.author());
-        let mut answers = self.services.store_all(page.links.len(), |at, ticket| {
+        let answers = self.services.store_all(page.links.len(), |at, ticket| {
             let patch = Box::new(Patch { retag: Some(retag.clone()), ..Patch::default() });
             StoreRequest::Change { code: page.links[at].code, patch, by: by.clone(), author: author.clone(), ticket }
         });
-        let answers = poll_fn(|context| answers.poll(context)).await;
         let mut first_failure = None;
         for (link, answer) in page.links.iter().zip(answers) {
             // The link has been deleted meanwhile.

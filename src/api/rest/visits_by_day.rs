@@ -1,6 +1,5 @@
 //! The visits of several links by day, in one response: what a list of links draws beside each link.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 
 use carom_shards::Code;
@@ -104,8 +103,7 @@ impl Context {
         for code in request.codes.iter().filter_map(|code| Code::from_slug(code.as_bytes()).ok()) {
             codes.push(self.exact_or_lower(code.within(domain)).await);
         }
-        let mut answers = self.services.read_all(codes.len(), |at| codes[at]);
-        let answers = poll_fn(|context| answers.poll(context)).await;
+        let answers = self.services.read_all(codes.len(), |at| codes[at]).await;
         let scope = self.caller.scope();
         let mut links = Vec::with_capacity(answers.len());
         for answer in answers {

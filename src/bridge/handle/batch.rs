@@ -28,7 +28,7 @@ pub(super) fn is_of_batch(token: u64) -> bool {
 }
 
 /// A type of answers that come in batches.
-pub trait BatchAnswer: Clone + 'static {
+pub trait BatchAnswer: Clone + Unpin + 'static {
     /// Returns the answer to a request that was not sent.
     fn refused(reason: &'static str) -> Self;
 

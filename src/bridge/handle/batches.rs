@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -51,7 +52,8 @@ impl Batched for LinkAnswer {
     }
 }
 
-/// The answers to a batch of requests, to be awaited.
+/// A future of the answers to a batch of requests, in the order of the requests. A change without an answer at the
+/// deadline is unconfirmed, and a read is refused. Codes that are not needed are taken back.
 #[derive(Debug)]
 pub struct AwaitedBatch<A: Batched> {
     services: Rc<ServiceHandle>,
@@ -59,12 +61,12 @@ pub struct AwaitedBatch<A: Batched> {
     answers: PhantomData<A>,
 }
 
-impl<A: Batched> AwaitedBatch<A> {
-    /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed,
-    /// and a read is refused. Codes that are not needed are taken back.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
+impl<A: Batched> Future for AwaitedBatch<A> {
+    type Output = Vec<A>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<A>> {
         let mut batches = A::batches(&self.services).borrow_mut();
-        let Some(batch) = batches.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
+        let batch = batches.by_number.get_mut(&self.number).expect("a batch stays open while a task awaits it");
         if batch.left > 0 && Instant::now() < batch.deadline {
             batch.waker = Some(context.waker().clone());
             return Poll::Pending;
@@ -260,7 +262,7 @@ pub(super) mod tests {
     }
 
     fn poll<A: Batched>(awaited: &mut AwaitedBatch<A>) -> Option<Vec<A>> {
-        match awaited.poll(&mut Context::from_waker(Waker::noop())) {
+        match Pin::new(awaited).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answers) => Some(answers),
             Poll::Pending => None,
         }
