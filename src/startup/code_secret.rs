@@ -99,22 +99,6 @@ pub fn read(path: &Path) -> Result<Option<CodeSecret>, Exit> {
     }
 }
 
-/// Compares the secret with the fingerprint of the one that the data was created with.
-///
-/// # Errors
-/// [`Reason::CodeSecret`] if they differ.
-pub fn check_fingerprint(key: &CodeSecret, of_the_data: &str) -> Result<(), Exit> {
-    let ours = key.fingerprint();
-    if ours == of_the_data {
-        return Ok(());
-    }
-    let what = format!(
-        "the code secret does not match the data: its fingerprint is {ours}, but the data was created with {of_the_data}"
-    );
-    let remedy = "restore the code secret with the fingerprint of the data (see `carom key show-fingerprint`), or choose another data_dir";
-    Err(Exit::new(Reason::CodeSecret, what).with_remedy(remedy))
-}
-
 /// Writes the secret so that a crash leaves either the whole file or none.
 fn keep(key: &CodeSecret, data_dir: &Path) -> io::Result<()> {
     let new = data_dir.join(FILE_NAME_NEW);
@@ -239,14 +223,5 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         write(&file, &key.to_hex(), 0o600);
         assert_eq!(obtain(&named, folder.path(), true).unwrap(), key);
-    }
-
-    #[test]
-    fn another_key_than_that_of_the_data_is_refused() {
-        let (one, other) = (generate().unwrap(), generate().unwrap());
-        assert_eq!(check_fingerprint(&one, &one.fingerprint()), Ok(()));
-        let exit = check_fingerprint(&one, &other.fingerprint()).unwrap_err();
-        assert_eq!(exit.reason, Reason::CodeSecret);
-        assert!(!exit.to_string().contains(&one.to_hex()));
     }
 }

@@ -249,7 +249,7 @@ fn is_other_form(method: Option<&str>, target: &[u8]) -> bool {
 
 /// Returns the offset of the minor version in a head of HTTP/1.2 to HTTP/1.9. Such a head is read as one of HTTP/1.1,
 /// the highest version of that major version that this server implements (RFC 9110, section 6.2).
-pub fn later_minor(head: &[u8]) -> Option<usize> {
+pub(crate) fn later_minor(head: &[u8]) -> Option<usize> {
     let end = memchr::memchr(b'\r', head)?;
     let minor = end.checked_sub(1)?;
     (head[..minor].ends_with(b" HTTP/1.") && matches!(head[minor], b'2'..=b'9')).then_some(minor)

@@ -225,7 +225,7 @@ impl Domains {
     }
 
     /// True if a domain without a redirect for missing links uses that of the default domain.
-    pub fn inherits_redirects(&self) -> bool {
+    fn inherits_redirects(&self) -> bool {
         self.inherits_redirects
     }
 

@@ -14,7 +14,7 @@ mod target;
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::target::is_target;
+pub(crate) use self::target::is_target;
 use crate::link::labels::LinkLabels;
 use carom_limits::PRIVATE_CODE_LEN;
 
@@ -217,7 +217,7 @@ impl UrlKey {
     /// Returns the key of a private link. It differs from that of public links, so that look-ups for those never meet
     /// it.
     #[must_use]
-    pub fn of_private(self) -> UrlKey {
+    fn of_private(self) -> UrlKey {
         UrlKey(xxh3_64(&self.0.to_le_bytes()))
     }
 }

@@ -39,7 +39,7 @@ pub fn by_name(name: &str) -> Option<&'static Setting> {
 }
 
 /// Returns the setting with that environment variable.
-pub fn by_env(env: &str) -> Option<&'static Setting> {
+pub(crate) fn by_env(env: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.env == env)
 }
 

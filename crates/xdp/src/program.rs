@@ -17,9 +17,6 @@ use crate::socket::XdpSocket;
 /// The object that `bpf/build.sh` builds.
 pub const OBJECT: &[u8] = include_bytes_aligned!("../bpf/bypass.o");
 
-/// Most destinations, as `bypass.c` has it.
-pub const DESTINATIONS_MAX: usize = 4_096;
-
 /// Most receive queues, as `bypass.c` has it.
 pub const QUEUES_MAX: u32 = 1_024;
 

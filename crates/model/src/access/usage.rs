@@ -142,7 +142,7 @@ impl Rate {
     ///
     /// # Errors
     /// The exhausted quota, with the time to wait.
-    pub fn take_share(&self, per_second: u32, share: u32, now: Duration) -> Result<Quota, Quota> {
+    fn take_share(&self, per_second: u32, share: u32, now: Duration) -> Result<Quota, Quota> {
         let per_second = per_second.max(1);
         let of_second = (u64::from(per_second) * u64::from(share.clamp(1, WHOLE))).max(1);
         let step = (1_000_000_000 * u64::from(WHOLE) / of_second).max(1);

@@ -29,7 +29,7 @@ fn parameters(query: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// True if an encoded name or value stands for a text.
-pub fn is_decoded(encoded: &[u8], text: &str) -> bool {
+pub(crate) fn is_decoded(encoded: &[u8], text: &str) -> bool {
     decoded(encoded).eq(text.bytes())
 }
 

@@ -128,7 +128,7 @@ impl Tags {
     }
 
     /// Takes a text from [`Tags::joined`].
-    pub fn from_joined(joined: &str) -> Tags {
+    pub(super) fn from_joined(joined: &str) -> Tags {
         Tags(joined.to_owned())
     }
 

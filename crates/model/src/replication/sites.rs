@@ -46,7 +46,7 @@ impl SiteShare {
 
     /// Returns the first value from `next` on at which `want` values are in one block of this site. The script of leases
     /// does the same.
-    pub fn first_run(self, next: u64, want: u64) -> u64 {
+    pub(super) fn first_run(self, next: u64, want: u64) -> u64 {
         assert!((1..=BLOCK).contains(&want), "a lease would reach into a block of the other site");
         if self.has(next) && next / BLOCK == (next + want - 1) / BLOCK {
             return next;

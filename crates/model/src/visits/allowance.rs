@@ -82,11 +82,6 @@ impl Share {
         self.taken = self.taken.max(taken);
     }
 
-    /// Grants visits to this node that no node had before.
-    pub fn give_here(&mut self, given: u64) {
-        self.give(given, self.taken + given);
-    }
-
     /// Makes the parked visits ready for use.
     pub fn unpark(&mut self) {
         self.left += std::mem::take(&mut self.parked);
@@ -170,7 +165,8 @@ mod tests {
                                 prop_assert!(killed || followed >= u64::from(max), "{followed} of {max}");
                                 break;
                             }
-                            share.give_here(given);
+                            let taken = share.taken() + given;
+                            share.give(given, taken);
                         }
                         // The store has the grant before any visit uses it.
                         stored = share.stored(of);

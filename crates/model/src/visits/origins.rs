@@ -184,7 +184,7 @@ impl OriginTable {
     }
 
     /// Marks the rows of a slot for removal.
-    pub fn drop_slot(&mut self, slot: OriginSlot) {
+    pub(super) fn drop_slot(&mut self, slot: OriginSlot) {
         assert_ne!(slot, self.own, "the node's own counts would be removed");
         if let Some((used, _)) = self.slots.get_mut(&slot) {
             *used = SlotUse::Dropped;
@@ -197,7 +197,7 @@ impl OriginTable {
     }
 
     /// Drops every unfinished snapshot, as a new process must.
-    pub fn drop_unfinished(&mut self) {
+    pub(super) fn drop_unfinished(&mut self) {
         let unfinished = self.slots.values_mut().filter(|(used, _)| *used == SlotUse::Building);
         unfinished.for_each(|(used, _)| *used = SlotUse::Dropped);
     }

@@ -110,7 +110,7 @@ fn name_codes(f: &mut std::fmt::Formatter<'_>, codes: &[Code]) -> std::fmt::Resu
 ///
 /// # Errors
 /// The error of reading or rewriting a journal.
-pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
+pub(crate) fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
     let journals = numbered(dir)?;
     let youngest = journals.last().map(|(number, _)| *number);
     let mark = mark::read(dir)?;

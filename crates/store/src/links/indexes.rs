@@ -53,7 +53,7 @@ pub fn complete_index(key: &[u8], value: &[u8]) -> Option<Index> {
 
 impl Batch {
     /// Marks an index as possibly incomplete.
-    pub fn unset_index(&mut self, index: Index) {
+    pub(super) fn unset_index(&mut self, index: Index) {
         self.inner.remove(&self.meta, index.mark());
     }
 

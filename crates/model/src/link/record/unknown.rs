@@ -42,7 +42,7 @@ pub struct UnknownRef<'a>(pub(super) &'a [u8]);
 
 impl UnknownRef<'_> {
     /// Returns the unknown fields, owned. Allocates only if there are any.
-    pub fn to_fields(self) -> UnknownFields {
+    pub(super) fn to_fields(self) -> UnknownFields {
         let mut fields: Vec<(u8, &[u8])> = Vec::new();
         let mut rest = self.0;
         while let Some((&[tag, low, high], _)) = rest.split_first_chunk::<3>() {

@@ -83,7 +83,7 @@ impl ConditionType {
     }
 
     /// True if the condition has a value.
-    pub fn has_value(self) -> bool {
+    fn has_value(self) -> bool {
         !matches!(self, Self::AnyValueQueryParam | Self::ValuelessQueryParam)
     }
 }

@@ -8,7 +8,7 @@ NUNZOMPAPEPFPGPHPKPLPMPNPRPSPTPWPYQARERORSRURWSASBSCSDSESGSHSISJSKSLSMSNSOSRSSST
 UAUGUMUSUYUZVAVCVEVGVIVNVUWFWSYEYTZAZMZW";
 
 /// True if a text is the code of a country, in capital letters.
-pub fn is_country(text: &str) -> bool {
+pub(super) fn is_country(text: &str) -> bool {
     text.len() == 2 && CODES.as_bytes().chunks_exact(2).any(|code| code == text.as_bytes())
 }
 
