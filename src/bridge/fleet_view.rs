@@ -268,7 +268,9 @@ impl FleetView {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
         } else if now > before && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0 {
-            self.heartbeat_thread.get().into_iter().for_each(Thread::unpark);
+            if let Some(thread) = self.heartbeat_thread.get() {
+                thread.unpark();
+            }
         }
     }
 

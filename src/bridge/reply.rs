@@ -102,13 +102,17 @@ impl<A> Waiters<A> {
         // A task that was dropped, or whose deadline has passed, has no waiter.
         if let Some(waiter) = self.0.get_mut(&token) {
             waiter.answer = Some(answer);
-            waiter.waker.take().into_iter().for_each(Waker::wake);
+            if let Some(waker) = waiter.waker.take() {
+                waker.wake();
+            }
         }
     }
 
     fn wake(&mut self, is_over: impl Fn(Instant) -> bool) {
         for waiter in self.0.values_mut().filter(|waiter| is_over(waiter.deadline)) {
-            waiter.waker.take().into_iter().for_each(Waker::wake);
+            if let Some(waker) = waiter.waker.take() {
+                waker.wake();
+            }
         }
     }
 }

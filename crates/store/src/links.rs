@@ -319,7 +319,9 @@ impl Links {
     pub fn sync(&self) -> Result<(), StoreError> {
         let appended = self.events.get().map_or(0, EventLog::last);
         self.mark.around(|| Ok::<_, StoreError>(self.db.persist(PersistMode::SyncData)?))?;
-        self.events.get().into_iter().for_each(|log| log.set_synced(appended));
+        if let Some(log) = self.events.get() {
+            log.set_synced(appended);
+        }
         Ok(())
     }
 

@@ -105,10 +105,7 @@ struct BulkCreates {
 impl Context {
     /// Handles `POST /rest/v3/short-urls/bulk`: creates a link for each line of the body.
     pub(in crate::api) async fn create_bulk(&self, request: Request<Incoming>) -> ApiResponse {
-        match self.begin_bulk(request).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.into_answer(),
-        }
+        self.begin_bulk(request).await.unwrap_or_else(Problem::into_answer)
     }
 
     async fn begin_bulk(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {

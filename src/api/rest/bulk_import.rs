@@ -35,10 +35,7 @@ struct BulkImport {
 impl Context {
     /// Handles `POST /rest/v3/short-urls/bulk/import`: stores the link of each line, with its creation date and visits.
     pub(in crate::api) async fn import_bulk(&self, request: Request<Incoming>) -> ApiResponse {
-        match self.begin_import(request).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.into_answer(),
-        }
+        self.begin_import(request).await.unwrap_or_else(Problem::into_answer)
     }
 
     async fn begin_import(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {

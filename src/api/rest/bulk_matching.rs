@@ -47,10 +47,7 @@ pub(super) struct MatchingLinks<'a> {
 impl Context {
     /// Handles `POST /rest/v3/short-urls/bulk/matching`: counts the links of a filter, or edits them.
     pub(in crate::api) async fn edit_matching(&self, request: Request<Incoming>) -> ApiResponse {
-        match self.try_edit_matching(request).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.into_answer(),
-        }
+        self.try_edit_matching(request).await.unwrap_or_else(Problem::into_answer)
     }
 
     async fn try_edit_matching(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {

@@ -28,7 +28,9 @@ const TOKEN_SECONDS: u64 = 86_400;
 /// not say it.
 pub fn describe_link(link: &Link, visits: VisitCounts, domains: &Domains) -> Value {
     let mut shown = json!(describe(link, visits, domains, false));
-    shown.as_object_mut().into_iter().for_each(|members| _ = members.remove("blocked"));
+    if let Some(members) = shown.as_object_mut() {
+        members.remove("blocked");
+    }
     shown
 }
 

@@ -17,10 +17,7 @@ use carom_model::visits::tally::VisitCounts;
 impl Context {
     /// Handles `GET /rest/v3/short-urls/shorten`: creates a link.
     pub(in crate::api) async fn shorten_in_one_step<B>(&self, request: &Request<B>) -> ApiResponse {
-        match self.try_single_step(request).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.into_answer(),
-        }
+        self.try_single_step(request).await.unwrap_or_else(Problem::into_answer)
     }
 
     async fn try_single_step<B>(&self, request: &Request<B>) -> Result<ApiResponse, Problem> {

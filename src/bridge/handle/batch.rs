@@ -156,7 +156,9 @@ impl<A: BatchAnswer> Batches<A> {
         }
         let spare = if batch.abandoned { place.take_spare() } else { None };
         if batch.left == 0 {
-            batch.waker.take().into_iter().for_each(Waker::wake);
+            if let Some(waker) = batch.waker.take() {
+                waker.wake();
+            }
             if batch.abandoned {
                 self.by_number.remove(&number);
             }
@@ -175,7 +177,9 @@ impl<A: BatchAnswer> Batches<A> {
     /// Wakes the tasks whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant) {
         for batch in self.by_number.values_mut().filter(|batch| batch.deadline <= now) {
-            batch.waker.take().into_iter().for_each(Waker::wake);
+            if let Some(waker) = batch.waker.take() {
+                waker.wake();
+            }
         }
     }
 }

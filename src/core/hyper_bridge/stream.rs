@@ -117,8 +117,12 @@ impl State {
     }
 
     fn wake(&mut self) {
-        self.reader.take().into_iter().for_each(Waker::wake);
-        self.writer.take().into_iter().for_each(Waker::wake);
+        if let Some(waker) = self.reader.take() {
+            waker.wake();
+        }
+        if let Some(waker) = self.writer.take() {
+            waker.wake();
+        }
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
@@ -158,7 +162,9 @@ impl Stream {
         if state.long_bodies > 0 && state.arrived >= self.progress_len {
             self.note_progress(&mut state);
         }
-        state.reader.take().into_iter().for_each(Waker::wake);
+        if let Some(waker) = state.reader.take() {
+            waker.wake();
+        }
     }
 
     /// Ends the input of hyper.
@@ -434,7 +440,9 @@ impl Write for End {
         // Takes no more bytes than the loop sends at once, however large the piece is.
         let len = bytes.len().min(self.0.queued_max - state.outbound.len());
         state.outbound.extend_from_slice(&bytes[..len]);
-        state.reader.take().into_iter().for_each(Waker::wake);
+        if let Some(waker) = state.reader.take() {
+            waker.wake();
+        }
         drop(state);
         self.0.notify_loop();
         Poll::Ready(Ok(len))

@@ -325,15 +325,17 @@ impl HeartbeatThread {
         self.is_asked = others.iter().any(|other| other.is_asking && is_live(other));
         self.heard = others.iter().filter_map(|other| Some((other.node.clone(), other.number?))).collect();
         let reports = others.into_iter().map(|other| (other.node, other.beat, other.report));
-        let delivered = self.confirmations.observe(number, reports, now, self.fleet.settings.reclaim_after);
-        delivered.into_iter().for_each(|at| self.fleet.view.confirm_delivered(at));
+        if let Some(at) = self.confirmations.observe(number, reports, now, self.fleet.settings.reclaim_after) {
+            self.fleet.view.confirm_delivered(at);
+        }
     }
 
     /// Returns the numbers of the heartbeats of the other nodes after which this node has read all streams to their ends.
     fn passed_beats(&mut self) -> BTreeMap<NodeId, u64> {
         // A change that awaits an upgrade of this node is not passed.
-        let followed = self.fleet.view.followed_at().filter(|_| !awaits_upgrade(&self.fleet.links));
-        followed.into_iter().for_each(|at| self.passed.follow(at));
+        if let Some(at) = self.fleet.view.followed_at().filter(|_| !awaits_upgrade(&self.fleet.links)) {
+            self.passed.follow(at);
+        }
         self.passed.numbers()
     }
 
@@ -346,8 +348,9 @@ impl HeartbeatThread {
             let report = other.passed.map(|heard| DeliveryReport { undelivered: 0, heard });
             (other.node.clone(), other.beat, report)
         });
-        let passed = self.passing.observe(number, reports, now, settings.reclaim_after);
-        passed.into_iter().for_each(|at| view.note_passed(at));
+        if let Some(at) = self.passing.observe(number, reports, now, settings.reclaim_after) {
+            view.note_passed(at);
+        }
         let late = view.awaited().map_or_else(Vec::new, |at| self.passing.missing(at));
         *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;
     }

@@ -125,12 +125,16 @@ impl<'q> LinkFilter<'q> {
     /// Returns the condition of a link now: what its visitors get.
     fn condition(&self, code: &Code, link: &LinkRef<'_>) -> Condition {
         let (now_ms, policy) = (self.now_ms, &link.policy);
-        match () {
-            () if policy.archived => Condition::Archived,
-            () if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) => Condition::Expired,
-            () if self.is_used_up(code, link) => Condition::UsedUp,
-            () if policy.valid_since_ms.is_some_and(|since_ms| since_ms > now_ms) => Condition::Scheduled,
-            () => Condition::Active,
+        if policy.archived {
+            Condition::Archived
+        } else if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            Condition::Expired
+        } else if self.is_used_up(code, link) {
+            Condition::UsedUp
+        } else if policy.valid_since_ms.is_some_and(|since_ms| since_ms > now_ms) {
+            Condition::Scheduled
+        } else {
+            Condition::Active
         }
     }
 

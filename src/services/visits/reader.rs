@@ -49,7 +49,9 @@ impl VisitReader {
             if logged.elapsed() >= LOG_EVERY {
                 logged = Instant::now();
                 self.log();
-                sender.into_iter().for_each(Thread::unpark);
+                if let Some(sender) = sender {
+                    sender.unpark();
+                }
             }
             self.go_on();
             let is_pressed = self.aggregator().is_pressed();

@@ -355,7 +355,9 @@ impl FleetCounts {
         self.building = None;
         let replaced = self.table.finish(slot, applied);
         self.logged.insert(slot, applied);
-        replaced.into_iter().for_each(|replaced| self.forget(replaced, log));
+        if let Some(replaced) = replaced {
+            self.forget(replaced, log);
+        }
         replaced
     }
 

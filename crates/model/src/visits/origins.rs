@@ -175,7 +175,9 @@ impl OriginTable {
     pub fn finish(&mut self, slot: OriginSlot, applied: u64) -> Option<OriginSlot> {
         let id = self.slots[&slot].1.id;
         let replaced = self.slot_of(id);
-        replaced.into_iter().for_each(|replaced| self.drop_slot(replaced));
+        if let Some(replaced) = replaced {
+            self.drop_slot(replaced);
+        }
         if let Some((used, origin)) = self.slots.get_mut(&slot) {
             *used = SlotUse::Counted;
             origin.applied = applied;

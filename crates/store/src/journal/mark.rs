@@ -157,7 +157,9 @@ impl SyncedMark {
     pub fn around<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let seen = self.see();
         sync()?;
-        seen.into_iter().for_each(|seen| self.move_to(seen));
+        if let Some(seen) = seen {
+            self.move_to(seen);
+        }
         Ok(())
     }
 

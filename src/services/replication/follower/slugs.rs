@@ -35,7 +35,9 @@ impl Follower {
     /// Begins again: a slug may have come that no stream shows any more.
     pub(super) fn forget_slugs(&mut self) {
         self.slug_scan = None;
-        self.fleet.view.slugs().into_iter().for_each(|slugs| slugs.set_whole(false));
+        if let Some(slugs) = self.fleet.view.slugs() {
+            slugs.set_whole(false);
+        }
     }
 
     /// Does one piece of the scan. Returns true if more is left.

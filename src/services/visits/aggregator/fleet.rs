@@ -267,8 +267,9 @@ impl VisitAggregator {
         self.forget_stored(&ended, |_, of| of == slot);
         // The rows are synced before the table that lets them count.
         self.links.sync()?;
-        let replaced = self.fleet.end_snapshot(slot, applied, self.log.seq);
-        replaced.into_iter().for_each(|replaced| self.drop_counts(replaced));
+        if let Some(replaced) = self.fleet.end_snapshot(slot, applied, self.log.seq) {
+            self.drop_counts(replaced);
+        }
         self.store_origins()
     }
 
