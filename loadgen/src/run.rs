@@ -186,18 +186,18 @@ impl Listener<'_> {
 
     fn take_interval(&mut self, interval: Interval) {
         let second = interval.second;
-        let told = match self.seconds.get_mut(&second) {
-            Some((whole, told)) => {
+        let arrived = match self.seconds.get_mut(&second) {
+            Some((whole, arrived)) => {
                 whole.add(&interval);
-                *told += 1;
-                *told
+                *arrived += 1;
+                *arrived
             }
             None => {
                 self.seconds.insert(second, (interval, 1));
                 1
             }
         };
-        if told == self.threads
+        if arrived == self.threads
             && let Some((whole, _)) = self.seconds.remove(&second)
         {
             self.progress.show_second(&whole);

@@ -122,15 +122,15 @@ mod tests {
 
     #[test]
     fn dry_run_names_nodes_and_losses() {
-        let told = |alive: &[&str], losses: &[&str], is_done: bool| json!({"site": "berlin", "otherSite": "lisbon", "givenUp": is_done, "alive": alive, "losses": losses});
-        let text = given_up(&told(&["n2", "n3"], &["links"], false)).unwrap();
+        let body = |alive: &[&str], losses: &[&str], is_done: bool| json!({"site": "berlin", "otherSite": "lisbon", "givenUp": is_done, "alive": alive, "losses": losses});
+        let text = given_up(&body(&["n2", "n3"], &["links"], false)).unwrap();
         for part in ["dry run: nothing was changed", "--confirm lisbon", "n2, n3", "--accept-loss", "\n* links\n"] {
             assert!(text.contains(part), "{text}");
         }
-        let text = given_up(&told(&[], &[], false)).unwrap();
+        let text = given_up(&body(&[], &[], false)).unwrap();
         assert!(text.ends_with("no link or change is lost\n"), "{text}");
         assert!(!text.contains("refuses"), "{text}");
-        let text = given_up(&told(&[], &[], true)).unwrap();
+        let text = given_up(&body(&[], &[], true)).unwrap();
         assert!(text.starts_with("the site lisbon is given up"), "{text}");
         assert_eq!(given_up(&json!({"site": "berlin"})), None);
     }

@@ -359,12 +359,12 @@ impl Sender {
             if let Some(file) = &mut self.report {
                 file.add(finding).map_err(|error| unwritten(&error))?;
             }
-            let told = self.summary.refused + self.summary.cut;
-            if told > IMPORT_REPORTS_MAX + 1 {
+            let count = self.summary.refused + self.summary.cut;
+            if count > IMPORT_REPORTS_MAX + 1 {
                 continue;
             }
             self.progress.clear(messages);
-            let _ = if told <= IMPORT_REPORTS_MAX {
+            let _ = if count <= IMPORT_REPORTS_MAX {
                 writeln!(messages, "{}", finding.to_text())
             } else {
                 writeln!(messages, "further rejected lines are counted but not listed")

@@ -53,11 +53,11 @@ fn join(settings: &Settings, peer: (&str, Option<&str>), fingerprint: &str) -> R
     let mut errors = io::stderr();
     let is_terminal = errors.is_terminal();
     let mut progress = None;
-    let mut told = |now: &JoinProgress| {
+    let mut on_progress = |now: &JoinProgress| {
         let progress = progress.get_or_insert_with(|| Progress::new(is_terminal, Some(now.total_records)));
         progress.tick_transfer(&mut errors, now.links, now.records, now.bytes);
     };
-    let joined = joining::join(settings, peer, fingerprint, &|| false, &mut told);
+    let joined = joining::join(settings, peer, fingerprint, &|| false, &mut on_progress);
     if let Some(progress) = progress {
         progress.clear(&mut errors);
     }

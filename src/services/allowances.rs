@@ -363,12 +363,12 @@ impl Allowances {
     /// Answers the requests that wait for a link, as far as visits are left. Returns true if some still wait.
     fn serve(&mut self, code: &Code, given: Option<(u64, u64)>) -> bool {
         let Some(limited) = self.limited.get_mut(code) else { return false };
-        let (mut told, asked) = (Vec::new(), limited.waiting.len());
+        let (mut replies, asked) = (Vec::new(), limited.waiting.len());
         // Redis or a sync may have taken that long.
         let late = limited.waiting.extract_if(.., |visit| is_late(visit));
-        told.extend(late.map(|visit| (visit, Lookup::NotResident)));
+        replies.extend(late.map(|visit| (visit, Lookup::NotResident)));
         match given {
-            None => told.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
+            None => replies.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
             Some((given, taken)) => {
                 let was_parked = limited.share.has_parked();
                 limited.share.unpark();
@@ -376,18 +376,18 @@ impl Allowances {
                 let mut waiting = std::mem::take(&mut limited.waiting).into_iter();
                 while waiting.len() > 0 && limited.share.take_one() {
                     let allowed = Lookup::Live(Arc::clone(&limited.link));
-                    told.extend(waiting.next().map(|visit| (visit, allowed)));
+                    replies.extend(waiting.next().map(|visit| (visit, allowed)));
                 }
                 if given == 0 && !was_parked {
                     limited.spent_until = Some(Instant::now() + SPENT_FOR);
-                    told.extend(waiting.by_ref().map(|visit| (visit, Lookup::Expired)));
+                    replies.extend(waiting.by_ref().map(|visit| (visit, Lookup::Expired)));
                 }
                 limited.waiting = waiting.collect();
             }
         }
-        assert_eq!(told.len() + limited.waiting.len(), asked, "a visit would get no answer");
+        assert_eq!(replies.len() + limited.waiting.len(), asked, "a visit would get no answer");
         let still_wait = !limited.waiting.is_empty();
-        told.into_iter().for_each(|(visit, found)| self.reply(&visit, found));
+        replies.into_iter().for_each(|(visit, found)| self.reply(&visit, found));
         still_wait
     }
 

@@ -43,14 +43,14 @@ pub fn at_start(settings: &Settings, should_stop: &dyn Fn() -> bool) -> Result<b
     let key = settings.fleet.join_key_file.as_deref().map(read_key).transpose()?;
     tracing::info!(peer, "this node has no links yet and joins from a peer");
     let mut logged = Instant::now();
-    let mut told = |now: &JoinProgress| {
+    let mut on_progress = |now: &JoinProgress| {
         let JoinProgress { links, records, total_records, bytes } = *now;
         if logged.elapsed() >= LOG_EVERY {
             logged = Instant::now();
             tracing::info!(links, records, total_records, bytes, "joining");
         }
     };
-    match join(settings, (peer, key.as_deref()), &fingerprint, should_stop, &mut told) {
+    match join(settings, (peer, key.as_deref()), &fingerprint, should_stop, &mut on_progress) {
         Ok(summary) => {
             let links = summary.counts.of(Section::Links);
             tracing::info!(links, bytes = summary.bytes, "the node has all links of the peer {}", summary.node);
@@ -131,17 +131,17 @@ pub fn join(
     (peer, key): (&str, Option<&str>),
     fingerprint: &str,
     should_stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(&JoinProgress),
+    on_progress: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
     let (data_dir, node) = (&*settings.data_dir, settings.fleet.node.as_deref());
     let plan = JoinPlan { peer, key, data_dir, fingerprint, node };
     for _ in 1..SNAPSHOTS_TRIED_MAX {
-        match transfer::join(&plan, should_stop, told) {
+        match transfer::join(&plan, should_stop, on_progress) {
             Err(JoinError::Gone) => tracing::warn!("{}; starting with a new snapshot", JoinError::Gone),
             joined => return joined,
         }
     }
-    transfer::join(&plan, should_stop, told)
+    transfer::join(&plan, should_stop, on_progress)
 }
 
 /// Returns the exit for a join that failed.

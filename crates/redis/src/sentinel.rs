@@ -52,18 +52,18 @@ pub(super) fn role_of_sentinel(
 mod tests {
     use super::*;
 
-    fn told(reply: &str) -> Result<ServerRole, RedisError> {
+    fn role_of(reply: &str) -> Result<ServerRole, RedisError> {
         let address = ServerAddress { host: "s".to_owned(), port: 26_379 };
         role_of_sentinel(&address, "main", &redis::parse_redis_value(reply.as_bytes()).unwrap())
     }
 
     #[test]
     fn sentinel_names_a_master() {
-        let Ok(ServerRole::Named(master)) = told("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n") else {
+        let Ok(ServerRole::Named(master)) = role_of("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n") else {
             panic!("an address")
         };
         assert_eq!(master, ServerAddress { host: "127.0.0.1".to_owned(), port: 6380 });
-        let Ok(ServerRole::Named(master)) = told("*2\r\n$3\r\n::1\r\n$4\r\n6380\r\n") else { panic!("an address") };
+        let Ok(ServerRole::Named(master)) = role_of("*2\r\n$3\r\n::1\r\n$4\r\n6380\r\n") else { panic!("an address") };
         assert_eq!(master.to_string(), "[::1]:6380");
     }
 
@@ -76,7 +76,7 @@ mod tests {
             ("-ERR unknown command 'SENTINEL', with args beginning with: 'geheim'\r\n", "s:26379 is not a sentinel"),
             ("+OK\r\n", "s:26379 does not speak the protocol of sentinels"),
         ] {
-            assert_eq!(told(reply).err(), Some(RedisError::Refused(refused.to_owned())), "{reply}");
+            assert_eq!(role_of(reply).err(), Some(RedisError::Refused(refused.to_owned())), "{reply}");
         }
         for reply in [
             "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
@@ -85,7 +85,7 @@ mod tests {
             "*1\r\n$1\r\na\r\n",
             "-LOADING geheim\r\n",
         ] {
-            let error = told(reply).err().expect("no master is named");
+            let error = role_of(reply).err().expect("no master is named");
             assert!(matches!(&error, RedisError::Away { asked: false, what } if !what.contains("geheim")), "{error:?}");
         }
     }

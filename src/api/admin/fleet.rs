@@ -74,8 +74,8 @@ fn outcome(site: &str, report: &GiveUpReport) -> Result<ApiResponse, Problem> {
         GiveUpOutcome::Loss => Err(Problem::site_loss(losses)),
         GiveUpOutcome::DryRun | GiveUpOutcome::Done => {
             let is_done = *outcome == GiveUpOutcome::Done;
-            let told = json!({"site": site, "otherSite": other, "givenUp": is_done, "alive": alive, "losses": losses});
-            Ok(json_answer(StatusCode::OK, &told))
+            let body = json!({"site": site, "otherSite": other, "givenUp": is_done, "alive": alive, "losses": losses});
+            Ok(json_answer(StatusCode::OK, &body))
         }
     }
 }

@@ -25,7 +25,7 @@ impl Context {
                 let status = if counts.is_some() { StatusCode::CREATED } else { StatusCode::OK };
                 with_quota(json_answer(status, &self.bitlink(&link)), quota)
             }
-            Err(problem) => told(problem),
+            Err(problem) => bitly_problem(problem),
         }
     }
 
@@ -51,7 +51,7 @@ impl Context {
     pub(in crate::api) async fn bitly_expand(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_expand(request).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
-            Err(problem) => told(problem),
+            Err(problem) => bitly_problem(problem),
         }
     }
 
@@ -88,7 +88,7 @@ impl Context {
 }
 
 /// Formats a problem as Bitly does. An invalid key is 403 there.
-fn told(problem: Problem) -> ApiResponse {
+fn bitly_problem(problem: Problem) -> ApiResponse {
     let (number, message, description) = match problem.status().as_u16() {
         400 if problem.names("longUrl") => (400, "INVALID_ARG_LONG_URL", "The value provided is invalid."),
         400 | 413 | 415 => (400, "INVALID_ARG", "The value provided is invalid."),

@@ -66,19 +66,19 @@ impl Context {
             Err(problem) => return problem.into_answer(),
         };
         let (form, source) = form;
-        let told = match refusal {
+        let reply = match refusal {
             Ok(()) if form.get("format") == "jsonp" && !self.site.interfaces.yourls_jsonp => Err(Problem::forbidden(
                 "JSONP is disabled on this service. To enable it, its operator sets api.yourls_jsonp = true.",
             )),
             Ok(()) => self.try_yourls(&form, source, domain).await,
             Err(problem) => Err(problem),
         };
-        let told = told.unwrap_or_else(|problem| refused(&problem));
-        self.write_yourls(&form, told).await
+        let reply = reply.unwrap_or_else(|problem| refused(&problem));
+        self.write_yourls(&form, reply).await
     }
 
-    async fn write_yourls(&self, form: &Form, told: YourlsReply) -> ApiResponse {
-        let YourlsReply { members, simple, status, quota, retry_after, links } = told;
+    async fn write_yourls(&self, form: &Form, reply: YourlsReply) -> ApiResponse {
+        let YourlsReply { members, simple, status, quota, retry_after, links } = reply;
         let (format, callback) = (form.get("format").to_owned(), form.get("callback").to_owned());
         let jsonp = self.site.interfaces.yourls_jsonp;
         let write = move || written((&*format, &*callback), members, simple, jsonp);

@@ -31,14 +31,14 @@ impl Admitted {
             // The last event reports the shutdown; then the stream ends, so that it does not delay the shutdown.
             loop {
                 let latencies = services.latencies(REPORT_TIME_MAX).await;
-                let mut told = status::describe(&services, &latencies);
-                told["now"] = now(&told["pulse"], &latencies, before.as_deref());
-                told["latency"] = json!({
+                let mut shown = status::describe(&services, &latencies);
+                shown["now"] = now(&shown["pulse"], &latencies, before.as_deref());
+                shown["latency"] = json!({
                     "window": console.latencies.borrow_mut().describe(uptime(), &latencies),
                     "sinceStart": latencies::describe(&steps_since_start(&latencies)),
                 });
                 before = Some(latencies);
-                outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
+                outlet.send(format!("event: status\ndata: {shown}\n\n").into_bytes()).await;
                 let is_over = services.context().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
                 if is_over || !self.context.still_holds() {
                     return;

@@ -21,7 +21,7 @@ impl Context {
     /// Handles `POST /admin/api/check-url`: says whether a URL would be accepted as a destination.
     pub(super) async fn check_url(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_check_url(request).await {
-            Ok(told) => json_answer(StatusCode::OK, &told),
+            Ok(facts) => json_answer(StatusCode::OK, &facts),
             Err(problem) => problem.into_answer(),
         }
     }

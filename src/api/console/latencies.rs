@@ -122,8 +122,8 @@ mod tests {
         let slow = [(1_000, 7), (9_000, 3)];
         assert_eq!(at(&mut window, 1, &slow)["count"], 3);
         for second in (5..=120).step_by(5) {
-            let told = at(&mut window, second, &slow);
-            assert_eq!((&told["count"], &told["p99"]), (&json!(3), &json!(9.0)), "second {second}");
+            let window_now = at(&mut window, second, &slow);
+            assert_eq!((&window_now["count"], &window_now["p99"]), (&json!(3), &json!(9.0)), "second {second}");
         }
         let later = at(&mut window, 126, &[(1_000, 8), (9_000, 3)]);
         assert_eq!(later, json!({"count": 1, "p50": 1.0, "p90": 1.0, "p99": 1.0, "p999": 1.0, "seconds": 121}));

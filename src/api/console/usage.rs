@@ -146,14 +146,14 @@ impl Context {
         let names = domains.iter().map(|domain| Some(domain.as_str()));
         let of_all_domains = std::iter::once(None).chain(names).zip(std::iter::once(&default).chain(of_domains));
         let per_day = days.iter().zip(by_day);
-        let told = json!({
+        let body = json!({
             "total": known[0].links,
             "created": known[0].created,
             "perDay": per_day.map(|(ms, links)| json!({"date": &dates::format(*ms)[..10], "links": links})).collect::<Vec<_>>(),
             "byApp": apps.iter().zip(of_apps).map(|(app, known)| known.describe("app", Some(app.as_str()))).collect::<Vec<_>>(),
             "byDomain": of_all_domains.map(|(domain, known)| known.describe("domain", domain)).collect::<Vec<_>>(),
         });
-        Ok((told, knows_apps))
+        Ok((body, knows_apps))
     }
 
     /// Returns the visits of all links, of each app and of each domain in a period, in this order. Those of all

@@ -377,7 +377,7 @@ impl<'s> Committer<'s> {
                     self.progress.clear(messages);
                     let _ = writeln!(messages, "{}", finding.to_text());
                 }
-                told if told == IMPORT_REPORTS_MAX + 1 => {
+                count if count == IMPORT_REPORTS_MAX + 1 => {
                     self.progress.clear(messages);
                     let _ = writeln!(messages, "further rejected lines are counted but not listed");
                 }

@@ -195,7 +195,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
 impl Parsed {
     fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
         let Line { code, target, policy, created_ms, origin, labels, visits } = read;
-        let unsaid = (created_ms.is_none(), origin.is_none());
+        let is_missing = (created_ms.is_none(), origin.is_none());
         let created_ms = created_ms.unwrap_or(now_ms);
         let Some(code) = code else {
             let version = Version::default();
@@ -209,7 +209,7 @@ impl Parsed {
         let origin = origin.unwrap_or(Origin::Custom);
         let version = Version::default();
         let mut link = Link { code, policy, target: target.into(), created_ms, origin, version, labels };
-        let mut found = compare(&setup.links, &link, unsaid)?;
+        let mut found = compare(&setup.links, &link, is_missing)?;
         if let Found::Freed { rev } = found {
             link.version.rev = rev.saturating_add(1);
             found = Found::Absent;
@@ -218,7 +218,7 @@ impl Parsed {
         record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut self.records);
         let range = start..self.records.len();
         // The full link is needed only for a line without a date or origin, if it is compared again, which is rare.
-        let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
+        let link = (is_missing.0 || is_missing.1).then(|| Box::new(link));
         self.items.push(Item { line, coded: Some((code, range)), link, found, visits });
         Ok(())
     }

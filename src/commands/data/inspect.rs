@@ -109,11 +109,11 @@ impl Sum {
     }
 }
 
-/// Checks all records. Calls `told` with the counts from time to time.
+/// Checks all records. Calls `on_counts` with the counts from time to time.
 ///
 /// # Errors
 /// If the records cannot be read.
-pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&RecordCounts)) -> Result<Report, R::Error> {
+pub fn inspect<R: Records>(records: &mut R, mut on_counts: impl FnMut(&RecordCounts)) -> Result<Report, R::Error> {
     let mut report = Report::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
     let mut last: (Option<Section>, Vec<u8>) = (None, Vec::new());
@@ -121,7 +121,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&RecordCounts))
     records.each(&mut |section, key, value| {
         report.counts.add(section, 1);
         if report.counts.total().is_multiple_of(65_536) {
-            told(&report.counts);
+            on_counts(&report.counts);
         }
         let is_behind = last.0 != Some(section) || *last.1 < *key;
         last.0 = Some(section);

@@ -101,7 +101,7 @@ impl Counter {
     }
 }
 
-fn told(failure: ApiFailure) -> String {
+fn reason_of(failure: ApiFailure) -> String {
     failure.reason
 }
 
@@ -130,7 +130,7 @@ impl MovingSource for ShlinkApi {
         // Shlink sorts by one field alone, and many links have the same date. A database may sort them in another way for
         // each page, so some would come twice and others never. Codes differ, but for those of several domains.
         let path = format!("/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=shortCode-ASC", self.page);
-        let page = self.client.get(&path).map_err(told)?;
+        let page = self.client.get(&path).map_err(reason_of)?;
         let mut items = items(Shortener::Shlink, "/shortUrls/data", &page)?;
         let number = |name: &str| page.pointer(&format!("/shortUrls/pagination/{name}")).and_then(Value::as_u64);
         self.pages = number("pagesCount").ok_or("the API answers without pagination; check the address of the API")?;
@@ -158,7 +158,7 @@ impl ShlinkApi {
         let code = escaped(item["shortCode"].as_str().unwrap_or_default());
         let domain = item["domain"].as_str().map_or(String::new(), |domain| format!("?domain={}", escaped(domain)));
         let mut answer =
-            self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(told)?;
+            self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(reason_of)?;
         Ok(answer["redirectRules"].take())
     }
 }
@@ -190,7 +190,7 @@ impl MovingSource for YourlsApi {
             ("start", &start),
             ("signature", &self.key),
         ];
-        let page = self.client.post_form("/yourls-api.php", &form).map_err(told)?;
+        let page = self.client.post_form("/yourls-api.php", &form).map_err(reason_of)?;
         let total = page.pointer("/stats/total_links");
         let total = total.and_then(|total| total.as_u64().or_else(|| total.as_str()?.parse().ok()));
         self.counter.announced = Some(total.ok_or("the API answers without stats; check the address of the API")?);
@@ -231,7 +231,7 @@ struct BitlyApi {
 impl MovingSource for BitlyApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         if self.groups.is_none() {
-            let answer = self.client.get("/v4/groups").map_err(told)?;
+            let answer = self.client.get("/v4/groups").map_err(reason_of)?;
             let groups =
                 answer["groups"].as_array().ok_or("the API answers without groups; check the address of the API")?;
             self.groups = Some(groups.iter().filter_map(|group| group["guid"].as_str().map(str::to_owned)).collect());
@@ -240,7 +240,7 @@ impl MovingSource for BitlyApi {
         let after =
             if self.after.is_empty() { String::new() } else { format!("&search_after={}", escaped(&self.after)) };
         let path = format!("/v4/groups/{}/bitlinks?size={BITLY_PAGE}&archived=both{after}", escaped(group));
-        let page = self.client.get(&path).map_err(told)?;
+        let page = self.client.get(&path).map_err(reason_of)?;
         let mut items = items(Shortener::Bitly, "/links", &page)?;
         self.after = page.pointer("/pagination/search_after").and_then(Value::as_str).unwrap_or_default().to_owned();
         if self.after.is_empty() {
@@ -265,7 +265,7 @@ impl BitlyApi {
         match self.client.get(&format!("/v4/bitlinks/{}/clicks/summary?unit=month&units=-1", escaped(id))) {
             Ok(answer) => item["clicks"] = answer["total_clicks"].clone(),
             Err(ApiFailure { status: Some(402 | 403), .. }) => self.has_clicks = false,
-            Err(failure) => return Err(told(failure)),
+            Err(failure) => return Err(reason_of(failure)),
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl MovingSource for KuttApi {
                 (Ok(page), _) => break page,
                 // A page that is not JSON, or a refusal.
                 (Err(ApiFailure { status: Some(200 | 400..=404), .. }), Some(other)) => self.list = other,
-                (Err(failure), _) => return Err(told(failure)),
+                (Err(failure), _) => return Err(reason_of(failure)),
             }
         };
         self.others.clear();

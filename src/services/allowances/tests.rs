@@ -12,13 +12,13 @@ use carom_model::testing::{link, tombstone};
 use carom_redis::{ClientSettings, ServerAddress};
 use carom_shards::CoreId;
 
-struct Desk {
+struct TestService {
     node: TestNode,
     queue: AllowanceQueue,
 }
 
-impl Desk {
-    fn start(dir: &Path, is_fleet: bool) -> Desk {
+impl TestService {
+    fn start(dir: &Path, is_fleet: bool) -> TestService {
         std::fs::create_dir_all(dir).unwrap();
         let node = TestNode::new(dir, 1);
         let counted = crate::services::visits::start(dir, &node.links, Vec::new(), &node.stats, None).unwrap();
@@ -30,7 +30,7 @@ impl Desk {
             shared: is_fleet.then(unreachable_redis),
         };
         let (queue, _) = start(setup).unwrap();
-        Desk { node, queue }
+        TestService { node, queue }
     }
 
     fn visit(&self, token: u64) {
@@ -80,17 +80,17 @@ fn limited() -> Link {
 #[test]
 fn visit_waits_until_the_link_is_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let desk = Desk::start(dir.path(), true);
+    let service = TestService::start(dir.path(), true);
     // A node may have deleted the slug's earlier link and not have heard of the new one.
     for is_deleted in [false, true] {
         if is_deleted {
-            desk.store_tombstone(Origin::Custom);
-            desk.queue.changed(vec![(limited().code, true)]);
+            service.store_tombstone(Origin::Custom);
+            service.queue.changed(vec![(limited().code, true)]);
         }
-        (0..3).for_each(|token| desk.visit(token));
-        assert!(desk.node.mail[0].recv_timeout(Duration::from_millis(50)).is_err(), "nobody knows the link yet");
-        desk.store_link(2);
-        let mut answers: Vec<_> = (0..3).map(|_| desk.answer()).collect();
+        (0..3).for_each(|token| service.visit(token));
+        assert!(service.node.mail[0].recv_timeout(Duration::from_millis(50)).is_err(), "nobody knows the link yet");
+        service.store_link(2);
+        let mut answers: Vec<_> = (0..3).map(|_| service.answer()).collect();
         answers.sort_by_key(|answer| matches!(answer, Lookup::Live(_)));
         // The third visit needs Redis.
         assert_eq!(answers[0], Lookup::NotResident);
@@ -101,35 +101,35 @@ fn visit_waits_until_the_link_is_stored() {
 #[test]
 fn visit_of_a_link_that_is_never_stored_gets_an_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let desk = Desk::start(dir.path(), true);
-    desk.visit(1);
-    assert_eq!(desk.answer(), Lookup::Unconfirmed);
+    let service = TestService::start(dir.path(), true);
+    service.visit(1);
+    assert_eq!(service.answer(), Lookup::Unconfirmed);
     // Nothing will be stored.
-    desk.node.stats.writes_refused.store(true, Ordering::Release);
+    service.node.stats.writes_refused.store(true, Ordering::Release);
     let begin = Instant::now();
-    desk.visit(2);
-    assert_eq!(desk.answer(), Lookup::Unconfirmed);
+    service.visit(2);
+    assert_eq!(service.answer(), Lookup::Unconfirmed);
     assert!(begin.elapsed() < FETCH_TIME_MAX / 2);
 }
 
 #[test]
 fn client_that_has_left_uses_up_no_visit() {
     let dir = tempfile::tempdir().unwrap();
-    let desk = Desk::start(dir.path(), true);
-    desk.store_link(1);
-    desk.visit_since(0, Instant::now().checked_sub(FETCH_TIME_MAX).unwrap());
-    assert_eq!(desk.answer(), Lookup::NotResident);
-    desk.visit(1);
-    assert_eq!(desk.answer(), Lookup::Live(Arc::new(limited())), "the one visit is left");
+    let service = TestService::start(dir.path(), true);
+    service.store_link(1);
+    service.visit_since(0, Instant::now().checked_sub(FETCH_TIME_MAX).unwrap());
+    assert_eq!(service.answer(), Lookup::NotResident);
+    service.visit(1);
+    assert_eq!(service.answer(), Lookup::Live(Arc::new(limited())), "the one visit is left");
 }
 
 #[test]
 fn visit_of_a_link_that_has_ended_is_missing_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let alone = Desk::start(&dir.path().join("alone"), false);
+    let alone = TestService::start(&dir.path().join("alone"), false);
     alone.visit(1);
     assert_eq!(alone.answer(), Lookup::Missing);
-    let fleet = Desk::start(&dir.path().join("fleet"), true);
+    let fleet = TestService::start(&dir.path().join("fleet"), true);
     fleet.store_tombstone(Origin::Issued);
     fleet.visit(2);
     assert_eq!(fleet.answer(), Lookup::Missing, "an issued code gets no other link");

@@ -234,14 +234,14 @@ impl<S: Sink> SinkWorker<S> {
         tracing::error!(sink = S::NAME, event = %event.id, why, "an event became a dead letter");
         self.stats().failed.add(1);
         self.stats().dead.add(1);
-        self.bury(event.id.seq, why)?;
+        self.store_dead_letter(event.id.seq, why)?;
         self.recover();
         Ok(())
     }
 
     /// Moves behind an event that the receiver refuses, and stores its dead letter. The letter has what the log has of the
     /// event now: a purge may have removed its content since it was read.
-    fn bury(&mut self, seq: u64, why: &str) -> Result<(), StoreError> {
+    fn store_dead_letter(&mut self, seq: u64, why: &str) -> Result<(), StoreError> {
         assert!(seq > self.cursor, "a sink would give an event up that it has delivered");
         let date = dates::format(unix_ms());
         self.log.give_up(S::NAME, seq, DEAD_LETTERS_MAX, |stored| {

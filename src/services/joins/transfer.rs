@@ -169,9 +169,9 @@ impl From<PeerFault> for JoinError {
     }
 }
 
-/// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `told` with the progress
-/// from time to time. `should_stop` is asked a few times a second, also while the peer does not answer; once it was true, it
-/// is not asked again.
+/// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `on_progress` from time
+/// to time. Asks `should_stop` a few times a second, also while the peer does not answer. Once this was true, the join
+/// ends.
 ///
 /// # Errors
 /// [`JoinError`]; the data directory has no store then. It keeps the pieces that have arrived, unless the peer no longer
@@ -179,7 +179,7 @@ impl From<PeerFault> for JoinError {
 pub fn join(
     plan: &JoinPlan<'_>,
     should_stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(&JoinProgress),
+    on_progress: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
     // The settings write a URL with a slash at its end.
     let plan = &JoinPlan { peer: plan.peer.trim_end_matches('/'), ..*plan };
@@ -187,7 +187,7 @@ pub fn join(
     let kept = KeptPieces::of(plan.data_dir);
     let snapshot = take_snapshot(&client, &kept, plan, should_stop)?;
     kept.remove_store()?;
-    let filled = fill(&client, &kept, &snapshot, should_stop, told);
+    let filled = fill(&client, &kept, &snapshot, should_stop, on_progress);
     if matches!(filled, Err(JoinError::Gone)) {
         kept.remove()?;
     }
@@ -311,16 +311,16 @@ fn fill(
     kept: &KeptPieces,
     snapshot: &JoinSnapshot,
     should_stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(&JoinProgress),
+    on_progress: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
     let (bytes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let is_stopped = Cell::new(false);
     let mut records = 0;
-    let mut tell = |counts: &RecordCounts| {
+    let mut on_counts = |counts: &RecordCounts| {
         records += 1;
         if records % REPORT_EVERY == 1 {
             let (links, records, bytes) = (counts.of(Section::Links), counts.total(), bytes.load(Ordering::Relaxed));
-            told(&JoinProgress { links, records, total_records: snapshot.records, bytes });
+            on_progress(&JoinProgress { links, records, total_records: snapshot.records, bytes });
         }
     };
     let (restored, fetched) = thread::scope(|scope| {
@@ -328,7 +328,7 @@ fn fill(
         let fetcher = Fetcher { client, kept, snapshot: snapshot.id, bytes: &bytes, is_over: &is_over };
         let fetching = scope.spawn(move || fetcher.run(&sender));
         let input = PieceStream { pieces, piece: Vec::new(), at: 0, should_stop, is_stopped: &is_stopped };
-        let restored = restore(input, &kept.store(), kept.folder(), &mut tell);
+        let restored = restore(input, &kept.store(), kept.folder(), &mut on_counts);
         is_over.store(true, Ordering::Release);
         (restored, fetching.join().expect("panics abort"))
     });

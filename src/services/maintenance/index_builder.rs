@@ -15,7 +15,7 @@ use carom_store::links::catalog::IndexEntry;
 use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, parts};
 
 /// Interval between two progress messages while an index is built.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// The index entries of some links.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     let names = missing.iter().map(|index| name(*index)).collect::<Vec<_>>().join(" and of ");
     let (start, about) = (Instant::now(), links.approximate_len());
     tracing::info!("building the index of {names} for about {about} records; this happens once");
-    let (mut told, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
+    let (mut logged, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
     for part in parts() {
         // Unreadable records are reported when the links are read back.
         links.scan(part, |key, value| {
@@ -104,8 +104,8 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
             if entries.links() >= INDEX_BATCH {
                 count += entries.links() as u64;
                 written = std::mem::take(&mut entries).write(links, &missing);
-                if told.elapsed() >= TELL_EVERY {
-                    told = Instant::now();
+                if logged.elapsed() >= LOG_EVERY {
+                    logged = Instant::now();
                     tracing::info!("indexed {names} of {count} of about {about} links");
                 }
             }

@@ -89,7 +89,7 @@ impl<R: Read> Stream<R> {
 }
 
 /// Makes a store in `dir`, which must not exist yet, from the backup in `input`. Visits that are outside the store go
-/// to `data_dir`. Calls `told` with the progress.
+/// to `data_dir`. Calls `on_counts` with the progress.
 ///
 /// # Errors
 /// A description of what is wrong with the backup or the disk. The content of `dir` is then of no use.
@@ -97,7 +97,7 @@ pub fn restore(
     input: impl Read,
     dir: &Path,
     data_dir: &Path,
-    mut told: impl FnMut(&RecordCounts),
+    mut on_counts: impl FnMut(&RecordCounts),
 ) -> Result<RecordCounts, RestoreError> {
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
@@ -120,7 +120,7 @@ pub fn restore(
             while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_quarantine_entry(key)) {
                 next = stream.next_of(section)?;
             }
-            told(stream.reader.counts());
+            on_counts(stream.reader.counts());
             if let Some((key, _)) = &next {
                 // The store's library panics on such keys, and a checksum does not catch a wrong write.
                 if key.is_empty() || key.len() > KEY_LEN_MAX {

@@ -199,7 +199,7 @@ mod tests {
         let links = visits.aggregator().links();
         let parts = [VisitGroup::App("ops".into())];
         put_link(&links, "n1", Some("ops"), None);
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         for number in 0..=LOOKED_UP_MAX {
             let code = Code::parse(format!("n{number}").as_bytes()).unwrap();
             let visitor = sender.visitor(b"", b"");
@@ -209,14 +209,14 @@ mod tests {
             }
             if number == 1 || number == LOOKED_UP_MAX {
                 let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
-                told.push((counts[0].total, is_whole));
+                seen.push((counts[0].total, is_whole));
             }
         }
         visits.aggregator().write_log();
         visits.aggregator().collect(unix_ms() + HOUR_MS);
         (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.go_on());
         let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
-        told.push((counts[0].total, is_whole));
-        assert_eq!(told, [(1, true), (0, false), (1, true)]);
+        seen.push((counts[0].total, is_whole));
+        assert_eq!(seen, [(1, true), (0, false), (1, true)]);
     }
 }

@@ -20,19 +20,19 @@ use crate::support::redis::Server;
 const LISTED: &str = "{\"1\": \"dynamic.example\", \"2\": \"*.wide.example\"}";
 
 /// A node whose settings name two hosts and a file with more.
-struct Desk {
+struct ListedNode {
     setup: Setup,
     file: PathBuf,
 }
 
-impl Desk {
-    fn new(dir: &Path, cores: usize) -> Desk {
+impl ListedNode {
+    fn new(dir: &Path, cores: usize) -> ListedNode {
         let file = dir.join("allow.json");
         let setup = Setup::new(&dir.join("data"))
             .cores(cores)
             .env("CAROM_ALLOW_HOSTS", "static.example, *.fixed.example")
             .env("CAROM_ALLOW_SOURCE", file.to_str().unwrap());
-        Desk { setup, file }
+        ListedNode { setup, file }
     }
 
     /// Writes the file as a whole, so that nobody reads half of it.
@@ -62,10 +62,10 @@ fn wait_for_host(node: &Node, host: &str, wanted: bool) {
     wait_until("the list on every core", || wires.iter_mut().all(|wire| may(wire, host) == wanted));
 }
 
-fn with_one_and_three_cores(check: impl Fn(Desk)) {
+fn with_one_and_three_cores(check: impl Fn(ListedNode)) {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        check(Desk::new(dir.path(), cores));
+        check(ListedNode::new(dir.path(), cores));
     }
 }
 
@@ -222,7 +222,7 @@ fn only_creates_and_changes_are_checked() {
 #[test]
 fn invalid_entries_raise_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
-    let desk = Desk::new(dir.path(), 1);
+    let desk = ListedNode::new(dir.path(), 1);
     desk.write("{\"1\": \"https://a.example/\", \"2\": \"dynamic.example\", \"3\": \"b c\"}");
     let node = desk.setup.expect("allow_list_entries").start();
     let mut wire = node.wire();

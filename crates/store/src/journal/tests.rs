@@ -174,9 +174,9 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
     assert_eq!((repair.recovered, &repair.unreadable[..]), (1, &[Code::parse(b"key21").unwrap()][..]));
     let kept = repair.kept_file.clone().unwrap();
     assert_eq!(fs::read(&kept).unwrap(), bytes, "the damaged journal");
-    let told = repair.to_string();
+    let text = repair.to_string();
     for part in [&path.display().to_string(), "(key21)", &format!("is kept as {}", kept.display())] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(text.contains(part), "{part} in {text}");
     }
     let repaired = fs::read(&path).unwrap();
     let numbers: Vec<u64> = walk(&repaired, 0).batches.iter().map(|batch| batch.seqno).collect();

@@ -134,12 +134,12 @@ impl Redis {
 /// neither is any if the answer is nil.
 fn by_stream(names: &[String], answer: &Value) -> Option<Vec<Vec<StreamEntry>>> {
     let mut streams = vec![Vec::new(); names.len()];
-    let told = match answer {
+    let answered = match answer {
         Value::Nil => &[][..],
-        Value::Array(told) => told,
+        Value::Array(answered) => answered,
         _ => return None,
     };
-    for stream in told {
+    for stream in answered {
         let Value::Array(parts) = stream else { return None };
         let [name, found] = &parts[..] else { return None };
         let name = text(name);
@@ -211,8 +211,8 @@ mod tests {
             Some(streams.iter().map(|stream| stream.iter().map(|entry| entry.id.to_string()).collect()).collect())
         };
         let answer = Value::Array(vec![of("c", &["1-0", "1-1"]), of("a", &["7-0"])]);
-        let told = [vec!["7-0"], vec![], vec!["1-0", "1-1"]];
-        assert_eq!(ids(&answer).unwrap(), told, "a stream that was emptied has no entries, which is a gap");
+        let answered = [vec!["7-0"], vec![], vec!["1-0", "1-1"]];
+        assert_eq!(ids(&answer).unwrap(), answered, "a stream that was emptied has no entries, which is a gap");
         assert_eq!(ids(&Value::Nil).unwrap(), [const { Vec::<String>::new() }; 3]);
         assert_eq!(ids(&Value::Array(vec![of("d", &["1-0"])])), None, "nobody asked for it");
         assert_eq!(ids(&Value::Int(1)), None);

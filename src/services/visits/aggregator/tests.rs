@@ -9,19 +9,19 @@ use std::sync::mpsc::{Sender, channel};
 
 const HOUR_MS: u64 = 3_600_000;
 
-struct Desk {
+struct TestAggregator {
     aggregator: VisitAggregator,
     sender: VisitSender,
     ended: Sender<Vec<Ended>>,
 }
 
 /// Opens the aggregator of a directory, as a new process does.
-fn open(dir: &Path) -> Desk {
+fn open(dir: &Path) -> TestAggregator {
     let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
     let (sender, receiver) = ring();
     let (ended, ends) = channel();
     let aggregator = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
-    Desk { aggregator, sender, ended }
+    TestAggregator { aggregator, sender, ended }
 }
 
 fn code(text: &str) -> Code {
@@ -32,7 +32,7 @@ fn ended(text: &str) -> Ended {
     Ended { code: code(text), number: 7 }
 }
 
-impl Desk {
+impl TestAggregator {
     fn go_on(&mut self) {
         self.aggregator.go_on(&Apps::default());
     }
@@ -54,7 +54,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl TestAggregator {
     /// Checks the referrers of each day; every visit here has the same referrer.
     fn referrers_are_those_of_their_days(&self) {
         let all = self.aggregator.history(Subject::All).unwrap();
@@ -73,53 +73,53 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
     let mut expected = 0;
     // The process is killed after so many steps: before, during and after folds.
     for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
-        let mut desk = open(dir.path());
-        assert_eq!((desk.total("abc"), desk.total("slug-of-many-letters")), (expected, expected), "{steps}");
+        let mut tested = open(dir.path());
+        assert_eq!((tested.total("abc"), tested.total("slug-of-many-letters")), (expected, expected), "{steps}");
         for step in 0..=steps {
-            desk.visit("abc", 2);
-            desk.visit("slug-of-many-letters", 2);
+            tested.visit("abc", 2);
+            tested.visit("slug-of-many-letters", 2);
             // An hour ends each time, so that a fold is due.
-            desk.aggregator.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
-            desk.aggregator.write_log();
-            desk.go_on();
-            assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
-            desk.referrers_are_those_of_their_days();
+            tested.aggregator.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
+            tested.aggregator.write_log();
+            tested.go_on();
+            assert_eq!(tested.total("abc"), expected + 2 * (step + 1));
+            tested.referrers_are_those_of_their_days();
         }
         expected += 2 * (steps + 1);
     }
-    let mut desk = open(dir.path());
-    assert_eq!(desk.aggregator.history(Subject::All).unwrap().all.counts.total, 2 * expected);
-    assert!(desk.aggregator.history(Subject::All).unwrap().days.len() > 1);
-    desk.referrers_are_those_of_their_days();
+    let mut tested = open(dir.path());
+    assert_eq!(tested.aggregator.history(Subject::All).unwrap().all.counts.total, 2 * expected);
+    assert!(tested.aggregator.history(Subject::All).unwrap().days.len() > 1);
+    tested.referrers_are_those_of_their_days();
     // Before and after rows are merged.
-    (0..20).for_each(|_| desk.go_on());
-    desk.referrers_are_those_of_their_days();
+    (0..20).for_each(|_| tested.go_on());
+    tested.referrers_are_those_of_their_days();
 }
 
 #[test]
 fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..6 {
-        let mut desk = open(dir.path());
-        desk.visit("abc", 3);
-        desk.aggregator.collect((490_000 + round) * HOUR_MS);
-        desk.aggregator.write_log();
+        let mut tested = open(dir.path());
+        tested.visit("abc", 3);
+        tested.aggregator.collect((490_000 + round) * HOUR_MS);
+        tested.aggregator.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| desk.go_on());
-        desk.ended.send(vec![ended("abc")]).unwrap();
-        desk.aggregator.collect((490_000 + round) * HOUR_MS);
-        assert_eq!(desk.total("abc"), 0, "{round}");
-        desk.visit("abc", 1);
-        desk.aggregator.collect((490_001 + round) * HOUR_MS);
-        desk.aggregator.write_log();
-        (0..5).for_each(|_| desk.go_on());
-        assert_eq!(desk.total("abc"), 1, "{round}");
-        drop(desk);
-        let mut desk = open(dir.path());
-        assert_eq!(desk.total("abc"), 1, "{round}");
-        desk.ended.send(vec![ended("abc")]).unwrap();
-        desk.aggregator.collect((490_001 + round) * HOUR_MS);
-        desk.aggregator.write_log();
+        (0..round).for_each(|_| tested.go_on());
+        tested.ended.send(vec![ended("abc")]).unwrap();
+        tested.aggregator.collect((490_000 + round) * HOUR_MS);
+        assert_eq!(tested.total("abc"), 0, "{round}");
+        tested.visit("abc", 1);
+        tested.aggregator.collect((490_001 + round) * HOUR_MS);
+        tested.aggregator.write_log();
+        (0..5).for_each(|_| tested.go_on());
+        assert_eq!(tested.total("abc"), 1, "{round}");
+        drop(tested);
+        let mut tested = open(dir.path());
+        assert_eq!(tested.total("abc"), 1, "{round}");
+        tested.ended.send(vec![ended("abc")]).unwrap();
+        tested.aggregator.collect((490_001 + round) * HOUR_MS);
+        tested.aggregator.write_log();
     }
 }
 
@@ -127,179 +127,179 @@ fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
 fn that_a_link_has_ended_is_known_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..4 {
-        let mut desk = open(dir.path());
-        desk.visit("abc", 3);
-        desk.aggregator.collect((490_000 + round) * HOUR_MS);
-        desk.aggregator.write_log();
+        let mut tested = open(dir.path());
+        tested.visit("abc", 3);
+        tested.aggregator.collect((490_000 + round) * HOUR_MS);
+        tested.aggregator.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| desk.go_on());
+        (0..round).for_each(|_| tested.go_on());
         // Only the commit that ended the link has happened.
-        let mut batch = desk.aggregator.links.batch();
+        let mut batch = tested.aggregator.links.batch();
         batch.end_visits(&ended("abc"));
-        desk.aggregator.links.commit(batch).unwrap();
-        drop(desk);
-        let mut desk = open(dir.path());
-        assert_eq!(desk.total("abc"), 0, "{round}");
-        desk.aggregator.write_log();
-        desk.aggregator.take_unsynced().unwrap().sync().unwrap();
-        assert!(desk.aggregator.links.visits_ended().unwrap().is_empty());
-        desk.visit("abc", 1);
-        desk.aggregator.collect((490_000 + round) * HOUR_MS);
-        desk.aggregator.write_log();
-        drop(desk);
-        let mut desk = open(dir.path());
-        assert_eq!(desk.total("abc"), 1, "{round}");
-        desk.aggregator.forget(vec![ended("abc")]);
+        tested.aggregator.links.commit(batch).unwrap();
+        drop(tested);
+        let mut tested = open(dir.path());
+        assert_eq!(tested.total("abc"), 0, "{round}");
+        tested.aggregator.write_log();
+        tested.aggregator.take_unsynced().unwrap().sync().unwrap();
+        assert!(tested.aggregator.links.visits_ended().unwrap().is_empty());
+        tested.visit("abc", 1);
+        tested.aggregator.collect((490_000 + round) * HOUR_MS);
+        tested.aggregator.write_log();
+        drop(tested);
+        let mut tested = open(dir.path());
+        assert_eq!(tested.total("abc"), 1, "{round}");
+        tested.aggregator.forget(vec![ended("abc")]);
     }
 }
 
 #[test]
 fn without_room_a_link_that_has_ended_is_forgotten_later() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
-    desk.visit("abc", 3);
-    desk.aggregator.collect(490_000 * HOUR_MS);
-    desk.aggregator.write_log();
-    desk.aggregator.collect(490_001 * HOUR_MS);
-    (0..3).for_each(|_| desk.go_on());
-    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
-    desk.aggregator.stats.writes_refused.store(true, Ordering::Release);
-    desk.ended.send(vec![ended("abc")]).unwrap();
-    desk.aggregator.collect(490_001 * HOUR_MS);
-    desk.aggregator.write_log();
-    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
-    desk.aggregator.stats.writes_refused.store(false, Ordering::Release);
-    desk.aggregator.write_log();
-    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap(), []);
-    assert_eq!(desk.total("abc"), 0);
+    let mut tested = open(dir.path());
+    tested.visit("abc", 3);
+    tested.aggregator.collect(490_000 * HOUR_MS);
+    tested.aggregator.write_log();
+    tested.aggregator.collect(490_001 * HOUR_MS);
+    (0..3).for_each(|_| tested.go_on());
+    assert_eq!(tested.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
+    tested.aggregator.stats.writes_refused.store(true, Ordering::Release);
+    tested.ended.send(vec![ended("abc")]).unwrap();
+    tested.aggregator.collect(490_001 * HOUR_MS);
+    tested.aggregator.write_log();
+    assert_eq!(tested.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
+    tested.aggregator.stats.writes_refused.store(false, Ordering::Release);
+    tested.aggregator.write_log();
+    assert_eq!(tested.aggregator.links.visits_of(b"abc").unwrap(), []);
+    assert_eq!(tested.total("abc"), 0);
 }
 
 #[test]
 fn counts_that_cannot_be_read_are_said_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
+    let mut tested = open(dir.path());
     for hour in 0..40 {
-        desk.visit("abc", 1);
-        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
-        desk.aggregator.write_log();
+        tested.visit("abc", 1);
+        tested.aggregator.collect((490_000 + hour) * HOUR_MS);
+        tested.aggregator.write_log();
         if hour == 5 {
-            let mut batch = desk.aggregator.links.batch();
+            let mut batch = tested.aggregator.links.batch();
             batch.put_visits(b"abc", RowPlace { hour: 490_000, slot: 0, log: 1 }, b"\xff");
-            desk.aggregator.links.commit(batch).unwrap();
+            tested.aggregator.links.commit(batch).unwrap();
         }
-        (0..4).for_each(|_| desk.go_on());
+        (0..4).for_each(|_| tested.go_on());
     }
-    assert!(desk.aggregator.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
-    assert!(matches!(desk.aggregator.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
-    assert!(matches!(desk.aggregator.counts(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
+    assert!(tested.aggregator.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
+    assert!(matches!(tested.aggregator.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
+    assert!(matches!(tested.aggregator.counts(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
 }
 
 #[test]
 fn links_stand_in_the_order_of_their_visits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
-    let ranking = |desk: &mut Desk| -> Vec<String> {
-        desk.aggregator.now_ms += RANKED_FOR_MS;
-        let codes = desk.aggregator.take_candidates().unwrap();
-        let counts = codes.iter().map(|code| desk.aggregator.counts(Subject::Link(*code)).unwrap());
+    let mut tested = open(dir.path());
+    let ranking = |tested: &mut TestAggregator| -> Vec<String> {
+        tested.aggregator.now_ms += RANKED_FOR_MS;
+        let codes = tested.aggregator.take_candidates().unwrap();
+        let counts = codes.iter().map(|code| tested.aggregator.counts(Subject::Link(*code)).unwrap());
         let counted: Vec<_> = codes.iter().copied().zip(counts).collect();
-        desk.aggregator.rank(counted.into_iter());
-        assert!(desk.aggregator.take_candidates().is_none());
-        desk.aggregator.most_visited(2, false).iter().map(Code::to_string).collect()
+        tested.aggregator.rank(counted.into_iter());
+        assert!(tested.aggregator.take_candidates().is_none());
+        tested.aggregator.most_visited(2, false).iter().map(Code::to_string).collect()
     };
-    assert!(ranking(&mut desk).is_empty());
+    assert!(ranking(&mut tested).is_empty());
     for (name, times) in [("few", 1), ("most", 9), ("many", 5)] {
-        desk.visit(name, times);
+        tested.visit(name, times);
     }
-    desk.aggregator.collect(490_000 * HOUR_MS);
-    assert_eq!(ranking(&mut desk), ["most", "many"]);
-    desk.aggregator.write_log();
-    desk.aggregator.collect(490_001 * HOUR_MS);
-    desk.aggregator.write_log();
-    assert_eq!(ranking(&mut desk), ["most", "many"]);
+    tested.aggregator.collect(490_000 * HOUR_MS);
+    assert_eq!(ranking(&mut tested), ["most", "many"]);
+    tested.aggregator.write_log();
+    tested.aggregator.collect(490_001 * HOUR_MS);
+    tested.aggregator.write_log();
+    assert_eq!(ranking(&mut tested), ["most", "many"]);
     // Another process has only the stored counts, and needs a fold and a whole search.
-    drop(desk);
-    let mut desk = open(dir.path());
-    desk.aggregator.collect(490_002 * HOUR_MS);
-    (0..4).for_each(|_| desk.go_on());
-    assert_eq!(ranking(&mut desk), ["most", "many"]);
-    desk.visit("few", 20);
-    desk.aggregator.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
-    assert_eq!(ranking(&mut desk), ["few", "most"]);
+    drop(tested);
+    let mut tested = open(dir.path());
+    tested.aggregator.collect(490_002 * HOUR_MS);
+    (0..4).for_each(|_| tested.go_on());
+    assert_eq!(ranking(&mut tested), ["most", "many"]);
+    tested.visit("few", 20);
+    tested.aggregator.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
+    assert_eq!(ranking(&mut tested), ["few", "most"]);
 }
 
 #[test]
 fn many_rows_are_put_together() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
-    let rows = |desk: &Desk| desk.aggregator.links.visits_of(b"abc").unwrap().len();
+    let mut tested = open(dir.path());
+    let rows = |tested: &TestAggregator| tested.aggregator.links.visits_of(b"abc").unwrap().len();
     for hour in 0..100 {
-        desk.visit("abc", 1);
-        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
-        desk.aggregator.write_log();
+        tested.visit("abc", 1);
+        tested.aggregator.collect((490_000 + hour) * HOUR_MS);
+        tested.aggregator.write_log();
         // A fold, and between folds a search.
-        (0..4).for_each(|_| desk.go_on());
-        assert_eq!(desk.total("abc"), hour + 1);
+        (0..4).for_each(|_| tested.go_on());
+        assert_eq!(tested.total("abc"), hour + 1);
     }
-    assert!(rows(&desk) < ROWS_MANY + 4, "{}", rows(&desk));
-    drop(desk);
+    assert!(rows(&tested) < ROWS_MANY + 4, "{}", rows(&tested));
+    drop(tested);
     assert_eq!(open(dir.path()).total("abc"), 100);
 }
 
 #[test]
 fn earlier_visits_count_once_and_stay_apart() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
+    let mut tested = open(dir.path());
     let (name, earlier) = (Subject::Link(code("abc")).name(), VisitCounts { total: 50, bots: 5 });
-    let mut batch = desk.aggregator.links.batch();
+    let mut batch = tested.aggregator.links.batch();
     batch.put_earlier_visits(&name, earlier);
-    desk.aggregator.links.commit(batch).unwrap();
-    let total = |desk: &Desk| desk.aggregator.counts(Subject::Link(code("abc"))).unwrap().total;
+    tested.aggregator.links.commit(batch).unwrap();
+    let total = |tested: &TestAggregator| tested.aggregator.counts(Subject::Link(code("abc"))).unwrap().total;
     for hour in 0..100 {
-        assert_eq!(total(&desk), 50 + hour);
-        desk.visit("abc", 1);
-        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
-        desk.aggregator.write_log();
-        (0..4).for_each(|_| desk.go_on());
+        assert_eq!(total(&tested), 50 + hour);
+        tested.visit("abc", 1);
+        tested.aggregator.collect((490_000 + hour) * HOUR_MS);
+        tested.aggregator.write_log();
+        (0..4).for_each(|_| tested.go_on());
     }
-    assert!(desk.aggregator.links.visits_of(&name).unwrap().len() < ROWS_MANY + 5, "nothing was merged");
-    assert_eq!(desk.aggregator.links.earlier_visits(&name).unwrap(), Some(earlier));
-    drop(desk);
-    let mut desk = open(dir.path());
-    assert_eq!((total(&desk), desk.aggregator.own_counts(code("abc")).unwrap().total), (150, 100));
+    assert!(tested.aggregator.links.visits_of(&name).unwrap().len() < ROWS_MANY + 5, "nothing was merged");
+    assert_eq!(tested.aggregator.links.earlier_visits(&name).unwrap(), Some(earlier));
+    drop(tested);
+    let mut tested = open(dir.path());
+    assert_eq!((total(&tested), tested.aggregator.own_counts(code("abc")).unwrap().total), (150, 100));
     // The writer removes them, in the commit that ends the link.
-    desk.aggregator.forget(vec![ended("abc")]);
-    assert_eq!(total(&desk), 50);
+    tested.aggregator.forget(vec![ended("abc")]);
+    assert_eq!(total(&tested), 50);
 }
 
 #[test]
 fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut desk = open(dir.path());
+    let mut tested = open(dir.path());
     let mut told = 0;
     // No fold makes progress, as on a disk that hangs.
     for link in 0..6_500 {
         let code = code(&format!("a{link:06}"));
         for host in 0..120 {
-            let visitor = desk.sender.visitor(b"curl/8", format!("https://{host}.{link}.example/").as_bytes());
-            assert_ne!(desk.sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Nothing);
+            let visitor = tested.sender.visitor(b"curl/8", format!("https://{host}.{link}.example/").as_bytes());
+            assert_ne!(tested.sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Nothing);
             told += 1;
         }
         if link % 20 == 0 {
-            desk.aggregator.collect(490_000 * HOUR_MS);
+            tested.aggregator.collect(490_000 * HOUR_MS);
         }
     }
-    desk.aggregator.collect(490_000 * HOUR_MS);
+    tested.aggregator.collect(490_000 * HOUR_MS);
     // One drain of the rings may come on top.
-    assert!(desk.aggregator.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", desk.aggregator.weight());
+    assert!(tested.aggregator.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", tested.aggregator.weight());
     assert!(
-        desk.aggregator.weight() > VISITS_TALLIED_BYTES / 2,
+        tested.aggregator.weight() > VISITS_TALLIED_BYTES / 2,
         "{} bytes: that was no test",
-        desk.aggregator.weight()
+        tested.aggregator.weight()
     );
-    assert!(desk.aggregator.stats.referrers_dropped.get() > 0, "what is not kept is counted");
+    assert!(tested.aggregator.stats.referrers_dropped.get() > 0, "what is not kept is counted");
     assert_eq!(
-        desk.aggregator.counts(Subject::All).unwrap().total,
+        tested.aggregator.counts(Subject::All).unwrap().total,
         told,
         "each visit counts, with its referrer or without"
     );

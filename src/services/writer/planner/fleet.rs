@@ -156,10 +156,10 @@ impl<'o> CommitPlanner<'o> {
         if is_newer {
             self.compare_later.insert(partition);
         }
-        for (StreamPosition { id, check }, told) in entries {
+        for (StreamPosition { id, check }, received) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.note_seen(echo);
-            if let Some(StreamChange { code, state, displaced }) = told {
+            if let Some(StreamChange { code, state, displaced }) = received {
                 if !self.outbox.is_undelivered(&code) {
                     self.outbox.note_applied(echo, code);
                 }
