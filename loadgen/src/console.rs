@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::live::Live;
+use crate::live_counters::LiveCounters;
 use crate::plan::Plan;
-use crate::pulse::Pulse;
 use crate::record::{Interval, Summary};
 use crate::units;
 
@@ -77,8 +77,8 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Returns the figures that a thread publishes; `None` if nothing reads them.
-    pub(crate) fn pulse(&self, thread: usize) -> Option<Arc<Pulse>> {
-        self.live.as_ref().map(|live| live.pulse(thread))
+    pub(crate) fn counters(&self, thread: usize) -> Option<Arc<LiveCounters>> {
+        self.live.as_ref().map(|live| live.counters(thread))
     }
 
     /// Notes that the run starts at `origin`.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use crate::check::{self, Fault};
 use crate::client::{Client, Sent, Stage};
 use crate::links::Links;
+use crate::live_counters::LiveCounters;
 use crate::plan::{Loop, Plan, Target};
 use crate::popularity::Popularity;
-use crate::pulse::Pulse;
 use crate::random;
 use crate::record::{Interval, Record};
 use crate::request::{self, Requests};
@@ -45,9 +45,9 @@ pub(crate) struct Crew {
     /// Counts and latencies of the current second.
     pub(crate) interval: Interval,
     /// Figures for the live view; `None` without one.
-    pulse: Option<Arc<Pulse>>,
+    counters: Option<Arc<LiveCounters>>,
     /// Most recent reason why a connection failed to open.
-    pub(crate) last_trouble: Option<String>,
+    pub(crate) last_failure: Option<String>,
     plan: Arc<Plan>,
     links: Arc<Links>,
     requests: Vec<Requests>,
@@ -71,8 +71,13 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Returns the connections of thread `thread`, which publishes its figures in `pulse`.
-    pub(crate) fn new(plan: &Arc<Plan>, links: &Arc<Links>, thread: usize, pulse: Option<Arc<Pulse>>) -> Crew {
+    /// Returns the connections of thread `thread`, which publishes its figures in `counters`.
+    pub(crate) fn new(
+        plan: &Arc<Plan>,
+        links: &Arc<Links>,
+        thread: usize,
+        counters: Option<Arc<LiveCounters>>,
+    ) -> Crew {
         let threads = plan.cpus.len();
         let share_of = |thread: usize, whole: usize| whole / threads + usize::from(thread < whole % threads);
         let share = |whole: usize| share_of(thread, whole);
@@ -88,8 +93,8 @@ impl Crew {
             dirty: Vec::new(),
             record: Record::default(),
             interval: Interval::new(0),
-            pulse,
-            last_trouble: None,
+            counters,
+            last_failure: None,
             requests: plan.targets.iter().map(requests_of).collect(),
             traffic: Traffic::new(plan.mix, popularity, thread, stream(0)),
             schedule: match plan.pace {
@@ -207,7 +212,7 @@ impl Crew {
         if self.clients[slot as usize].stage == Stage::Ending {
             return self.touch(slot);
         }
-        self.last_trouble = Some(format!("{}: {reason}", self.plan.targets[self.target(slot)].name));
+        self.last_failure = Some(format!("{}: {reason}", self.plan.targets[self.target(slot)].name));
         self.count_fault(Fault::Connect, now_ns >= self.begin_ns);
         self.finish(slot);
     }
@@ -450,8 +455,8 @@ impl Crew {
                 self.record.counts.completed += 1;
                 self.record.counts.in_time += u64::from(now_ns <= self.end_ns);
                 self.interval.completed += 1;
-                if let Some(pulse) = &self.pulse {
-                    pulse.count_completed();
+                if let Some(counters) = &self.counters {
+                    counters.count_completed();
                 }
                 self.record_latency(sent.call.kind, sent.intended_ns, sent.sent_ns, now_ns);
             }
@@ -468,8 +473,8 @@ impl Crew {
         latencies.intended.saturating_record(since(intended_ns));
         latencies.actual.saturating_record(since(sent_ns));
         self.interval.latency.saturating_record(since(intended_ns));
-        if let Some(pulse) = &self.pulse {
-            pulse.count_latency(since(intended_ns));
+        if let Some(counters) = &self.counters {
+            counters.count_latency(since(intended_ns));
         }
     }
 
@@ -514,8 +519,8 @@ impl Crew {
         if measured || fault.is_wrong_answer() {
             self.record.faults[fault as usize] += 1;
             self.interval.errors += 1;
-            if let Some(pulse) = &self.pulse {
-                pulse.count_fault(fault);
+            if let Some(counters) = &self.counters {
+                counters.count_fault(fault);
             }
         }
     }

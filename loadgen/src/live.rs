@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::check::Fault;
+use crate::live_counters::{LiveCounters, LiveFigures};
 use crate::plan::{Loop, Plan};
-use crate::pulse::{Pulse, PulseFigures};
 use crate::units::{show_count, show_micros, show_noun};
 
 /// Time between two pictures.
@@ -33,7 +33,7 @@ const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.99
 #[derive(Debug)]
 pub(crate) struct Live {
     /// Figures of each thread.
-    pulses: Vec<Arc<Pulse>>,
+    counters: Vec<Arc<LiveCounters>>,
     view: LiveView,
     /// Start of the run, warm-up included.
     origin: Instant,
@@ -47,13 +47,13 @@ impl Live {
     /// Returns the view of a run that has not started.
     pub(crate) fn new(plan: &Plan) -> Live {
         let now = Instant::now();
-        let pulses = plan.cpus.iter().map(|_| Arc::new(Pulse::new())).collect();
-        Live { pulses, view: LiveView::new(plan), origin: now, next: now, lines: 0 }
+        let counters = plan.cpus.iter().map(|_| Arc::new(LiveCounters::new())).collect();
+        Live { counters, view: LiveView::new(plan), origin: now, next: now, lines: 0 }
     }
 
     /// Returns the figures that a thread publishes.
-    pub(crate) fn pulse(&self, thread: usize) -> Arc<Pulse> {
-        Arc::clone(&self.pulses[thread])
+    pub(crate) fn counters(&self, thread: usize) -> Arc<LiveCounters> {
+        Arc::clone(&self.counters[thread])
     }
 
     /// Notes that the run starts at `origin`. Failed connections before it do not count.
@@ -84,9 +84,9 @@ impl Live {
         }
     }
 
-    fn figures(&self) -> PulseFigures {
-        let mut figures = PulseFigures::default();
-        self.pulses.iter().for_each(|pulse| pulse.add_to(&mut figures));
+    fn figures(&self) -> LiveFigures {
+        let mut figures = LiveFigures::default();
+        self.counters.iter().for_each(|counters| counters.add_to(&mut figures));
         figures
     }
 
@@ -118,9 +118,9 @@ struct LiveView {
     /// Measured requests after which the run ends.
     requests: Option<u64>,
     /// Figures at the start of the run.
-    first: Option<PulseFigures>,
+    first: Option<LiveFigures>,
     /// The latest figures with their times since the start, from the oldest.
-    samples: VecDeque<(Duration, PulseFigures)>,
+    samples: VecDeque<(Duration, LiveFigures)>,
     /// Successful requests per second, from the oldest.
     rates: VecDeque<f64>,
     /// Values of each of [`QUANTILES`] in microseconds, from the oldest.
@@ -148,7 +148,7 @@ impl LiveView {
     }
 
     /// Takes the figures at a time since the start of the run.
-    fn take(&mut self, at: Duration, figures: PulseFigures) {
+    fn take(&mut self, at: Duration, figures: LiveFigures) {
         if self.first.is_none() {
             self.first = Some(figures.clone());
         }
@@ -167,9 +167,9 @@ impl LiveView {
     }
 
     /// Returns the time that the samples cover in seconds, and what has changed in it.
-    fn recent(&self) -> (f64, PulseFigures) {
+    fn recent(&self) -> (f64, LiveFigures) {
         let (Some((from, before)), Some((to, now))) = (self.samples.front(), self.samples.back()) else {
-            return (1.0, PulseFigures::default());
+            return (1.0, LiveFigures::default());
         };
         (to.saturating_sub(*from).as_secs_f64().max(1e-3), now.since(before))
     }
@@ -178,7 +178,7 @@ impl LiveView {
     fn picture(&self) -> Vec<String> {
         let (at, whole) = match (&self.first, self.samples.back()) {
             (Some(first), Some((at, now))) => (*at, now.since(first)),
-            _ => (Duration::ZERO, PulseFigures::default()),
+            _ => (Duration::ZERO, LiveFigures::default()),
         };
         let measured = at.saturating_sub(self.warmup).min(self.duration).as_secs_f64();
         let (seconds, recent) = self.recent();
@@ -191,7 +191,7 @@ impl LiveView {
         let rates = (rate(recent.completed, seconds), rate(whole.completed, measured));
         lines.push(row("successful", &rates.0, &rates.1, &self.rates));
         for ((name, quantile), values) in QUANTILES.iter().zip(&self.latencies) {
-            let show = |figures: &PulseFigures| figures.quantile(*quantile).map_or("-".to_owned(), show_micros);
+            let show = |figures: &LiveFigures| figures.quantile(*quantile).map_or("-".to_owned(), show_micros);
             lines.push(row(name, &show(&recent), &show(&whole), values));
         }
         let faults = Fault::ALL.into_iter().filter(|&fault| whole.faults[fault as usize] > 0);
@@ -203,7 +203,7 @@ impl LiveView {
     }
 
     /// Returns the line that shows how much of the run is over.
-    fn progress(&self, at: Duration, whole: &PulseFigures) -> String {
+    fn progress(&self, at: Duration, whole: &LiveFigures) -> String {
         let (at, warmup) = (at.as_secs_f64(), self.warmup.as_secs_f64());
         let (share, text) = match self.requests {
             _ if at < warmup => (at / warmup, format!("warm-up, {at:.1} s of {warmup:.1} s")),
@@ -257,17 +257,17 @@ mod tests {
 
     /// Takes a sample every quarter of a second, with 100 responses of two milliseconds in each measured one.
     fn watch(view: &mut LiveView, quarters: u32) {
-        let pulse = Pulse::new();
+        let counters = LiveCounters::new();
         for quarter in 0..=quarters {
-            let mut figures = PulseFigures::default();
+            let mut figures = LiveFigures::default();
             if quarter > 4 {
-                (0..100).for_each(|_| pulse.count_completed());
-                (0..100).for_each(|_| pulse.count_latency(2_000_000));
+                (0..100).for_each(|_| counters.count_completed());
+                (0..100).for_each(|_| counters.count_latency(2_000_000));
             }
             if quarter == 8 {
-                pulse.count_fault(Fault::Timeout);
+                counters.count_fault(Fault::Timeout);
             }
-            pulse.add_to(&mut figures);
+            counters.add_to(&mut figures);
             view.take(REFRESH * quarter, figures);
         }
     }

@@ -5,7 +5,7 @@
 //! `response` (bytes of HTTP/1.1), `http2`, `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
 //! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
 //! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
-//! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `pulse`.
+//! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `live_counters`.
 //! `compare` compares the results of two runs. `manual` writes the man pages.
 
 mod check;
@@ -19,13 +19,13 @@ mod find_rate;
 mod http2;
 mod links;
 mod live;
+mod live_counters;
 mod manual;
 mod measurement;
 mod options;
 mod output;
 mod plan;
 mod popularity;
-mod pulse;
 mod random;
 mod record;
 mod report;

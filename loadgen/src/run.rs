@@ -92,7 +92,7 @@ pub(crate) fn run(
             thread,
             plan: Arc::clone(plan),
             links: Arc::clone(links),
-            pulse: progress.pulse(thread),
+            counters: progress.counters(thread),
             news: news.clone(),
             start,
             stop: Arc::clone(stop),
@@ -154,18 +154,18 @@ impl Listener<'_> {
     }
 
     fn await_ready(&mut self) -> Result<(), RunError> {
-        let mut trouble = None;
+        let mut unreachable = None;
         for _ in 0..self.threads {
             match self.inbox.recv().expect("each thread sends its last message before it ends") {
                 WorkerMessage::Ready(Ok(())) => {}
-                WorkerMessage::Ready(Err(reason)) => trouble = Some(RunError::Unreachable(reason)),
+                WorkerMessage::Ready(Err(reason)) => unreachable = Some(RunError::Unreachable(reason)),
                 WorkerMessage::Done(result) => {
                     return Err(RunError::Failed(result.err().unwrap_or_else(|| io::Error::other("a thread ended"))));
                 }
                 WorkerMessage::Interval(_) => {}
             }
         }
-        trouble.map_or(Ok(()), Err)
+        unreachable.map_or(Ok(()), Err)
     }
 
     fn await_done(&mut self) -> Result<Record, RunError> {

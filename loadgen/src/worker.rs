@@ -16,8 +16,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::client::Stage;
 use crate::crew::Crew;
 use crate::links::Links;
+use crate::live_counters::LiveCounters;
 use crate::plan::Plan;
-use crate::pulse::Pulse;
 use crate::record::{Cpu, Interval, Record};
 
 /// Interval of the checks for timeouts, new seconds, and Ctrl-C, in nanoseconds.
@@ -52,7 +52,7 @@ pub(crate) struct Job {
     /// Links to request.
     pub(crate) links: Arc<Links>,
     /// Figures for the live view; `None` without one.
-    pub(crate) pulse: Option<Arc<Pulse>>,
+    pub(crate) counters: Option<Arc<LiveCounters>>,
     /// Channel for messages to the run.
     pub(crate) news: Sender<WorkerMessage>,
     /// Channel that delivers the start of the run.
@@ -105,7 +105,7 @@ impl Worker {
         rustix::thread::sched_setaffinity(None, &cpus)?;
         let mut ring = Ring::new(None)?;
         let addresses = job.plan.targets.iter().map(|target| ring.add_address(target.address)).collect();
-        let crew = Crew::new(&job.plan, &job.links, job.thread, job.pulse.clone());
+        let crew = Crew::new(&job.plan, &job.links, job.thread, job.counters.clone());
         let line = |slot| Line {
             socket: None,
             tag: Tag { slot, generation: 0 },
@@ -170,7 +170,7 @@ impl Worker {
                 return Ok(Err("interrupted".to_owned()));
             }
             if Instant::now() >= deadline {
-                let reason = self.crew.last_trouble.as_deref().unwrap_or("no answer").to_owned();
+                let reason = self.crew.last_failure.as_deref().unwrap_or("no answer").to_owned();
                 return Ok(Err(format!("only {open} of {} connections opened: {reason}", self.crew.clients.len())));
             }
             self.ring.wait(Duration::from_millis(20))?;

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Instant;
 
 use self::keys::Key;
-use self::picture::{Look, Picture, Trouble};
+use self::picture::{Look, Outage, Picture};
 use self::screen::Screen;
 use self::snapshot::Snapshot;
 use self::state::ViewState;
@@ -231,11 +231,11 @@ impl Live {
     }
 
     fn picture(&self) -> Picture<'_> {
-        let trouble = self.failure.as_ref().map(|failure| Trouble {
+        let outage = self.failure.as_ref().map(|failure| Outage {
             what: &failure.exit.what,
             remedy: failure.exit.remedy(),
             age: failure.since.elapsed(),
         });
-        Picture { url: &self.url, snapshot: self.snapshot.as_ref(), trouble, state: &self.state, look: self.look }
+        Picture { url: &self.url, snapshot: self.snapshot.as_ref(), outage, state: &self.state, look: self.look }
     }
 }

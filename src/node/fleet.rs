@@ -68,9 +68,9 @@ pub(super) fn check_code_secret(settings: &Settings) -> Result<(), Exit> {
         }
         // A node that has a code secret starts without Redis. The first answered heartbeat checks it.
         (Err(_), Some(_)) => Ok(()),
-        (Err(trouble), None) => {
+        (Err(error), None) => {
             let what = format!(
-                "this node has no code secret yet, and Redis cannot be asked whether the fleet has one: {trouble}"
+                "this node has no code secret yet, and Redis cannot be asked whether the fleet has one: {error}"
             );
             let remedy = format!(
                 "start Redis and check its password, or copy {} of another node to {}",

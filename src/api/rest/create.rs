@@ -499,9 +499,9 @@ mod tests {
             body[field] = wrong;
             assert_eq!(read(&body).unwrap_err(), [field]);
         }
-        let contrary = json!({"longUrl": "http://a/", "private": true, "customSlug": "a", "validSince": "2027-01-01T00:00:00Z",
+        let contradictory = json!({"longUrl": "http://a/", "private": true, "customSlug": "a", "validSince": "2027-01-01T00:00:00Z",
             "validUntil": "2027-01-01T00:00:00Z"});
-        assert_eq!(read(&contrary).unwrap_err(), ["private", "validSince"]);
+        assert_eq!(read(&contradictory).unwrap_err(), ["private", "validSince"]);
         assert_eq!(read(&json!({"longUrl": "http://a/", "customSlug": "REST"})).unwrap_err(), ["customSlug"]);
     }
 }

@@ -10,7 +10,7 @@ use carom_telemetry::alarms::Severity;
 
 /// A node that does not answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trouble<'a> {
+pub(super) struct Outage<'a> {
     pub(super) what: &'a str,
     pub(super) remedy: &'a str,
     /// Time since the first of the failures.
@@ -25,7 +25,7 @@ pub(super) struct Picture<'a> {
     /// `None` before the first answer.
     pub(super) snapshot: Option<&'a Snapshot>,
     /// `None` while the node answers.
-    pub(super) trouble: Option<Trouble<'a>>,
+    pub(super) outage: Option<Outage<'a>>,
     pub(super) state: &'a ViewState,
     pub(super) look: Look,
 }

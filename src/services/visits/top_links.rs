@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_largest_are_found_and_what_rises_is_among_them() {
-        let mut leaders = TopLinks::default();
+        let mut top_links = TopLinks::default();
         let code = |number: usize| Code::parse(format!("c{number:05}").as_bytes()).unwrap();
         for number in 0..3 * KEPT {
             // Two rows each, one of them merged. The last links have the most visits, by bots.
@@ -117,17 +117,17 @@ mod tests {
             let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());
             row.encode(&mut bytes);
             history.encode(&mut together);
-            leaders.look_at(&name, true, &together);
-            leaders.look_at(&name, false, &bytes);
+            top_links.look_at(&name, true, &together);
+            top_links.look_at(&name, false, &bytes);
         }
-        assert!(leaders.candidates().is_empty());
-        leaders.end_search();
-        let found = leaders.candidates();
+        assert!(top_links.candidates().is_empty());
+        top_links.end_search();
+        let found = top_links.candidates();
         assert!(found.contains(&code(3 * KEPT - 1)) && found.contains(&code(2 * KEPT)) && !found.contains(&code(0)));
         assert!(found.len() <= 2 * KEPT);
-        leaders.rises(code(0), 1_000_000);
-        (0..5 * KEPT).for_each(|number| leaders.rises(code(10 + number), 1));
-        let found = leaders.candidates();
+        top_links.rises(code(0), 1_000_000);
+        (0..5 * KEPT).for_each(|number| top_links.rises(code(10 + number), 1));
+        let found = top_links.candidates();
         assert!(found.contains(&code(0)) && found.len() <= 4 * KEPT);
         let distinct: HashSet<&Code> = found.iter().collect();
         assert_eq!(distinct.len(), found.len());

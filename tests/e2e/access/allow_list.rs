@@ -71,9 +71,9 @@ fn with_one_and_three_cores(check: impl Fn(ListedNode)) {
 
 #[test]
 fn static_host_is_allowed() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.start();
         let mut wire = node.wire();
         for host in ["static.example", "STATIC.example:8443", "a.fixed.example", "a.b.fixed.example"] {
             assert!(may(&mut wire, host), "{host}");
@@ -87,9 +87,9 @@ fn static_host_is_allowed() {
 
 #[test]
 fn dynamic_host_is_allowed() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.start();
         let mut wire = node.wire();
         assert!(may(&mut wire, "dynamic.example"));
         assert!(may(&mut wire, "any.wide.example"));
@@ -101,22 +101,22 @@ fn dynamic_host_is_allowed() {
 
 #[test]
 fn added_host_is_allowed() {
-    with_one_and_three_cores(|desk| {
-        desk.write("{}");
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write("{}");
+        let node = fixture.setup.start();
         assert!(!may(&mut node.wire(), "dynamic.example"));
-        desk.write(LISTED);
+        fixture.write(LISTED);
         wait_for_host(&node, "dynamic.example", true);
     });
 }
 
 #[test]
 fn removed_dynamic_host_is_refused() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.start();
         assert!(may(&mut node.wire(), "dynamic.example"));
-        desk.write("{\"2\": \"*.wide.example\"}");
+        fixture.write("{\"2\": \"*.wide.example\"}");
         wait_for_host(&node, "dynamic.example", false);
         assert!(may(&mut node.wire(), "any.wide.example"));
     });
@@ -124,11 +124,11 @@ fn removed_dynamic_host_is_refused() {
 
 #[test]
 fn removed_static_host_stays_allowed() {
-    with_one_and_three_cores(|desk| {
-        desk.write("{\"1\": \"static.example\", \"2\": \"dynamic.example\"}");
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write("{\"1\": \"static.example\", \"2\": \"dynamic.example\"}");
+        let node = fixture.setup.start();
         assert!(may(&mut node.wire(), "static.example"));
-        desk.write("{\"1\": \"new.example\"}");
+        fixture.write("{\"1\": \"new.example\"}");
         wait_for_host(&node, "dynamic.example", false);
         assert!(may(&mut node.wire(), "static.example"));
     });
@@ -136,10 +136,10 @@ fn removed_static_host_stays_allowed() {
 
 #[test]
 fn empty_list_keeps_static_hosts() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.start();
-        desk.write("{}");
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.start();
+        fixture.write("{}");
         wait_for_host(&node, "dynamic.example", false);
         assert!(may(&mut node.wire(), "static.example"));
         assert_eq!(alarms(&node.status()), Vec::<&str>::new());
@@ -148,15 +148,15 @@ fn empty_list_keeps_static_hosts() {
 
 #[test]
 fn malformed_list_counts_as_empty() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.clone().expect("allow_list_malformed").start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.clone().expect("allow_list_malformed").start();
         for text in ["[\"dynamic.example\"]", "{\"1\": 7}", "dynamic.example", "", "{\"1\": \"dynamic.example\""] {
-            desk.write(text);
+            fixture.write(text);
             wait_for_host(&node, "dynamic.example", false);
             assert!(may(&mut node.wire(), "static.example"));
             assert_eq!(alarms(&node.status()), ["allow_list_malformed"], "{text}");
-            desk.write(LISTED);
+            fixture.write(LISTED);
             wait_for_host(&node, "dynamic.example", true);
             assert_eq!(alarms(&node.status()), Vec::<&str>::new());
         }
@@ -165,11 +165,11 @@ fn malformed_list_counts_as_empty() {
 
 #[test]
 fn unreadable_list_keeps_the_last_good() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let setup = desk.setup.clone().expect("allow_list_unreadable");
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let setup = fixture.setup.clone().expect("allow_list_unreadable");
         let mut node = setup.start();
-        std::fs::remove_file(&desk.file).unwrap();
+        std::fs::remove_file(&fixture.file).unwrap();
         for round in 0..3 {
             wait_until("the alarm", || alarms(&node.status()) == ["allow_list_unreadable"]);
             let mut wire = node.wire();
@@ -184,7 +184,7 @@ fn unreadable_list_keeps_the_last_good() {
             }
             node = setup.start();
         }
-        desk.write("{\"1\": \"other.example\"}");
+        fixture.write("{\"1\": \"other.example\"}");
         wait_for_host(&node, "other.example", true);
         assert!(!may(&mut node.wire(), "dynamic.example"));
         assert_eq!(alarms(&node.status()), Vec::<&str>::new());
@@ -193,12 +193,12 @@ fn unreadable_list_keeps_the_last_good() {
 
 #[test]
 fn only_creates_and_changes_are_checked() {
-    with_one_and_three_cores(|desk| {
-        desk.write(LISTED);
-        let node = desk.setup.start();
+    with_one_and_three_cores(|fixture| {
+        fixture.write(LISTED);
+        let node = fixture.setup.start();
         let mut wire = node.wire();
         let code = wire.shorten("https://dynamic.example/kept");
-        desk.write("{}");
+        fixture.write("{}");
         wait_for_host(&node, "dynamic.example", false);
         assert_eq!(wire.get(&format!("/{code}")).location(), "https://dynamic.example/kept");
         let path = format!("{SHORT_URLS}/{code}");
@@ -222,9 +222,9 @@ fn only_creates_and_changes_are_checked() {
 #[test]
 fn invalid_entries_raise_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
-    let desk = ListedNode::new(dir.path(), 1);
-    desk.write("{\"1\": \"https://a.example/\", \"2\": \"dynamic.example\", \"3\": \"b c\"}");
-    let node = desk.setup.expect("allow_list_entries").start();
+    let fixture = ListedNode::new(dir.path(), 1);
+    fixture.write("{\"1\": \"https://a.example/\", \"2\": \"dynamic.example\", \"3\": \"b c\"}");
+    let node = fixture.setup.expect("allow_list_entries").start();
     let mut wire = node.wire();
     assert!(may(&mut wire, "dynamic.example"));
     assert!(!may(&mut wire, "a.example"));

@@ -4,7 +4,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::super::columns::UNKNOWN;
-use super::super::picture::{Look, Picture, Trouble};
+use super::super::picture::{Look, Outage, Picture};
 use super::super::snapshot::{NodeState, Snapshot, Traffic};
 use crate::commands::status::text::{count, grouped, span};
 use crate::commands::terminal::plain;
@@ -87,16 +87,16 @@ pub(super) fn header(picture: &Picture<'_>, width: usize) -> Vec<Line<'static>> 
     match picture.snapshot {
         Some(snapshot) => {
             facts.push(Fact::new("carom", snapshot.version.clone(), look.strong(), look.strong()));
-            facts.push(state(snapshot, picture.trouble, look));
+            facts.push(state(snapshot, picture.outage, look));
             facts.push(Fact::new("up", span(snapshot.uptime_seconds), look.label(), Style::new()));
         }
-        None if picture.trouble.is_none() => facts.push(Fact::new("", "connecting …", look.label(), look.strong())),
+        None if picture.outage.is_none() => facts.push(Fact::new("", "connecting …", look.label(), look.strong())),
         None => facts.push(Fact::new("", "NO ANSWER", look.label(), look.bad())),
     }
     facts.push(Fact::new("", plain(picture.url), look.label(), Style::new()));
     let mut lines = flow(facts, width);
-    if let Some(trouble) = picture.trouble {
-        lines.extend(trouble_lines(trouble, look, width));
+    if let Some(outage) = picture.outage {
+        lines.extend(outage_lines(outage, look, width));
     }
     if let Some(snapshot) = picture.snapshot {
         lines.extend(flow(health(snapshot, look), width));
@@ -104,8 +104,8 @@ pub(super) fn header(picture: &Picture<'_>, width: usize) -> Vec<Line<'static>> 
     lines
 }
 
-fn state(snapshot: &Snapshot, trouble: Option<Trouble<'_>>, look: Look) -> Fact {
-    let (text, style) = match (trouble, snapshot.state) {
+fn state(snapshot: &Snapshot, outage: Option<Outage<'_>>, look: Look) -> Fact {
+    let (text, style) = match (outage, snapshot.state) {
         (Some(_), _) => ("NO ANSWER", look.bad()),
         (None, NodeState::Ready) => ("ready", look.good()),
         (None, NodeState::Starting) => ("starting", look.warning()),
@@ -114,11 +114,11 @@ fn state(snapshot: &Snapshot, trouble: Option<Trouble<'_>>, look: Look) -> Fact 
     Fact::new("", text, look.label(), style)
 }
 
-fn trouble_lines(trouble: Trouble<'_>, look: Look, width: usize) -> Vec<Line<'static>> {
-    let age = readable::duration(trouble.age.as_secs());
-    let what = format!("No answer for {age}; next try within a second. {}", plain(trouble.what));
+fn outage_lines(outage: Outage<'_>, look: Look, width: usize) -> Vec<Line<'static>> {
+    let age = readable::duration(outage.age.as_secs());
+    let what = format!("No answer for {age}; next try within a second. {}", plain(outage.what));
     let what = wrapped(&what, width, ERROR_ROWS).into_iter().map(|line| Line::styled(line, look.warning()));
-    let remedy = wrapped(&format!("What to do: {}", plain(trouble.remedy)), width, ERROR_ROWS);
+    let remedy = wrapped(&format!("What to do: {}", plain(outage.remedy)), width, ERROR_ROWS);
     what.chain(remedy.into_iter().map(Line::from)).collect()
 }
 

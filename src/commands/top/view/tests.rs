@@ -9,7 +9,7 @@ use ratatui::style::Color;
 use serde_json::{Value, json};
 
 use super::super::columns::{Column, SortOrder};
-use super::super::picture::Trouble;
+use super::super::picture::Outage;
 use super::super::state::ViewState;
 use super::*;
 
@@ -59,7 +59,7 @@ fn rows(size: (u16, u16), picture: &Picture<'_>) -> Vec<String> {
 }
 
 fn picture<'a>(snapshot: Option<&'a Snapshot>, state: &'a ViewState) -> Picture<'a> {
-    Picture { url: URL, snapshot, trouble: None, state, look: Look::new(false) }
+    Picture { url: URL, snapshot, outage: None, state, look: Look::new(false) }
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn every_size_is_drawn_without_a_panic() {
     let many: Vec<Value> =
         ["disk_full", "redis_away", "conflict", "codes_used_up"].iter().map(|name| alarm(name, &text)).collect();
     let snapshots = [snapshot(0, &json!([])), snapshot(1, &json!(many)), snapshot(128, &json!(many))];
-    let trouble = Trouble { what: &text, remedy: &text, age: Duration::from_secs(99) };
+    let outage = Outage { what: &text, remedy: &text, age: Duration::from_secs(99) };
     for size in SIZES {
         for shows_help in [false, true] {
             let state = ViewState { shows_help, is_paused: true, first: 1_000, ..ViewState::default() };
             for snapshot in snapshots.iter().map(Some).chain([None]) {
-                for trouble in [None, Some(trouble)] {
-                    render(size, &Picture { trouble, ..picture(snapshot, &state) });
+                for outage in [None, Some(outage)] {
+                    render(size, &Picture { outage, ..picture(snapshot, &state) });
                 }
             }
         }
@@ -156,12 +156,9 @@ fn missing_data_is_said() {
     let page = |picture: &Picture<'_>| rows((80, 24), picture).join("\n");
     let connecting = page(&picture(None, &state));
     assert!(connecting.contains("connecting …") && connecting.contains(URL), "{connecting}");
-    let trouble = Trouble {
-        what: "the connection was refused",
-        remedy: "check that the node runs",
-        age: Duration::from_secs(61),
-    };
-    let lost = page(&Picture { trouble: Some(trouble), ..picture(None, &state) });
+    let outage =
+        Outage { what: "the connection was refused", remedy: "check that the node runs", age: Duration::from_secs(61) };
+    let lost = page(&Picture { outage: Some(outage), ..picture(None, &state) });
     for part in [
         "NO ANSWER",
         "No answer for 1 min 1 s",

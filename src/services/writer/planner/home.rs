@@ -305,7 +305,7 @@ mod tests {
         redis: u32,
         /// Number of stream entries, the n-th of which has the n-th change, and of those that were followed.
         followed: u32,
-        unheard: VecDeque<u32>,
+        undelivered: VecDeque<u32>,
         commits: u64,
         /// The number of the last commit that made memory drop the link.
         changed: u64,
@@ -323,10 +323,10 @@ mod tests {
                 Step::Other => self.redis += 1,
                 Step::Own => {
                     self.redis += 1;
-                    self.unheard.push_back(self.redis);
+                    self.undelivered.push_back(self.redis);
                 }
                 Step::Commit => {
-                    if let Some(edit) = self.unheard.pop_front() {
+                    if let Some(edit) = self.undelivered.pop_front() {
                         self.commit(vec![accepted(u64::from(edit), edit)]);
                     }
                 }
@@ -361,7 +361,7 @@ mod tests {
         fn memory_never_serves_what_the_stream_has_replaced(steps in proptest::collection::vec(any_step(), 1..200)) {
             let mut world = World::new();
             steps.into_iter().for_each(|step| world.take(step));
-            while !world.unheard.is_empty() {
+            while !world.undelivered.is_empty() {
                 world.take(Step::Commit);
             }
             world.take(Step::Follow);

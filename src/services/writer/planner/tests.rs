@@ -203,24 +203,24 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
 #[test]
 fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let mut outbox = Outbox::default();
-    let unheard = |asked| FleetDecision::NoReply { asked, alone: true };
+    let no_reply = |asked| FleetDecision::NoReply { asked, alone: true };
     let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
-    let made = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &mine));
+    let made = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(true), &mine));
     assert_eq!(made, (Some(CreateAnswer::Created.into()), Some(Some(mine.clone()))));
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
     let mut outbox = Outbox::default();
-    let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(false), &slug));
+    let refused = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(false), &slug));
     assert_eq!(refused, (Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }).into()), None));
     assert!(outbox.is_empty());
     let theirs = CodeState::Held(state(Origin::Custom, 1, 9));
     assert_eq!(
-        decide(&mut outbox, &theirs, create_on(unheard(false), &slug)),
+        decide(&mut outbox, &theirs, create_on(no_reply(false), &slug)),
         (Some(CreateAnswer::Taken.into()), None)
     );
-    let came_by = decide(&mut outbox, &CodeState::Held(slug.clone()), create_on(unheard(true), &slug));
+    let came_by = decide(&mut outbox, &CodeState::Held(slug.clone()), create_on(no_reply(true), &slug));
     assert_eq!(came_by, (Some(CreateAnswer::Created.into()), None), "the stream was faster than the answer");
     // Redis may have accepted it: the link is deleted when it turns up.
-    let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &slug));
+    let refused = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(true), &slug));
     assert_eq!(
         (refused, outbox.len()),
         ((Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }).into()), None), 0)

@@ -20,16 +20,16 @@ const BUCKETS: usize = 640;
 /// Figures that one thread publishes.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Pulse {
+pub(crate) struct LiveCounters {
     completed: AtomicU64,
     faults: [AtomicU64; Fault::ALL.len()],
     buckets: [AtomicU64; BUCKETS],
 }
 
-impl Pulse {
+impl LiveCounters {
     /// Returns figures that are all zero.
-    pub(crate) fn new() -> Pulse {
-        Pulse {
+    pub(crate) fn new() -> LiveCounters {
+        LiveCounters {
             completed: AtomicU64::new(0),
             faults: [const { AtomicU64::new(0) }; Fault::ALL.len()],
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
@@ -52,7 +52,7 @@ impl Pulse {
     }
 
     /// Adds the figures to those of other threads. Any thread may call it.
-    pub(crate) fn add_to(&self, figures: &mut PulseFigures) {
+    pub(crate) fn add_to(&self, figures: &mut LiveFigures) {
         figures.completed += self.completed.load(Ordering::Relaxed);
         let add = |(sum, figure): (&mut u64, &AtomicU64)| *sum += figure.load(Ordering::Relaxed);
         figures.faults.iter_mut().zip(&self.faults).for_each(add);
@@ -85,7 +85,7 @@ fn middle(bucket: usize) -> f64 {
 
 /// The figures of several threads at one instant, or of the time between two.
 #[derive(Clone, Debug)]
-pub(crate) struct PulseFigures {
+pub(crate) struct LiveFigures {
     /// Correct responses.
     pub(crate) completed: u64,
     /// Errors, in the order of [`Fault::ALL`].
@@ -93,15 +93,15 @@ pub(crate) struct PulseFigures {
     buckets: Vec<u64>,
 }
 
-impl Default for PulseFigures {
-    fn default() -> PulseFigures {
-        PulseFigures { completed: 0, faults: Default::default(), buckets: vec![0; BUCKETS] }
+impl Default for LiveFigures {
+    fn default() -> LiveFigures {
+        LiveFigures { completed: 0, faults: Default::default(), buckets: vec![0; BUCKETS] }
     }
 }
 
-impl PulseFigures {
+impl LiveFigures {
     /// Returns what has changed since earlier figures.
-    pub(crate) fn since(&self, earlier: &PulseFigures) -> PulseFigures {
+    pub(crate) fn since(&self, earlier: &LiveFigures) -> LiveFigures {
         let mut change = self.clone();
         change.completed = change.completed.saturating_sub(earlier.completed);
         let subtract = |(mine, theirs): (&mut u64, &u64)| *mine = mine.saturating_sub(*theirs);
@@ -146,19 +146,19 @@ mod tests {
 
     #[test]
     fn figures_of_threads_add_up_and_change() {
-        let pulses = [Pulse::new(), Pulse::new()];
+        let counters = [LiveCounters::new(), LiveCounters::new()];
         let total = || {
-            let mut total = PulseFigures::default();
-            pulses.iter().for_each(|pulse| pulse.add_to(&mut total));
+            let mut total = LiveFigures::default();
+            counters.iter().for_each(|counters| counters.add_to(&mut total));
             total
         };
-        pulses[0].count_completed();
-        pulses[0].count_fault(Fault::Timeout);
+        counters[0].count_completed();
+        counters[0].count_fault(Fault::Timeout);
         let before = total();
         assert_eq!((before.completed, before.errors(), before.quantile(0.5)), (1, 1, None));
         for ms in 1..=100 {
-            pulses[ms as usize % 2].count_completed();
-            pulses[ms as usize % 2].count_latency(ms * 1_000_000);
+            counters[ms as usize % 2].count_completed();
+            counters[ms as usize % 2].count_latency(ms * 1_000_000);
         }
         let change = total().since(&before);
         assert_eq!((change.completed, change.errors()), (100, 0));
