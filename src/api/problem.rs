@@ -120,6 +120,11 @@ impl Problem {
         }
     }
 
+    /// 503: a list is unavailable now.
+    pub(super) fn no_list(reason: &str) -> Problem {
+        Problem::unavailable(format!("The list is unavailable: {reason}."))
+    }
+
     /// 404: the API has no such path.
     pub(super) fn no_route() -> Problem {
         Problem::shlink(

@@ -1,7 +1,11 @@
 //! Properties of a request that several handlers need.
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, header};
 
+use super::problem::Problem;
 use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
 
 /// True if the `Accept` header names HTML.
@@ -55,6 +59,17 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// Returns the limit on the length of a request body, in bytes.
 pub(super) fn body_len_max<B>(request: &Request<B>) -> usize {
     request.extensions().get::<ConnectionLimits>().map_or(BODY_LEN_MAX, |limits| limits.body_len as usize)
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// 413 if it is longer than `len_max` bytes, 400 if it breaks off.
+pub(super) async fn read_body(request: Request<Incoming>, len_max: usize) -> Result<Bytes, Problem> {
+    let body = Limited::new(request.into_body(), len_max).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
+    })?;
+    Ok(body.to_bytes())
 }
 
 /// True if a method only reads.

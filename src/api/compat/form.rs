@@ -4,13 +4,12 @@
 
 use std::collections::HashMap;
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, header};
 
 use crate::api::problem::Problem;
 use crate::api::query::pairs;
-use crate::api::request::body_len_max;
+use crate::api::request::{body_len_max, read_body};
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 use carom_model::access::miss_limiter::RequestOrigin;
 
@@ -57,11 +56,8 @@ pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(For
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let (boundary, is_encoded) =
         (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-    let most = body_len_max(&request).min(FORM_LEN_MAX);
-    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
-    })?;
-    let body = body.to_bytes();
+    let len_max = body_len_max(&request).min(FORM_LEN_MAX);
+    let body = read_body(request, len_max).await?;
     match boundary {
         Some(boundary) => form.add_parts(&body, &boundary),
         None if is_encoded => form.add_encoded(&String::from_utf8_lossy(&body)),

@@ -18,9 +18,7 @@ use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::rate_limit::with_quota;
 use crate::api::response::{ApiResponse, answer, with};
-use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::{CreatedLink, short_url_of};
-use crate::bridge::ListRequest;
 use carom_limits::{LINKS_WRITTEN_AT_ONCE, LIST_PER_PAGE_MAX};
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
@@ -238,7 +236,8 @@ impl Context {
             let shown = shown.iter().skip(skipped).take(limit as usize).enumerate();
             shown.map(|(at, (link, counts))| (format!("link_{}", at + 1), described(&domains, link, *counts))).collect()
         };
-        let links = self.services.write_document(count, LINKS_WRITTEN_AT_ONCE, describe).await.map_err(no_list_now)?;
+        let links =
+            self.services.write_document(count, LINKS_WRITTEN_AT_ONCE, describe).await.map_err(Problem::no_list)?;
         let stats = self.totals(total).await?;
         let members = Map::from_iter([
             ("links".to_owned(), Value::Object(links)),
@@ -269,12 +268,7 @@ impl Context {
 
     async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
-        let query = ListQuery { filter, order, page, per_page, cursor: None };
-        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
-            Ok(Ok(page)) => Ok(page),
-            Ok(Err(failure)) => Err(no_list(failure)),
-            Err(reason) => Err(no_list_now(reason)),
-        }
+        self.page_of_links(ListQuery { filter, order, page, per_page, cursor: None }).await
     }
 }
 
@@ -290,10 +284,6 @@ fn described(domains: &Domains, link: &Link, counts: VisitCounts) -> Value {
 }
 
 /// Returns the 503 for a list that is unavailable now.
-fn no_list_now(reason: &str) -> Problem {
-    Problem::unavailable(format!("The list is unavailable: {reason}."))
-}
-
 const NEEDS_MORE: &str = "Need either XML or JSON format for stats";
 
 fn title_of(link: &Link) -> &str {
@@ -348,7 +338,7 @@ fn respond(
 
 /// Returns the error for a list that no thread was free to write, in the format of the request.
 fn unwritten(form: (&str, &str), reason: &str, jsonp: bool) -> ApiResponse {
-    let YourlsReply { members, simple, status, quota, retry_after, .. } = refused(&no_list_now(reason));
+    let YourlsReply { members, simple, status, quota, retry_after, .. } = refused(&Problem::no_list(reason));
     respond(written(form, members, simple, jsonp), status, quota, retry_after)
 }
 

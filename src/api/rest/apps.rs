@@ -11,6 +11,7 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::create::instant;
+use super::list::no_list;
 use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
@@ -118,7 +119,7 @@ async fn list(context: &Context) -> ApiResponse {
     let write = move || to_json(&described(&keys, now_ms));
     match context.services.write_document(count, KEYS_WRITTEN_AT_ONCE, write).await {
         Ok(text) => json_text(StatusCode::OK, text),
-        Err(reason) => Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer(),
+        Err(reason) => no_list(reason),
     }
 }
 

@@ -15,18 +15,17 @@ use super::bulk_body::NDJSON;
 use super::bulk_edit::{BulkEdit, EditTarget};
 use super::bulk_report::{push_early_end, push_totals};
 use super::describe::ShortUrl;
-use super::list::{failed as list_failed, filter_within};
+use super::list::filter_within;
 use super::short_urls::{read_object, refused};
 use super::streaming::{Outlet, stream};
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer_with, json as json_answer};
-use crate::bridge::ListRequest;
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
-use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
+use carom_model::query::{Filter, ListPage};
 
 /// The largest number that clients in JavaScript can confirm exactly.
 pub(super) const CONFIRMED_MAX: u64 = (1 << 53) - 1;
@@ -92,7 +91,7 @@ impl Context {
         let mut first = None;
         let mut cursor = None;
         loop {
-            let page = self.matching(filter, LIST_PER_PAGE_MAX, cursor).await?;
+            let page = self.matching(filter.clone(), LIST_PER_PAGE_MAX, cursor).await?;
             let (total, next) = (page.total, page.next.clone());
             let is_complete = page.complete || next.is_none();
             first.get_or_insert(page);
@@ -109,22 +108,6 @@ impl Context {
         }
     }
 
-    /// Returns links of a filter, the oldest first.
-    pub(super) async fn matching(
-        &self,
-        filter: &Filter,
-        per_page: usize,
-        cursor: Option<Cursor>,
-    ) -> Result<ListPage, Problem> {
-        let order = SortOrder { field: OrderField::DateCreated, descending: false };
-        let query = ListQuery { filter: filter.clone(), order, page: 1, per_page, cursor };
-        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
-            Ok(Ok(page)) => Ok(page),
-            Ok(Err(failure)) => Err(list_failed(failure)),
-            Err(reason) => Err(Problem::unavailable(format!("The links cannot be listed: {reason}."))),
-        }
-    }
-
     /// Edits the links of a filter, at most `left`, and writes a result for each.
     async fn edit_each(&self, filter: &Filter, edit: &BulkEdit, left: u64, long: &LongRequest, outlet: &Outlet) {
         let mut left = left;
@@ -137,7 +120,7 @@ impl Context {
             } else if must_end {
                 Err(refused("the node is shutting down; send the request again to continue"))
             } else {
-                self.matching(filter, BULK_CHUNK_LINES, cursor).await
+                self.matching(filter.clone(), BULK_CHUNK_LINES, cursor).await
             };
             let page = match page {
                 Ok(page) => page,

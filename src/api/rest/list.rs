@@ -90,11 +90,35 @@ impl Context {
             return self.show_page(nothing, query.per_page, 0).await;
         };
         let key = asked.key();
-        match self.services.list(|ticket| ListRequest::Links(Box::new(asked), ticket)).await {
-            Ok(Ok(page)) => self.show_page(page, query.per_page, key).await,
-            Ok(Err(failure)) => failed(failure).into_answer(),
-            Err(reason) => no_list(reason),
+        match self.page_of_links(asked).await {
+            Ok(page) => self.show_page(page, query.per_page, key).await,
+            Err(problem) => problem.into_answer(),
         }
+    }
+
+    /// Returns a page of links.
+    ///
+    /// # Errors
+    /// 400 if the query asks for too much at once, 503 if the list is unavailable now.
+    pub(in crate::api) async fn page_of_links(&self, query: ListQuery) -> Result<ListPage, Problem> {
+        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
+            Ok(page) => page.map_err(failed),
+            Err(reason) => Err(Problem::no_list(reason)),
+        }
+    }
+
+    /// Returns links of a filter, the oldest first.
+    ///
+    /// # Errors
+    /// Those of [`Context::page_of_links`].
+    pub(super) async fn matching(
+        &self,
+        filter: Filter,
+        per_page: usize,
+        cursor: Option<Cursor>,
+    ) -> Result<ListPage, Problem> {
+        let order = SortOrder { field: OrderField::DateCreated, descending: false };
+        self.page_of_links(ListQuery { filter, order, page: 1, per_page, cursor }).await
     }
 
     async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> ApiResponse {
@@ -139,8 +163,8 @@ fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) ->
 }
 
 /// Returns the 503 for a list that is unavailable now.
-pub(in crate::api) fn no_list(reason: &str) -> ApiResponse {
-    Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
+pub(super) fn no_list(reason: &str) -> ApiResponse {
+    Problem::no_list(reason).into_answer()
 }
 
 /// Describes the time limits of lists and searches, for error messages.
@@ -150,7 +174,7 @@ fn times() -> String {
 }
 
 /// Returns the error for a list that failed.
-pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
+fn failed(failure: ListFailure) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
     match failure {
         ListFailure::TooManyToSort => invalid(

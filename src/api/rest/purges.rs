@@ -291,7 +291,7 @@ impl Context {
         let began_ms = self.services.unix_ms();
         let (mut count, mut links, mut cursor) = (0, Vec::new(), None);
         loop {
-            let page = self.matching(&filter, LIST_PER_PAGE_MAX, cursor).await?;
+            let page = self.matching(filter.clone(), LIST_PER_PAGE_MAX, cursor).await?;
             for link in page.links.iter().filter(|link| selector.has(link)) {
                 count += 1;
                 if links.len() < PURGE_LINKS_MAX {

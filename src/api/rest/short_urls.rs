@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request, StatusCode};
@@ -18,7 +17,7 @@ use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::rate_limit::with_quota;
-use crate::api::request::body_len_max;
+use crate::api::request::{body_len_max, read_body};
 use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, JobKind, LinkAnswer, StoreRequest, WriteFailure};
@@ -540,11 +539,8 @@ pub(in crate::api) async fn read_object(
     if !is_json(kind) {
         return Err(Problem::not_json());
     }
-    let most = body_len_max(&request);
-    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
-    })?;
-    let body = body.to_bytes();
+    let len_max = body_len_max(&request);
+    let body = read_body(request, len_max).await?;
     if body.len() as u64 <= SHORT_BODY_LEN {
         return fields::parse(&body);
     }

@@ -10,19 +10,18 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::list::failed as list_failed;
 use super::short_urls::{changed, read_object};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, empty};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{ChangeAnswer, ListRequest, StoreRequest};
+use crate::bridge::{ChangeAnswer, StoreRequest};
 use carom_limits::{RETAG_BATCH_LEN, RETAG_TIME_MAX};
 use carom_model::access::Role;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::{Patch, Retag};
-use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
+use carom_model::query::{Cursor, Filter, ListPage};
 
 /// A checked request to rename a tag.
 #[derive(PartialEq, Eq, Debug)]
@@ -93,13 +92,7 @@ impl Context {
     /// Returns links with any of these tags, the oldest first.
     async fn tagged(&self, tags: &[String], per_page: usize, cursor: Option<Cursor>) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.caller.scope(), tags: tags.to_vec(), ..Filter::default() };
-        let order = SortOrder { field: OrderField::DateCreated, descending: false };
-        let query = ListQuery { filter, order, page: 1, per_page, cursor };
-        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
-            Ok(Ok(page)) => Ok(page),
-            Ok(Err(failure)) => Err(list_failed(failure)),
-            Err(reason) => Err(Problem::unavailable(format!("The links with the tag cannot be listed: {reason}."))),
-        }
+        self.matching(filter, per_page, cursor).await
     }
 
     /// Changes the tags of all links that have one of the removed tags.
