@@ -19,6 +19,7 @@ pub mod faults;
 pub mod first_start;
 pub mod geo;
 pub mod host_lists;
+pub mod http;
 pub mod ids;
 pub mod joins;
 pub mod loader;

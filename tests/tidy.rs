@@ -118,6 +118,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "ureq",
         &[
+            "src/services/http.rs",
             "src/services/host_lists/http_text.rs",
             "src/commands/moving/http.rs",
             "src/commands/node_api.rs",

@@ -12,7 +12,7 @@ use ureq::http::{Request, header};
 
 use super::profile::{NodeAccess, is_this_machine};
 use super::terminal::{detail, plain};
-use crate::services::host_lists::http_text::config;
+use crate::services::http::config;
 use carom_settings::exit::{Exit, Reason};
 
 pub(crate) use ureq::http::Method;

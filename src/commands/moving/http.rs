@@ -8,7 +8,7 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Response, header};
 
-use crate::services::host_lists::http_text::config;
+use crate::services::http::config;
 use carom_limits::MOVED_DOCUMENT_MAX;
 
 /// Time for one response.

@@ -6,20 +6,18 @@
 
 use std::io::Read;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::config::Config;
 use ureq::http::{Uri, header};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Error};
 
 use super::sink::SinkFailure;
+use crate::services::http::config;
 use carom_limits::{SINK_ANSWER_BYTES, SINK_TIME_MAX};
 use carom_model::clients::public_addresses::is_public;
-use carom_tls::{provider, trust};
 
 /// Statuses that say that the content is at fault, so that the same request cannot succeed later.
 const REFUSALS: [u16; 3] = [400, 413, 422];
@@ -66,18 +64,7 @@ impl Resolver for PublicResolver {
 impl HttpClient {
     /// Creates a client of an `http://` or `https://` address, which may be private only if `private` is true.
     pub(super) fn new(url: &str, private: bool) -> HttpClient {
-        let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(provider())
-            .root_certs(RootCerts::Specific(Arc::new(roots)));
-        let config = Agent::config_builder()
-            .timeout_global(Some(SINK_TIME_MAX))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls.build())
-            .build();
+        let config = config().timeout_global(Some(SINK_TIME_MAX)).max_redirects(0).proxy(None).build();
         let agent = if private {
             config.into()
         } else {

@@ -1,30 +1,14 @@
 //! HTTP clients of service threads and commands: a text at an address that is transferred only when it has changed, and
 //! requests that the server may hold.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::config::ConfigBuilder;
 use ureq::http::{StatusCode, header};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::typestate::AgentScope;
 
 use super::apollo::Signer;
+use crate::services::http::config;
 use carom_telemetry::clock::unix_ms;
-use carom_tls::{provider, trust};
-
-/// Returns the configuration of a client: the roots of the system, carom's name, and no error for a response.
-pub fn config() -> ConfigBuilder<AgentScope> {
-    let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-    let tls = TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(provider())
-        .root_certs(RootCerts::Specific(Arc::new(roots)));
-    Agent::config_builder()
-        .http_status_as_error(false)
-        .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
-        .tls_config(tls.build())
-}
 
 /// An HTTP address, and its last response.
 #[derive(Debug)]

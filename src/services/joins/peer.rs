@@ -9,7 +9,7 @@ use ureq::http::{Response, header};
 use ureq::{Agent, RequestBuilder};
 
 use crate::bridge::JoinSnapshot;
-use crate::services::host_lists::http_text::config;
+use crate::services::http::config;
 use carom_store::backup::pieces::PIECE_LEN_MAX;
 
 /// Time for one response: longer than a peer takes for a piece.
