@@ -8,6 +8,7 @@
 //!
 //! [`planner`] decides conflicts over a code. The writer reaches cores only through mailboxes.
 
+mod batch;
 mod earlier_visits;
 pub(super) mod idempotency;
 pub mod planner;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
-use self::earlier_visits::EarlierSums;
+use self::batch::BatchBuilder;
 use self::planner::{CommitEffect, CommitPlanner, Conflict, SettleTimes, Writes, refused};
 use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
@@ -34,8 +35,8 @@ use super::threads::priority::Priority;
 use crate::bridge::fleet_view::{FleetView, FollowFence, since_boot};
 use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
 use carom_limits::{COMMIT_WRITES_MAX, HOME_SETTLE_TIME, WRITE_QUEUE_LEN};
+use carom_model::replication::Partition;
 use carom_model::replication::outbox::{Delivery, Outbox};
-use carom_model::replication::{Partition, State, formats};
 use carom_store::links::{Ended, Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::{unix_ms, unix_nanos};
@@ -115,9 +116,8 @@ struct Writer {
     health: Health,
     /// A bundle of messages for each mailbox, kept for its capacity.
     bundles: Vec<Vec<ToCore>>,
-    record: Vec<u8>,
+    batches: BatchBuilder,
     outbox: Outbox,
-    earlier: EarlierSums,
     /// True if states may be committed but not synced. True at the start, because the last process may have left some.
     unsynced: bool,
     /// True once an order from the streams was dropped. All further ones are dropped too, until the follower reads the
@@ -141,9 +141,8 @@ impl Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
             health: Health::Good,
             bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
-            record: Vec::new(),
+            batches: BatchBuilder::default(),
             outbox,
-            earlier: EarlierSums::default(),
             unsynced: true,
             skips_stream: false,
             #[cfg(feature = "faults")]
@@ -192,35 +191,9 @@ impl Writer {
         assert_eq!(self.health, Health::Good, "a commit after a failed write could acknowledge what is not on disk");
         assert!(self.bundles.iter().all(Vec::is_empty), "messages of the last commit would be sent with this one");
         let begun = Instant::now();
-        let mut plan = new_plan(&self.setup, &mut self.outbox);
-        if self.setup.dedupe.is_none() {
-            plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
-        }
         let drops_links = self.setup.home.is_some() && orders.iter().any(is_position_lost);
-        let mut fences = Vec::new();
-        for order in orders {
-            if is_of_fleet(&order) {
-                self.setup.stats.fleet.orders_taken.add(1);
-                self.skips_stream &= !matches!(order, WriterOrder::Resumed);
-                if self.skips_stream {
-                    continue;
-                }
-                if let WriterOrder::Fence(fence) = order {
-                    fences.push(fence);
-                    continue;
-                }
-            }
-            let WriterSetup { links, stats, .. } = &self.setup;
-            if let Some((ticket, answer)) = idempotency::answer(links, stats, &order) {
-                plan.reply(ticket, answer);
-                continue;
-            }
-            plan.decide(
-                order,
-                |code| look_up(links, stats, code),
-                |key, which| similar_urls::find_entries(links, stats, key, which),
-            );
-        }
+        let mut plan = new_plan(&self.setup, &mut self.outbox);
+        let fences = decide_all(&mut plan, orders, &self.setup, &mut self.skips_stream);
         let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
         let removal = plan.take_removal();
         report(&self.setup.stats, plan.conflicts());
@@ -264,57 +237,7 @@ impl Writer {
         if writes.is_empty() {
             return Ok(());
         }
-        debug_assert!(
-            writes.states.is_sorted_by(|(one, _), (next, _)| one < next),
-            "a batch has one write for each code, in their order"
-        );
-        let mut batch = self.setup.links.batch();
-        for (code, state) in &writes.states {
-            match state {
-                Some(state) => {
-                    self.record.clear();
-                    state.to_record(code, &mut self.record);
-                    debug_assert_eq!(
-                        State::from_value(*code, &self.record).as_ref(),
-                        Some(state),
-                        "a restart would read another state than this commit acknowledges"
-                    );
-                    batch.put(code, &self.record);
-                }
-                None => batch.remove(code),
-            }
-        }
-        for (entry, used_ms) in &writes.urls {
-            match used_ms {
-                Some(used_ms) => batch.set_url(entry, *used_ms),
-                None => batch.remove_url(entry),
-            }
-        }
-        let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
-        gone.for_each(|(code, _)| batch.remove_allowance(code));
-        ended.iter().for_each(|ended| batch.end_visits(ended));
-        self.earlier.put(&self.setup.links, &mut batch, &writes.earlier)?;
-        // A link stays changeable even if its history cannot be read.
-        if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
-            self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "cannot add to the history of a link: its earlier entries cannot be read");
-        }
-        writes.created_with.iter().for_each(|(key, created_ms, code)| batch.note_idempotency(key, *created_ms, code));
-        for (of, due, is_there) in &writes.ends {
-            if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }
-        }
-        writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
-        writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
-        writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
-        writes.compare.iter().for_each(|&(partition, needed)| batch.set_compare(partition, needed));
-        for (code, text) in &writes.unread {
-            match text {
-                Some(text) => batch.mark_unread(code, text),
-                None => batch.clear_unread(code),
-            }
-        }
-        writes.events.iter().for_each(|event| batch.add_event(event.encode()));
-        writes.compare_later.iter().for_each(|&partition| batch.compare_after(partition, formats::newest()));
+        let batch = self.batches.build(&self.setup.links, &self.setup.stats, writes, ended)?;
         self.setup.catalog.commit(batch, &writes.relisted)
     }
 
@@ -503,6 +426,44 @@ fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o
         .with_retention(fleet.may_have_expired.load(Ordering::Acquire))
         .with_recycling(keep_ms)
         .with_shared_home(setup.home.as_deref().map(settle_times))
+}
+
+/// Decides the orders of a commit. Returns the fences behind the changes from the streams. `skips_stream` is that of the
+/// writer.
+fn decide_all(
+    plan: &mut CommitPlanner<'_>,
+    orders: Vec<WriterOrder>,
+    setup: &WriterSetup,
+    skips_stream: &mut bool,
+) -> Vec<Arc<FollowFence>> {
+    let WriterSetup { links, stats, .. } = setup;
+    if setup.dedupe.is_none() {
+        plan.prefetch(&orders, |code| look_up(links, stats, code));
+    }
+    let mut fences = Vec::new();
+    for order in orders {
+        if is_of_fleet(&order) {
+            stats.fleet.orders_taken.add(1);
+            *skips_stream &= !matches!(order, WriterOrder::Resumed);
+            if *skips_stream {
+                continue;
+            }
+            if let WriterOrder::Fence(fence) = order {
+                fences.push(fence);
+                continue;
+            }
+        }
+        if let Some((ticket, answer)) = idempotency::answer(links, stats, &order) {
+            plan.reply(ticket, answer);
+            continue;
+        }
+        plan.decide(
+            order,
+            |code| look_up(links, stats, code),
+            |key, which| similar_urls::find_entries(links, stats, key, which),
+        );
+    }
+    fences
 }
 
 /// Returns the times by which states settle now, in the home of the links that a node shares.
