@@ -155,10 +155,7 @@ const SLASHES_FIELD: &str = "S";
 /// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
 /// letter is one that a reader must understand.
 pub(super) fn entries(answer: &Value) -> Vec<StreamEntry> {
-    let Value::Array(entries) = answer else { return Vec::new() };
-    let entry = |entry: &Value| {
-        let Value::Array(parts) = entry else { return None };
-        let [id, Value::Array(fields)] = &parts[..] else { return None };
+    let entry = |(id, fields): (&Value, &[Value])| {
         let field = |name: &str| {
             let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
             if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
@@ -180,7 +177,17 @@ pub(super) fn entries(answer: &Value) -> Vec<StreamEntry> {
             is_newer,
         })
     };
-    entries.iter().filter_map(entry).collect()
+    raw_entries(answer).filter_map(entry).collect()
+}
+
+/// Returns the identifiers of the entries of a stream, with their fields.
+pub(super) fn raw_entries(answer: &Value) -> impl Iterator<Item = (&Value, &[Value])> {
+    let entries = if let Value::Array(entries) = answer { &entries[..] } else { &[] };
+    entries.iter().filter_map(|entry| {
+        let Value::Array(parts) = entry else { return None };
+        let [id, Value::Array(fields)] = &parts[..] else { return None };
+        Some((id, &fields[..]))
+    })
 }
 
 /// Parses a version from the text of a state.

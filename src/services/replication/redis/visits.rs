@@ -5,6 +5,7 @@ use std::time::Duration;
 use carom_redis::{Question, RedisError, Value, cmd, text};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
+use super::streams::raw_entries;
 use carom_limits::VISITS_CHUNKS_HELD;
 use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;
@@ -260,12 +261,9 @@ impl Redis {
 
 /// Decodes the entries of a stream of visits, whose identifiers are numbers.
 pub(super) fn visit_entries(answer: &Value) -> Vec<(u64, Vec<u8>)> {
-    let Value::Array(entries) = answer else { return Vec::new() };
-    let entry = |entry: &Value| {
-        let Value::Array(parts) = entry else { return None };
-        let [id, Value::Array(fields)] = &parts[..] else { return None };
-        let [_, Value::BulkString(bytes)] = &fields[..] else { return None };
+    let entry = |(id, fields): (&Value, &[Value])| {
+        let [_, Value::BulkString(bytes)] = fields else { return None };
         Some((text(id).split_once('-')?.0.parse().ok()?, bytes.clone()))
     };
-    entries.iter().filter_map(entry).collect()
+    raw_entries(answer).filter_map(entry).collect()
 }
