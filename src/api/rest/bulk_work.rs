@@ -20,7 +20,7 @@ pub(super) trait LineWork {
     /// A valid line.
     type Item;
 
-    /// What became of a line.
+    /// The outcome of a line.
     type Outcome;
 
     /// Reads a line.

@@ -110,7 +110,7 @@ impl Context {
     /// Returns links of a filter, the oldest first.
     ///
     /// # Errors
-    /// Those of [`Context::page_of_links`].
+    /// As for [`Context::page_of_links`].
     pub(super) async fn matching(
         &self,
         filter: Filter,
