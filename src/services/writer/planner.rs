@@ -8,6 +8,7 @@
 //! resolves conflicts. Nothing here writes or answers; see [`super::writer`].
 
 mod answers;
+mod deletes;
 mod ends;
 mod events;
 mod fleet;
@@ -35,8 +36,6 @@ use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::events::LinkEvent;
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::patch::{Patch, StartNotBeforeEnd};
-use carom_model::link::record::Tombstone;
-use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
@@ -396,68 +395,6 @@ impl<'o> CommitPlanner<'o> {
             self.handle_held(code, state, before);
         }
         self.answer(ticket, not_found);
-    }
-
-    fn delete(&mut self, code: Code, ticket: Ticket<DeleteAnswer>, decision: FleetDecision, before: &CodeState) {
-        match decision {
-            FleetDecision::Accepted { state, echo } => {
-                self.handle_accepted(code, &state, echo, before, ticket);
-            }
-            FleetDecision::Held(state) => {
-                self.handle_held(code, state, before);
-                let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
-                    (CodeState::Held(before), CodeState::Held(after)) => after.is_link() && before == after,
-                    _ => false,
-                };
-                let answer =
-                    if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
-                self.answer(ticket, answer);
-            }
-            // If Redis has deleted the link, the stream will show it. Shared homes have the present link only in Redis.
-            FleetDecision::NoReply { alone, asked } if !alone || self.settle_times.is_some() => {
-                self.fail(ticket, WriteFailure::NeedsRedis { asked });
-            }
-            FleetDecision::Alone
-            | FleetDecision::Absent
-            | FleetDecision::Existing { .. }
-            | FleetDecision::NoReply { .. } => match before {
-                CodeState::Held(state @ State::Link(link)) => {
-                    let gone = state.deleted(link.deletion_ms(self.now_ms, self.keep_expired_ms));
-                    self.delete_here(code, &gone, ticket, &decision);
-                }
-                // The origin of a damaged record is unknown, so its code counts as issued.
-                CodeState::Damaged => {
-                    let (deleted_ms, unknown) = (self.now_ms, UnknownFields::default());
-                    let version = Version::default();
-                    let gone = Tombstone { deleted_ms, origin: Origin::Issued, version, unknown };
-                    self.delete_here(code, &State::Gone(gone), ticket, &decision);
-                }
-                CodeState::Absent | CodeState::Held(_) => {
-                    // Another node may have the link, unless this one knows that the code is used up for good.
-                    let is_used_up =
-                        self.keep_expired_ms.is_none() && before.state().is_some_and(|state| !state.is_free());
-                    let answer = match decision {
-                        FleetDecision::NoReply { asked, .. } if !is_used_up => {
-                            WriteFailure::NeedsRedis { asked }.into()
-                        }
-                        _ => DeleteAnswer::NotFound,
-                    };
-                    self.answer(ticket, answer);
-                }
-                CodeState::Unknown => self.fail(ticket, refused(&decision, UNREADABLE)),
-                CodeState::Unread(_) => self.fail(ticket, refused(&decision, NEWER)),
-            },
-        }
-    }
-
-    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket<DeleteAnswer>, decision: &FleetDecision) {
-        self.put(code, gone, gone.version(), DeleteAnswer::Deleted.to(ticket));
-        if !matches!(decision, FleetDecision::Alone) {
-            self.outbox.note(code, None);
-        } else if gone.is_free() {
-            // On a single node, no other node has to hear of it.
-            self.set(code, CodeState::Absent);
-        }
     }
 
     fn change(

@@ -6,6 +6,7 @@ use crate::services::testing::TestAnswer;
 use carom_model::access::Scope;
 use carom_model::link::Reuse;
 use carom_model::link::history::Author;
+use carom_model::link::record::Tombstone;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::ReceivedState;

@@ -1,0 +1,88 @@
+//! Deletes of links by clients: which tombstone remains, and when a node alone must not decide.
+
+use carom_shards::Code;
+
+use super::answers::{NEWER, NOT_IN_REDIS, UNREADABLE, refused};
+use super::{CodeState, CommitPlanner};
+use crate::bridge::{DeleteAnswer, FleetDecision, Ticket, WriteFailure, WriterAnswer};
+use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
+use carom_model::link::{Origin, Version};
+use carom_model::replication::State;
+
+impl CommitPlanner<'_> {
+    /// Deletes the link of a code, as Redis has decided, or else as this node stores it.
+    pub(super) fn delete(
+        &mut self,
+        code: Code,
+        ticket: Ticket<DeleteAnswer>,
+        decision: FleetDecision,
+        before: &CodeState,
+    ) {
+        match decision {
+            FleetDecision::Accepted { state, echo } => {
+                self.handle_accepted(code, &state, echo, before, ticket);
+            }
+            FleetDecision::Held(state) => {
+                self.handle_held(code, state, before);
+                let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
+                    (CodeState::Held(before), CodeState::Held(after)) => after.is_link() && before == after,
+                    _ => false,
+                };
+                let answer =
+                    if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
+                self.answer(ticket, answer);
+            }
+            // If Redis has deleted the link, the stream will show it. Shared homes have the present link only in Redis.
+            FleetDecision::NoReply { alone, asked } if !alone || self.settle_times.is_some() => {
+                self.fail(ticket, WriteFailure::NeedsRedis { asked });
+            }
+            FleetDecision::Alone
+            | FleetDecision::Absent
+            | FleetDecision::Existing { .. }
+            | FleetDecision::NoReply { .. } => self.delete_stored(code, ticket, &decision, before),
+        }
+    }
+
+    fn delete_stored(
+        &mut self,
+        code: Code,
+        ticket: Ticket<DeleteAnswer>,
+        decision: &FleetDecision,
+        before: &CodeState,
+    ) {
+        match before {
+            CodeState::Held(state @ State::Link(link)) => {
+                let gone = state.deleted(link.deletion_ms(self.now_ms, self.keep_expired_ms));
+                self.put_tombstone(code, &gone, ticket, decision);
+            }
+            // The origin of a damaged record is unknown, so its code counts as issued.
+            CodeState::Damaged => {
+                let (deleted_ms, unknown) = (self.now_ms, UnknownFields::default());
+                let gone = Tombstone { deleted_ms, origin: Origin::Issued, version: Version::default(), unknown };
+                self.put_tombstone(code, &State::Gone(gone), ticket, decision);
+            }
+            CodeState::Absent | CodeState::Held(_) => {
+                // Another node may have the link, unless this one knows that the code is used up for good.
+                let is_used_up = self.keep_expired_ms.is_none() && before.state().is_some_and(|state| !state.is_free());
+                let answer = match *decision {
+                    FleetDecision::NoReply { asked, .. } if !is_used_up => WriteFailure::NeedsRedis { asked }.into(),
+                    _ => DeleteAnswer::NotFound,
+                };
+                self.answer(ticket, answer);
+            }
+            CodeState::Unknown => self.fail(ticket, refused(decision, UNREADABLE)),
+            CodeState::Unread(_) => self.fail(ticket, refused(decision, NEWER)),
+        }
+    }
+
+    fn put_tombstone(&mut self, code: Code, gone: &State, ticket: Ticket<DeleteAnswer>, decision: &FleetDecision) {
+        self.put(code, gone, gone.version(), DeleteAnswer::Deleted.to(ticket));
+        if !matches!(decision, FleetDecision::Alone) {
+            self.outbox.note(code, None);
+        } else if gone.is_free() {
+            // On a single node, no other node has to hear of it.
+            self.set(code, CodeState::Absent);
+        }
+    }
+}
