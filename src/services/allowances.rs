@@ -30,7 +30,7 @@ use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::{Link, Origin};
 use carom_model::redirect::Lookup;
 use carom_model::replication::round_trips::RedisTimeout;
-use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
+use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance, VisitGrant};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -287,11 +287,11 @@ impl Allowances {
         touched.dedup();
         while !touched.is_empty() {
             let may_write = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
-            let given = if may_write { self.find_more(touched) } else { vec![None; touched.len()] };
-            let given = self.keep(touched, given);
+            let grants = if may_write { self.find_more(touched) } else { vec![None; touched.len()] };
+            let grants = self.keep(touched, grants);
             let mut still = Vec::new();
-            for (code, given) in touched.drain(..).zip(given) {
-                if self.serve(&code, given) {
+            for (code, grant) in touched.drain(..).zip(grants) {
+                if self.serve(&code, grant) {
                     still.push(code);
                 }
             }
@@ -299,24 +299,24 @@ impl Allowances {
         }
     }
 
-    /// Returns for each link how many more visits this node may grant, and how many are then taken in total; `None` if
-    /// that is unknown. Parked visits of the share come first.
-    fn find_more(&mut self, codes: &[Code]) -> Vec<Option<(u64, u64)>> {
+    /// Returns the next grant of each link, or `None` if it is unknown. Parked visits of the share come first.
+    fn find_more(&mut self, codes: &[Code]) -> Vec<Option<VisitGrant>> {
         let now = Instant::now();
         let here = |limited: &Limited| {
             let taken = limited.share.taken();
             if limited.share.has_parked() || limited.spent_until.is_some_and(|until| now < until) {
-                return Some((0, taken));
+                return Some(VisitGrant { given: 0, taken });
             }
             let wanted = limited.share.wanted(limited.waiting.len());
-            (wanted == 0 || self.setup.shared.is_none()).then_some((wanted, taken + wanted))
+            let grant = VisitGrant { given: wanted, taken: taken + wanted };
+            (wanted == 0 || self.setup.shared.is_none()).then_some(grant)
         };
-        let mut given: Vec<Option<(u64, u64)>> = codes.iter().map(|code| here(&self.limited[code])).collect();
-        let Some(SharedVisits { redis, answer_time }) = &mut self.setup.shared else { return given };
+        let mut grants: Vec<Option<VisitGrant>> = codes.iter().map(|code| here(&self.limited[code])).collect();
+        let Some(SharedVisits { redis, answer_time }) = &mut self.setup.shared else { return grants };
         if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
-            return given;
+            return grants;
         }
-        let open: Vec<usize> = (0..codes.len()).filter(|&at| given[at].is_none()).collect();
+        let open: Vec<usize> = (0..codes.len()).filter(|&at| grants[at].is_none()).collect();
         let asked: Vec<Allowance> = open
             .iter()
             .map(|&at| {
@@ -332,53 +332,53 @@ impl Allowances {
             .collect();
         let within = answer_time.at(Duration::from_micros(self.setup.stats.fleet.round_trip_us.get()));
         for (at, answer) in open.into_iter().zip(redis.allow(&asked, within)) {
-            given[at] = answer.inspect_err(|_| self.setup.stats.fleet.errors.add_shared(1)).ok();
+            grants[at] = answer.inspect_err(|_| self.setup.stats.fleet.errors.add_shared(1)).ok();
         }
-        given
+        grants
     }
 
-    /// Stores and syncs the shares before any visit of them is granted. Returns the shares that may be used.
-    fn keep(&mut self, codes: &[Code], given: Vec<Option<(u64, u64)>>) -> Vec<Option<(u64, u64)>> {
+    /// Stores and syncs the grants before any visit of them is made. Returns the grants that may be used.
+    fn keep(&mut self, codes: &[Code], grants: Vec<Option<VisitGrant>>) -> Vec<Option<VisitGrant>> {
         let mut batch = self.setup.links.batch();
-        for (code, given) in codes.iter().zip(&given) {
+        for (code, grant) in codes.iter().zip(&grants) {
             let limited = &self.limited[code];
-            if let Some((given, taken)) = *given
+            if let Some(VisitGrant { given, taken }) = *grant
                 && (given > 0 || limited.share.has_parked())
             {
                 batch.set_allowance(code, &StoredAllowance { taken, ..limited.share.stored(limited.identity()) });
             }
         }
-        assert_eq!(given.len(), codes.len(), "the share of one link would be granted to another");
+        assert_eq!(grants.len(), codes.len(), "the share of one link would be granted to another");
         if batch.is_empty() {
-            return given;
+            return grants;
         }
         let stored = self.setup.links.commit(batch).and_then(|()| self.setup.links.sync());
         if let Err(error) = stored {
             self.fail(&error);
             return vec![None; codes.len()];
         }
-        given
+        grants
     }
 
     /// Answers the requests that wait for a link, as far as visits are left. Returns true if some still wait.
-    fn serve(&mut self, code: &Code, given: Option<(u64, u64)>) -> bool {
+    fn serve(&mut self, code: &Code, grant: Option<VisitGrant>) -> bool {
         let Some(limited) = self.limited.get_mut(code) else { return false };
         let (mut replies, asked) = (Vec::new(), limited.waiting.len());
         // Redis or a sync may have taken that long.
         let late = limited.waiting.extract_if(.., |visit| is_late(visit));
         replies.extend(late.map(|visit| (visit, Lookup::NotResident)));
-        match given {
+        match grant {
             None => replies.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
-            Some((given, taken)) => {
+            Some(grant) => {
                 let was_parked = limited.share.has_parked();
                 limited.share.unpark();
-                limited.share.give(given, taken);
+                limited.share.give(grant);
                 let mut waiting = std::mem::take(&mut limited.waiting).into_iter();
                 while waiting.len() > 0 && limited.share.take_one() {
                     let allowed = Lookup::Live(Arc::clone(&limited.link));
                     replies.extend(waiting.next().map(|visit| (visit, allowed)));
                 }
-                if given == 0 && !was_parked {
+                if grant.given == 0 && !was_parked {
                     limited.spent_until = Some(Instant::now() + SPENT_FOR);
                     replies.extend(waiting.by_ref().map(|visit| (visit, Lookup::Expired)));
                 }

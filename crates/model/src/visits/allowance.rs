@@ -29,6 +29,15 @@ pub struct StoredAllowance {
     pub parked: u64,
 }
 
+/// A grant of visits of a link to this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VisitGrant {
+    /// Visits granted to this node.
+    pub given: u64,
+    /// Visits granted in total, with these.
+    pub taken: u64,
+}
+
 /// The visits of a limited link that a process holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
@@ -76,8 +85,8 @@ impl Share {
         self.parked > 0
     }
 
-    /// Records a grant of `given` visits to this node, after which `taken` are granted in total.
-    pub fn give(&mut self, given: u64, taken: u64) {
+    /// Records a grant.
+    pub fn give(&mut self, VisitGrant { given, taken }: VisitGrant) {
         self.left += given;
         self.taken = self.taken.max(taken);
     }
@@ -166,7 +175,7 @@ mod tests {
                                 break;
                             }
                             let taken = share.taken() + given;
-                            share.give(given, taken);
+                            share.give(VisitGrant { given, taken });
                         }
                         // The store has the grant before any visit uses it.
                         stored = share.stored(of);

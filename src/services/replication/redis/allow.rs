@@ -7,7 +7,7 @@ use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::replication::Partition;
-use carom_model::visits::allowance::SHARE_MAX;
+use carom_model::visits::allowance::{SHARE_MAX, VisitGrant};
 
 /// Time for which Redis remembers a link without visits. Nodes remember it, too.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);
@@ -28,9 +28,8 @@ pub struct Allowance {
 }
 
 impl Redis {
-    /// Requests visits of each of these links, and waits at most `within`. Returns for each link the visits granted to
-    /// this node, and those granted in total after that.
-    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<(u64, u64), RedisError>> {
+    /// Requests visits of each of these links, and waits at most `within`. Returns the grant of each link.
+    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<VisitGrant, RedisError>> {
         let questions = asked
             .iter()
             .map(|Allowance { code, claim, max, taken, waiting }| {
@@ -41,15 +40,17 @@ impl Redis {
                 (place, Script::Allow.call(keys, arguments))
             })
             .collect();
-        self.ask_all(questions, within).into_iter().map(|answer| numbers(&answer?)).collect()
+        self.ask_all(questions, within).into_iter().map(|answer| grant(&answer?)).collect()
     }
 }
 
-fn numbers(answer: &Value) -> Result<(u64, u64), RedisError> {
+fn grant(answer: &Value) -> Result<VisitGrant, RedisError> {
     let number = |value: &Value| if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None };
-    match answer {
-        Value::Array(values) if values.len() == 2 => number(&values[0]).zip(number(&values[1])),
-        _ => None,
+    if let Value::Array(values) = answer
+        && let [given, taken] = &values[..]
+        && let (Some(given), Some(taken)) = (number(given), number(taken))
+    {
+        return Ok(VisitGrant { given, taken });
     }
-    .ok_or_else(|| nonsense("the number of visits left"))
+    Err(nonsense("the number of visits left"))
 }
