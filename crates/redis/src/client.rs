@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use rustix::event::{PollFd, PollFlags};
 
+use super::address::ServerAddress;
 use super::connection;
 use super::dial::{Dialed, Dialer};
-use super::error::{RedisError, ServerAddress};
+use super::error::RedisError;
 use super::reply::{self, Reply};
 use super::request::{PendingRequest, Question, Replies, RequestId, Route};
 use super::role::ServerRole;

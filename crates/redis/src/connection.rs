@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 use super::settings::Login;
 
 /// Bytes of one read from a socket.

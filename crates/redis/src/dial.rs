@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::address::ServerAddress;
 use super::connection::{Connection, late};
-use super::error::{RedisError, ServerAddress};
+use super::error::RedisError;
 use super::role::ServerRole;
 use super::scripts::Scripts;
 use super::sentinel::{self, role_of_sentinel};

@@ -1,26 +1,9 @@
-//! The address of a server, and the reason for which a request to it failed.
+//! The reason for which a request failed.
 
 use std::fmt;
 use std::io;
 
-/// The address of a server.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct ServerAddress {
-    /// Host name or IP address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for ServerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
+use super::address::ServerAddress;
 
 /// The reason for which a request failed.
 #[derive(Clone, PartialEq, Eq, Debug)]

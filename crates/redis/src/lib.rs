@@ -22,6 +22,7 @@
 //! 7. `scripts`, how scripts are loaded and called;
 //! 8. [`EvictionPolicy`], whether a server may remove keys by itself.
 
+mod address;
 mod client;
 mod connection;
 mod dial;
@@ -38,8 +39,9 @@ mod topology;
 
 pub use redis::{Cmd, Value, cmd};
 
+pub use self::address::ServerAddress;
 pub use self::client::Client;
-pub use self::error::{RedisError, ServerAddress};
+pub use self::error::RedisError;
 pub use self::eviction::EvictionPolicy;
 pub use self::reply::text;
 pub use self::request::{Question, Replies, RequestId, Route};

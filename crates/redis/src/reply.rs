@@ -2,7 +2,8 @@
 
 use redis::Value;
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 
 /// The outcome of a request to a server.
 pub(super) enum Reply {

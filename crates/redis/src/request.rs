@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 use super::scripts::Scripts;
 
 /// The server that a request is for.

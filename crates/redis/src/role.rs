@@ -1,6 +1,6 @@
 //! The role of a server.
 
-use super::error::ServerAddress;
+use super::address::ServerAddress;
 
 /// The role of a server, as it reports itself.
 pub(super) enum ServerRole {

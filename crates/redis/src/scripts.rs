@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, Value};
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 
 /// The scripts of one client, and their names once a server has returned them. Names are the same on every server.
 #[derive(Debug)]

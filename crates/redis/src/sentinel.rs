@@ -8,7 +8,8 @@
 
 use redis::{Cmd, Value};
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 use super::reply::text;
 use super::role::ServerRole;
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use rustix::event::{PollFd, PollFlags};
 
+use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dial::Dialer;
-use super::error::{RedisError, ServerAddress};
+use super::error::RedisError;
 use super::request::PendingRequest;
 use super::role::ServerRole;
 use super::scripts::Scripts;

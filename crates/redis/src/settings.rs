@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-use super::error::ServerAddress;
+use super::address::ServerAddress;
 
 /// Settings of the connection to Redis. The `Debug` form hides passwords.
 #[derive(Clone, PartialEq, Eq)]

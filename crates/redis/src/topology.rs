@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::error::{RedisError, ServerAddress};
+use super::address::ServerAddress;
+use super::error::RedisError;
 use super::reply::text;
 use super::role::ServerRole;
 use super::sentinel::{self, role_of_sentinel};

@@ -1,14 +1,14 @@
-//! Lists of links in Shlink's shape (`GET /rest/v3/short-urls`), with their filters and orders, and `robots.txt`.
+//! Lists of links in Shlink's shape (`GET /rest/v3/short-urls`), with their filters and orders.
 
 use carom_shards::Code;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde::Serialize;
 
 use super::describe::{Describer, ShortUrl};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::response::{ApiResponse, answer, json_text, to_json};
+use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::ListRequest;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_FACTOR, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
@@ -18,10 +18,7 @@ use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
 use carom_model::domains::Domains;
 use carom_model::link::labels::Tags;
-use carom_model::query::{
-    Condition, Cursor, Filter, ListFailure, ListPage, ListQuery, OrderField, SortOrder, UnreadableIndex,
-};
-use carom_model::redirect::Notice;
+use carom_model::query::{Condition, Cursor, Filter, ListFailure, ListPage, ListQuery, OrderField, SortOrder};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -126,25 +123,6 @@ impl Context {
         let write = move || written(&page, &describer, per_page, key);
         let text = self.services.write_document(count, LINKS_WRITTEN_AT_ONCE, write).await;
         text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
-    }
-
-    /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
-    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
-        let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        if !self.services.stores_all_links() {
-            // No link of this node is crawlable.
-            let text = "User-agent: *\nDisallow: /\n".to_owned();
-            return answer(StatusCode::OK, "text/plain; charset=utf-8", text);
-        }
-        let domain = self.domains().id_at(place);
-        match self.services.list(|ticket| ListRequest::Crawlable(domain, ticket)).await {
-            Ok(Ok(allowed)) => {
-                let text = format!("User-agent: *\n{allowed}Disallow: /\n");
-                answer(StatusCode::OK, "text/plain; charset=utf-8", text)
-            }
-            Ok(Err(UnreadableIndex)) => unreadable().into_answer(),
-            Err(reason) => no_list(reason),
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Client;
-use crate::error::{RedisError, ServerAddress};
+use crate::address::ServerAddress;
+use crate::error::RedisError;
 use crate::role::ServerRole;
 use crate::server::Server;
 use crate::topology::{Search, Topology};
