@@ -4,38 +4,22 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::bulk::{BULK, KIND};
-use crate::support::bypass::{Pair, SERVER, counter, open};
+use crate::support::bypass::{FILLED, Pair, SERVER, counter, open};
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::node::{Node, wait_until};
 
 const TARGET: &str = "https://example.org/";
 
-/// Links of an export of 100 KB, from one request.
-const LINKS: usize = 200;
-
 /// Connections with a request in flight while a node is stopped.
 const WAITING: usize = 16;
-
-/// Fills a node, and returns a connection to it that is idle.
-fn filled(pair: &Pair) -> Wire {
-    pair.ask(|mut wire| {
-        wire.shorten_as("abc", TARGET);
-        let link = |at| json!({"longUrl": format!("{TARGET}{at}/{}", "x".repeat(400))}).to_string() + "\n";
-        let links: String = (0..LINKS).map(link).collect();
-        assert_eq!(wire.ask("POST", BULK, KIND, links.as_bytes()).status, 200);
-        wire
-    })
-}
 
 /// Exports all links over a connection that was open before, and visits one over a new one, all of it over bypass.
 fn serves(pair: &Pair, node: &Node, wire: &mut Wire) {
     let before = (pair.kernel_segments(), counter(&pair.status(node), "framesIn"));
     let lines = wire.get(&format!("{SHORT_URLS}/export")).text().lines().count();
-    assert_eq!(lines, LINKS + 1);
+    assert_eq!(lines, FILLED + 1);
     pair.client.run(|| assert_eq!(open().get("/abc").location(), TARGET));
     assert_eq!(pair.kernel_segments(), before.0);
     wait_until("counted frames", || counter(&pair.status(node), "framesIn") > before.1);
@@ -48,7 +32,7 @@ fn interface_down_delays_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let setup = pair.setup(&dir.path().join("data")).expect("alarm=\"bypass_interface_down\"");
     let node = pair.start(&setup);
-    let mut wire = filled(&pair);
+    let mut wire = pair.fill(TARGET);
     pair.server.command("ip", "link set s0 down").unwrap();
     wire.send(&request("GET", "/abc", "", b""));
     pair.server.run(|| is_seen(&node, "bypass_interface_down"));
@@ -64,7 +48,7 @@ fn mtu_that_changes_is_followed() {
     let Some(pair) = Pair::new() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")));
-    let mut wire = filled(&pair);
+    let mut wire = pair.fill(TARGET);
     for mtu in [1_300, 1_500] {
         // The client's end drops longer packets.
         for (namespace, name) in [(&*pair.client, "c0"), (&pair.server, "s0")] {
@@ -80,7 +64,7 @@ fn neighbour_that_changes_is_followed() {
     let Some(pair) = Pair::new() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")));
-    let mut wire = filled(&pair);
+    let mut wire = pair.fill(TARGET);
     for mac in ["02:00:00:00:00:98", "02:00:00:00:00:99"] {
         pair.client.command("ip", &format!("link set c0 address {mac}")).unwrap();
         // The kernel would learn it from ARP after a while.
@@ -99,7 +83,7 @@ fn policy_rules_are_followed() {
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")));
     // Without a route in its table the next rule is asked.
-    let mut wire = filled(&pair);
+    let mut wire = pair.fill(TARGET);
     serves(&pair, &node, &mut wire);
     // A gateway that nobody has: answers to new clients do not arrive until the rule is gone.
     let connects = || {

@@ -4,9 +4,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::bulk::{BULK, KIND};
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::node::{Node, wait_for, wait_until};
 use crate::support::steady_client::EndsClients;
@@ -21,9 +20,6 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// The MAC address of the node.
 const MAC: &str = "02:00:00:00:00:78";
-
-/// Links of an export that takes many frames.
-const LINKS: usize = 200;
 
 /// Clients that keep their connection, and as many that open one after another.
 const CLIENTS: usize = 3;
@@ -65,12 +61,7 @@ fn attacked(attack: impl FnOnce() + Send) -> Option<(Pair, Node, tempfile::TempD
     pair.server.command("ip", &format!("link set s0 address {MAC}")).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")));
-    pair.ask(|mut wire| {
-        wire.shorten_as("abc", TARGET);
-        let link = |at| json!({"longUrl": format!("{TARGET}{at}/{}", "x".repeat(400))}).to_string() + "\n";
-        let links: String = (0..LINKS).map(link).collect();
-        assert_eq!(wire.ask("POST", BULK, KIND, links.as_bytes()).status, 200);
-    });
+    drop(pair.fill(TARGET));
     let (is_over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = node.resident_bytes();
     std::thread::scope(|scope| {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, settle};
 use crate::support::http::SHORT_URLS;
-use crate::support::links::change;
-use crate::support::node::{Dice, Node, wait_until};
+use crate::support::links::{change, race_removal};
+use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/target";
@@ -77,22 +77,10 @@ fn changed_link_is_not_removed() {
     let nodes = start(&fleet, 3, "60");
     let mut wire = nodes[0].wire();
     let codes: Vec<String> = (0..300).map(|_| wire.create(&ended(0)).code()).collect();
-    // All nodes go through them in the order of their making, while their ends are moved in another order.
-    let mut dice = Dice::new();
-    let mut order: Vec<&String> = codes.iter().collect();
-    (1..order.len()).rev().for_each(|at| order.swap(at, dice.below(at as u64 + 1) as usize));
-    let (mut kept, mut gone) = (Vec::new(), Vec::new());
     let later = json!({"validUntil": dates::format(unix_ms() + 1_000_000)});
-    for (code, number) in order.into_iter().zip(0..) {
-        match change(&mut nodes[number % 3].wire(), code, &later).status {
-            200 => kept.push(code),
-            404 => gone.push(code),
-            other => panic!("{other}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert!(kept.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
-    assert!(gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+    let (kept, gone) = race_removal(&codes, Duration::from_millis(5), |code, number| {
+        change(&mut nodes[number % 3].wire(), code, &later).status
+    });
     wait_until("the others gone", || nodes.iter().all(|node| node.status()["links"] == json!(kept.len())));
     assert_eq!(expired(&nodes), gone.len() as u64);
     for node in &nodes {

@@ -12,7 +12,7 @@ use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::support::http::SHORT_URLS;
-use crate::support::links::{AT_ONCE, change, create_many, everybody_gets, moved_to, wires};
+use crate::support::links::{AT_ONCE, change, create_many, everybody_gets, moved_to, race_removal, wires};
 use crate::support::memory::keeping;
 use crate::support::node::{CAROM, Dice, Node, Setup, wait_until};
 use crate::support::store::open_store;
@@ -149,21 +149,9 @@ fn extended_link_is_kept() {
         let mut wire = node.wire();
         let ending = json!({"longUrl": TARGET, "validUntil": in_seconds(-1)});
         let codes = create_many(&node, &ending, 300);
-        // While they go one after another, their ends are moved in another order.
-        let mut dice = Dice::new();
-        let mut order: Vec<&String> = codes.iter().collect();
-        (1..order.len()).rev().for_each(|at| order.swap(at, dice.below(at as u64 + 1) as usize));
-        let (mut kept, mut gone) = (Vec::new(), Vec::new());
-        for code in order {
-            match change(&mut wire, code, &json!({"validUntil": in_seconds(10_000)})).status {
-                200 => kept.push(code),
-                404 => gone.push(code),
-                other => panic!("{other}"),
-            }
-            std::thread::sleep(Duration::from_millis(3));
-        }
-        assert!(kept.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
-        assert!(gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+        let (kept, gone) = race_removal(&codes, Duration::from_millis(3), |code, _| {
+            change(&mut wire, code, &json!({"validUntil": in_seconds(10_000)})).status
+        });
         wait_until("the others gone", || expired(&node) == gone.len() as u64);
         let mut node = node;
         for removed in [gone.len() as u64, 0] {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::thread;
 
 use carom_netns::Namespace;
-use serde_json::Value;
+use serde_json::{Value, json};
 use socket2::SockRef;
 
+use crate::support::bulk::{BULK, KIND};
 use crate::support::http::Wire;
 use crate::support::node::{Node, SLOW, Setup, wait_until};
 use crate::support::wire::{ENDS, FrameWire, Treatment};
@@ -20,6 +21,9 @@ pub(crate) const SERVER: &str = "10.78.0.2:8080";
 
 /// The variable that has nodes of all tests serve over bypass, with the value `bypass`.
 const DATAPATH: &str = "E2E_DATAPATH";
+
+/// Links that [`Pair::fill`] creates beside `abc`: an export of 100 KB, which takes many frames.
+pub(crate) const FILLED: usize = 200;
 
 /// Receive queues of a node's interface: as many cores can have one.
 const QUEUES: u32 = 4;
@@ -191,6 +195,17 @@ impl Pair {
     /// Runs a client.
     pub(crate) fn ask<T: Send>(&self, client: impl FnOnce(Wire) -> T + Send) -> T {
         self.client.run(|| client(open()))
+    }
+
+    /// Creates the link `abc` to `target`, and [`FILLED`] others. Returns the connection.
+    pub(crate) fn fill(&self, target: &str) -> Wire {
+        self.ask(|mut wire| {
+            wire.shorten_as("abc", target);
+            let link = |at| json!({"longUrl": format!("{target}{at}/{}", "x".repeat(400))}).to_string() + "\n";
+            let links: String = (0..FILLED).map(link).collect();
+            assert_eq!(wire.ask("POST", BULK, KIND, links.as_bytes()).status, 200);
+            wire
+        })
     }
 
     /// Segments that the kernel's TCP in the namespace of the server has received over the link. Those of loopback are

@@ -1,11 +1,13 @@
 //! Links on every core and over both HTTP paths.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::support::api_client::JSON;
 use crate::support::http::{Reply, SHORT_URLS, Wire, create_request};
 use crate::support::memory::keeping;
-use crate::support::node::{Node, Setup};
+use crate::support::node::{Dice, Node, Setup};
 
 /// Connections that make links at once, so that many share a sync; and requests that one sends before it reads answers.
 pub(crate) const AT_ONCE: usize = 64;
@@ -62,6 +64,30 @@ pub(crate) fn on_every_kind(check: impl Fn(&Setup)) {
 pub(crate) fn change(wire: &mut Wire, code: &str, fields: &Value) -> Reply {
     let body = fields.to_string();
     wire.ask("PATCH", &format!("{SHORT_URLS}/{code}"), "Content-Type: application/json\r\n", body.as_bytes())
+}
+
+/// Changes links in a random order, with a pause after each, while nodes remove them in the order of their creation.
+/// `change` gets a code and its number in the random order, and returns the status. Returns the links that were changed
+/// in time, and those that were removed before.
+pub(crate) fn race_removal<'c>(
+    codes: &'c [String],
+    pause: Duration,
+    mut change: impl FnMut(&str, usize) -> u16,
+) -> (Vec<&'c String>, Vec<&'c String>) {
+    let mut order: Vec<&String> = codes.iter().collect();
+    Dice::new().shuffle(&mut order);
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
+    for (number, code) in order.into_iter().enumerate() {
+        match change(code, number) {
+            200 => kept.push(code),
+            404 => gone.push(code),
+            other => panic!("{other}"),
+        }
+        std::thread::sleep(pause);
+    }
+    assert!(kept.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+    assert!(gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+    (kept, gone)
 }
 
 /// Asks for a link with that key of the client, and further fields of the head.

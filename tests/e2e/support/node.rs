@@ -549,6 +549,11 @@ impl Dice {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
+
+    /// Puts items into a random order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        (1..items.len()).rev().for_each(|at| items.swap(at, self.below(at as u64 + 1) as usize));
+    }
 }
 
 /// Runs a check on a node with one core, and on one with three.
