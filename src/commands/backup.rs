@@ -133,42 +133,10 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 /// without damage.
 fn make_backup(dir: &Path, store: &File, settings: &Settings, taken_ms: u64) -> Result<bool, Exit> {
     home::require_all_links(&settings.data_dir)?;
-    // A running node holds the lock, and streams its store itself.
-    let (counts, fingerprint) = match lock(&settings.data_dir) {
-        Ok(_lock) => {
-            must_be_owner(&settings.data_dir)?;
-            let links = open_store(settings)?.links;
-            let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
-            std::thread::scope(|scope| {
-                let writing = scope.spawn(|| {
-                    let output = BufWriter::with_capacity(BUFFER_LEN, output);
-                    write_store(&links, &settings.data_dir, output, || false)
-                });
-                let kept = keep_store(input, store, settings);
-                let _ = writing.join();
-                kept
-            })?
-        }
-        Err(exit) if exit.reason == Reason::DataInUse => {
-            let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
-            keep_store(stream, store, settings)?
-        }
-        Err(exit) => return Err(exit),
-    };
-    let mut files = BTreeMap::new();
+    let (counts, fingerprint) = copy_store(store, settings)?;
+    let mut files = copy_small_files(dir, settings, &fingerprint)?;
     let bytes = fs::metadata(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?.len();
     files.insert(STORE_FILE.to_owned(), FileSum { bytes, sum: 0 });
-    if let Some(key) = key_of(settings, &fingerprint)? {
-        keep_file(dir, code_secret::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
-    }
-    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME] {
-        let path = settings.data_dir.join(name);
-        match fs::read(&path) {
-            Ok(text) => keep_file(dir, name, &text, &mut files)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(incomplete(&format!("{}: {error}", path.display()))),
-        }
-    }
     let has_key = files.contains_key(code_secret::FILE_NAME);
     let report = look(&mut OfFile(dir)).map_err(|error| incomplete(&error))?;
     let manifest = Manifest { taken_ms, fingerprint, files, counts };
@@ -196,6 +164,50 @@ fn make_backup(dir: &Path, store: &File, settings: &Settings, taken_ms: u64) -> 
             writeln!(io::stderr(), "warning: {report}: the store itself is damaged; see store_damaged in the runbook");
     }
     Ok(report.is_good())
+}
+
+/// Writes the store file of a backup. Returns the number of records by section, and the fingerprint of the code secret.
+fn copy_store(store: &File, settings: &Settings) -> Result<(RecordCounts, String), Exit> {
+    // A running node holds the lock, and streams its store itself.
+    match lock(&settings.data_dir) {
+        Ok(_lock) => {
+            must_be_owner(&settings.data_dir)?;
+            let links = open_store(settings)?.links;
+            let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    let output = BufWriter::with_capacity(BUFFER_LEN, output);
+                    write_store(&links, &settings.data_dir, output, || false)
+                });
+                let kept = keep_store(input, store, settings);
+                let _ = writing.join();
+                kept
+            })
+        }
+        Err(exit) if exit.reason == Reason::DataInUse => {
+            let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
+            keep_store(stream, store, settings)
+        }
+        Err(exit) => Err(exit),
+    }
+}
+
+/// Writes the files of a backup beside its store: the code secret, if it is that of the store, and those of apps and
+/// domains, if there are any. Returns their lengths and checksums.
+fn copy_small_files(dir: &Path, settings: &Settings, fingerprint: &str) -> Result<BTreeMap<String, FileSum>, Exit> {
+    let mut files = BTreeMap::new();
+    if let Some(key) = key_of(settings, fingerprint)? {
+        keep_file(dir, code_secret::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
+    }
+    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME] {
+        let path = settings.data_dir.join(name);
+        match fs::read(&path) {
+            Ok(text) => keep_file(dir, name, &text, &mut files)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(incomplete(&format!("{}: {error}", path.display()))),
+        }
+    }
+    Ok(files)
 }
 
 /// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the
