@@ -154,63 +154,62 @@ pub(in crate::api) fn describe(app: &App) -> Value {
 /// Reads the properties of a new API key. `now_ms` is the present instant, in milliseconds since 1970 UTC.
 fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Result<Grant, Vec<Invalid>> {
     let mut invalid = Vec::new();
-    let mut take = |name: &str, reason: String| {
-        invalid.push(
-            match fields.get(name).filter(|_| ["app", "name", "role", "expires", "createsPerSecond"].contains(&name)) {
-                Some(value) => Invalid::value(name, &reason, value),
-                None => Invalid::new(name, reason),
-            },
-        );
-    };
     let (mut app, mut key_name, mut role) = (None, None, Role::WriteOwn);
     let (mut expires_ms, mut creates, mut domains) = (None, None, None);
     for (name, value) in fields {
-        match name.as_str() {
-            "app" => match value.as_str().map(AppName::parse) {
-                Some(Ok(name)) => app = Some(name),
-                Some(Err(error)) => take(name, error.to_string()),
-                None => take(name, "must be a string".to_owned()),
-            },
-            _ if value.is_null() && matches!(&**name, "name" | "role" | "expires" | "createsPerSecond" | "domains") => {
-            }
-            "name" => match value.as_str().and_then(KeyName::parse) {
-                Some(said) => key_name = Some(said),
-                None => take(name, format!("must be 1 to {KEY_NAME_LEN_MAX} characters, with none that are hidden")),
-            },
-            "role" => match value.as_str().and_then(Role::parse) {
-                Some(said) => role = said,
-                None => take(name, format!("must be one of {}", Role::names())),
-            },
-            "expires" => match instant(value) {
-                Ok(ms) if ms <= now_ms => take(name, "must be in the future".to_owned()),
-                Ok(ms) => expires_ms = Some(ms),
-                Err(reason) => take(name, reason),
-            },
-            "createsPerSecond" => {
-                match value.as_u64().filter(|number| (1..=u64::from(APP_CREATES_MAX)).contains(number)) {
-                    Some(number) => creates = NonZeroU32::new(number as u32),
-                    None => take(name, format!("must be a whole number from 1 to {APP_CREATES_MAX}")),
-                }
-            }
-            "domains" => {
-                match value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>()) {
-                    Some(names) => match KeyDomains::read(names, served) {
-                        Ok(named) => domains = Some(named),
-                        Err(reason) => take(name, reason),
-                    },
-                    None => take(name, "must be a list of strings".to_owned()),
-                }
-            }
-            _ => take(name, "is not a known field".to_owned()),
+        let read = match name.as_str() {
+            "name" | "role" | "expires" | "createsPerSecond" | "domains" if value.is_null() => Ok(()),
+            "app" => app_of(value).map(|name| app = Some(name)),
+            "name" => key_name_of(value).map(|name| key_name = Some(name)),
+            "role" => role_of(value).map(|named| role = named),
+            "expires" => expiry_of(value, now_ms).map(|ms| expires_ms = Some(ms)),
+            "createsPerSecond" => creates_of(value).map(|number| creates = number),
+            "domains" => domains_of(value, served).map(|named| domains = Some(named)),
+            _ => Err("is not a known field".to_owned()),
+        };
+        if let Err(reason) = read {
+            invalid.push(match name.as_str() {
+                "app" | "name" | "role" | "expires" | "createsPerSecond" => Invalid::value(name, &reason, value),
+                _ => Invalid::new(name, reason),
+            });
         }
     }
-    if app.is_none() && !fields.contains_key("app") {
-        take("app", "is missing; expected the name of the app".to_owned());
+    if !fields.contains_key("app") {
+        invalid.push(Invalid::new("app", "is missing; expected the name of the app"));
     }
     match app {
         Some(app) if invalid.is_empty() => Ok(Grant { app, name: key_name, role, expires_ms, creates, domains }),
         _ => Err(invalid),
     }
+}
+
+fn app_of(value: &Value) -> Result<AppName, String> {
+    AppName::parse(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
+}
+
+fn key_name_of(value: &Value) -> Result<KeyName, String> {
+    let name = value.as_str().and_then(KeyName::parse);
+    name.ok_or_else(|| format!("must be 1 to {KEY_NAME_LEN_MAX} characters, with none that are hidden"))
+}
+
+fn role_of(value: &Value) -> Result<Role, String> {
+    value.as_str().and_then(Role::parse).ok_or_else(|| format!("must be one of {}", Role::names()))
+}
+
+fn expiry_of(value: &Value, now_ms: u64) -> Result<u64, String> {
+    let ms = instant(value)?;
+    if ms > now_ms { Ok(ms) } else { Err("must be in the future".to_owned()) }
+}
+
+fn creates_of(value: &Value) -> Result<Option<NonZeroU32>, String> {
+    let number = value.as_u64().filter(|number| (1..=u64::from(APP_CREATES_MAX)).contains(number));
+    let number = number.ok_or_else(|| format!("must be a whole number from 1 to {APP_CREATES_MAX}"))?;
+    Ok(NonZeroU32::new(number as u32))
+}
+
+fn domains_of(value: &Value, served: &Domains) -> Result<KeyDomains, String> {
+    let names = value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    KeyDomains::read(names.ok_or("must be a list of strings")?, served)
 }
 
 /// Reads the id of the key to replace, and for how long the old key stays valid.
