@@ -86,6 +86,11 @@ impl<R: Read> Stream<R> {
         let is_of = self.peek()? == Some(section);
         Ok(self.waiting.pop_if(|_| is_of).map(|(_, record)| record))
     }
+
+    /// Returns the error for damage at the present position.
+    fn damaged(&self, what: String) -> RestoreError {
+        FrameError::Damaged { at: self.reader.position(), what }.into()
+    }
 }
 
 /// Makes a store in `dir`, which must not exist yet, from the backup in `input`. Visits that are outside the store go
@@ -102,46 +107,55 @@ pub fn restore(
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {
-        if section == Section::CountLogs {
-            while let Some((key, piece)) = stream.next_of(section)? {
-                let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
-                put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
-            }
-            continue;
+        match section {
+            Section::CountLogs => restore_count_logs(&mut stream, data_dir)?,
+            Section::VisitLog => restore_logged_visits(&mut stream, data_dir)?,
+            _ => restore_records(&mut stream, &store, section, &mut on_counts)?,
         }
-        if section == Section::VisitLog {
-            restore_logged_visits(&mut stream, data_dir)?;
-            continue;
-        }
-        let mut last: Vec<u8> = Vec::new();
-        store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
-            let mut next = stream.next_of(section)?;
-            // Quarantine entries are not restored: their codes may have been reused since the backup. They stay unused.
-            while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_quarantine_entry(key)) {
-                next = stream.next_of(section)?;
-            }
-            on_counts(stream.reader.counts());
-            if let Some((key, _)) = &next {
-                // The store's library panics on such keys, and a checksum does not catch a wrong write.
-                if key.is_empty() || key.len() > KEY_LEN_MAX {
-                    let what = format!("{section}: a key of {} bytes", key.len());
-                    return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
-                }
-                if *key <= last {
-                    let what = format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii());
-                    return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
-                }
-                last.clone_from(key);
-            }
-            Ok(next)
-        })?;
     }
     if let Some(section) = stream.peek()? {
-        let what = format!("records of {section} come after records of a later section");
-        return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+        return Err(stream.damaged(format!("records of {section} come after records of a later section")));
     }
     store.end()?;
     Ok(*stream.reader.counts())
+}
+
+/// Fills a section of the store.
+fn restore_records<R: Read>(
+    stream: &mut Stream<R>,
+    store: &NewStore,
+    section: Section,
+    on_counts: &mut impl FnMut(&RecordCounts),
+) -> Result<(), RestoreError> {
+    let mut last: Vec<u8> = Vec::new();
+    store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
+        let mut next = stream.next_of(section)?;
+        // Quarantine entries are not restored: their codes may have been reused since the backup. They stay unused.
+        while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_quarantine_entry(key)) {
+            next = stream.next_of(section)?;
+        }
+        on_counts(stream.reader.counts());
+        let Some((key, _)) = &next else { return Ok(None) };
+        // The store's library panics on such keys, and a checksum does not catch a wrong write.
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            return Err(stream.damaged(format!("{section}: a key of {} bytes", key.len())));
+        }
+        if *key <= last {
+            let what = format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii());
+            return Err(stream.damaged(what));
+        }
+        last.clone_from(key);
+        Ok(next)
+    })
+}
+
+/// Writes the count logs, whose visits are not in the store yet.
+fn restore_count_logs<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
+    while let Some((key, piece)) = stream.next_of(Section::CountLogs)? {
+        let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Writes the files of the visit log.
@@ -151,7 +165,7 @@ fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Re
     while let Some((key, piece)) = stream.next_of(Section::VisitLog)? {
         let Some(name) = logged_visits::file_of(&key) else {
             let what = format!("{}: the visit log has no file {}", Section::VisitLog, key.escape_ascii());
-            return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+            return Err(stream.damaged(what));
         };
         logged_visits::put_piece(data_dir, name, &piece).map_err(failed)?;
         is_empty = false;
