@@ -70,25 +70,25 @@ impl Context {
     pub(in crate::api) async fn list(&self, query: Option<&str>) -> ApiResponse {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let codes_called = |term: &str| self.codes_called(term);
-        let query = match read(query, &self.caller.scope(), narrowed, codes_called, self.domains()) {
-            Ok(query) => query,
+        let parsed = match read(query, &self.caller.scope(), narrowed, codes_called, self.domains()) {
+            Ok(parsed) => parsed,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
-        let Some(asked) = query.asked else {
+        let Some(query) = parsed.query else {
             // The domain is unknown or hidden from the caller, so the list is empty.
             let nothing = ListPage {
                 links: Vec::new(),
                 visits: Vec::new(),
-                page: query.page,
+                page: parsed.page,
                 total: 0,
                 complete: true,
                 next: None,
             };
-            return self.show_page(nothing, query.per_page, 0).await;
+            return self.show_page(nothing, parsed.per_page, 0).await;
         };
-        let key = asked.key();
-        match self.page_of_links(asked).await {
-            Ok(page) => self.show_page(page, query.per_page, key).await,
+        let key = query.key();
+        match self.page_of_links(query).await {
+            Ok(page) => self.show_page(page, parsed.per_page, key).await,
             Err(problem) => problem.into_answer(),
         }
     }
@@ -185,9 +185,9 @@ pub(in crate::api) fn unreadable() -> Problem {
 }
 
 /// A parsed request for a list.
-struct Asked {
+struct ParsedList {
     /// The query; `None` if its result is known to be empty.
-    asked: Option<ListQuery>,
+    query: Option<ListQuery>,
     page: u64,
     per_page: usize,
 }
@@ -198,7 +198,7 @@ fn read(
     narrowed: impl Fn(&str, Scope) -> Scope,
     named: impl Fn(&str) -> Vec<Code>,
     domains: &Domains,
-) -> Result<Asked, Vec<Invalid>> {
+) -> Result<ParsedList, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page = params.per_page(LIST_PER_PAGE_MAX).unwrap_or(LIST_PER_PAGE);
@@ -207,14 +207,14 @@ fn read(
     // The link that the term names comes first only if the request asks for no other order.
     let is_first = params.text("orderBy").is_none();
     let filter = Filter { named: named_in(&params, named).filter(|_| is_first).unwrap_or_default(), ..filter };
-    let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
-    let key = asked.key();
-    asked.cursor = params.read("cursor", |text| {
+    let mut list = ListQuery { filter, order, page, per_page, cursor: None };
+    let key = list.key();
+    list.cursor = params.read("cursor", |text| {
         let no_cursor = "is not a cursor of this list; omit it to start from the first page";
         Cursor::from_text(text, key, order.field).ok_or_else(|| no_cursor.to_owned())
     });
     params.finish()?;
-    Ok(Asked { asked: has_any.then_some(asked), page, per_page })
+    Ok(ParsedList { query: has_any.then_some(list), page, per_page })
 }
 
 /// Reads the filter of a request within the links that the caller may see. The second value is true if any link can
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use carom_model::testing::three_domains;
 
-    fn asked(query: &str) -> Result<Asked, Vec<String>> {
+    fn parsed(query: &str) -> Result<ParsedList, Vec<String>> {
         let domains = three_domains();
         let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
         let called = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn list(query: &str) -> ListQuery {
-        asked(query).ok().unwrap().asked.unwrap()
+        parsed(query).ok().unwrap().query.unwrap()
     }
 
     #[test]
@@ -374,8 +374,8 @@ mod tests {
         let order = SortOrder { field: OrderField::Title, descending: true };
         assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None });
         assert_eq!(list("orderBy=visits").order, SortOrder { field: OrderField::Visits, descending: false });
-        assert!(asked("domain=other.test").ok().unwrap().asked.is_none());
-        assert!(asked("domain=DEFAULT").ok().unwrap().asked.is_some());
+        assert!(parsed("domain=other.test").ok().unwrap().query.is_none());
+        assert!(parsed("domain=DEFAULT").ok().unwrap().query.is_some());
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn every_wrong_value_is_named() {
-        let wrong = asked(
+        let wrong = parsed(
             "page=0&itemsPerPage=0&tagsMode=some&orderBy=colour-ASC&startDate=yesterday&endDate=2026-13-01&cursor=xyz\
              &excludeMaxVisitsReached=maybe&excludePastValidUntil=2&tags[]=a%00b",
         );
@@ -419,8 +419,8 @@ mod tests {
                 "tagsMode"
             ]
         );
-        assert_eq!(asked(&format!("searchTerm={}", "x".repeat(513))).err().unwrap(), ["searchTerm"]);
-        assert_eq!(asked("itemsPerPage=501").err().unwrap(), ["itemsPerPage"]);
+        assert_eq!(parsed(&format!("searchTerm={}", "x".repeat(513))).err().unwrap(), ["searchTerm"]);
+        assert_eq!(parsed("itemsPerPage=501").err().unwrap(), ["itemsPerPage"]);
     }
 
     #[test]
@@ -431,10 +431,10 @@ mod tests {
         assert_eq!(list(&format!("searchTerm=a&cursor={text}")).cursor, Some(cursor));
         assert_ne!(a.key(), b.key());
         for query in ["searchTerm=b", "", "searchTerm=a&orderBy=dateCreated-ASC", "searchTerm=a&orderBy=title"] {
-            assert_eq!(asked(&format!("{query}&cursor={text}")).err().unwrap(), ["cursor"], "{query}");
+            assert_eq!(parsed(&format!("{query}&cursor={text}")).err().unwrap(), ["cursor"], "{query}");
         }
         // A cursor fits any page number and page length.
-        assert!(asked(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
+        assert!(parsed(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
     }
 
     fn place() -> carom_model::query::LinkPosition {

@@ -97,7 +97,7 @@ fn start_lane(
         redis: fleet.redis()?,
         fleet: fleet.clone(),
         writer,
-        asked: HashMap::new(),
+        pending: HashMap::new(),
         in_flight: HashMap::new(),
         doubts: VecDeque::new(),
         doubts_counted: 0,
@@ -150,7 +150,7 @@ struct CodeLookup {
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
-    asked: HashMap<RequestId, Asked>,
+    pending: HashMap<RequestId, PendingQuestion>,
     /// The last question about each code, in a shared home of links.
     in_flight: HashMap<Code, RequestId>,
     /// The requests in doubt, in the order of their questions.
@@ -162,7 +162,7 @@ struct CodeLookup {
 }
 
 /// The look-ups that wait for one answer of Redis.
-struct Asked {
+struct PendingQuestion {
     look_ups: Vec<LookupRequest>,
     /// Look-ups that came after the question. They may share a link that it finds, but no absence: another node may have
     /// created the link in between.
@@ -185,13 +185,13 @@ struct Doubt {
 impl CodeLookup {
     fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
-            let first = if self.asked.is_empty() {
+            let first = if self.pending.is_empty() {
                 let Ok(first) = self.wait_for_first(receiver) else { return };
                 first
             } else {
                 None
             };
-            let room = self.lane.asked_max().saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
+            let room = self.lane.asked_max().saturating_sub(self.pending.len()).min(LOOK_UP_BATCH);
             self.ask(first.into_iter().chain(receiver.try_iter().take(room)));
             self.resolve_doubts();
             let answers = self.redis.turn(Instant::now() + LOOK_EVERY);
@@ -288,14 +288,16 @@ impl CodeLookup {
         if self.fleet.home.shares_questions() {
             self.in_flight.insert(code, request_id);
         }
-        let others = self.asked.insert(request_id, Asked { look_ups, joined: Vec::new(), asked, as_of, is_delivered });
+        let others = self
+            .pending
+            .insert(request_id, PendingQuestion { look_ups, joined: Vec::new(), asked, as_of, is_delivered });
         assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
     /// Lets look-ups share the question about their code that waits for Redis, if no commit has ended since: this node may
     /// have acknowledged a change by then. Returns those that need a question of their own.
     fn join(&mut self, code: &Code, look_ups: Vec<LookupRequest>) -> Vec<LookupRequest> {
-        let asked = self.in_flight.get(code).and_then(|request_id| self.asked.get_mut(request_id));
+        let asked = self.in_flight.get(code).and_then(|request_id| self.pending.get_mut(request_id));
         match asked {
             Some(asked) if asked.as_of == self.fleet.links.commits() && asked.joined.len() < LOOK_UP_BATCH => {
                 asked.joined.extend(look_ups);
@@ -375,7 +377,8 @@ impl CodeLookup {
         // Before any answer is judged.
         self.check_disturbance();
         for (request_id, answer) in answers {
-            let Some(Asked { mut look_ups, joined, asked, as_of, is_delivered }) = self.asked.remove(&request_id)
+            let Some(PendingQuestion { mut look_ups, joined, asked, as_of, is_delivered }) =
+                self.pending.remove(&request_id)
             else {
                 continue;
             };

@@ -44,8 +44,8 @@ pub(super) fn start(
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (fleet.redis()?, Claims::new()?);
     let (reuse, searching) = reuse::start(fleet, writer.clone())?;
-    let (asked, held) = (HashMap::new(), HeldCreates::default());
-    let gateway = Gateway { redis, fleet: fleet.clone(), writer, claims, reuse, asked, held };
+    let (waiting, held) = (HashMap::new(), HeldCreates::default());
+    let gateway = Gateway { redis, fleet: fleet.clone(), writer, claims, reuse, waiting, held };
     let run = move || {
         gateway.run(&receiver);
         searching.join().expect("panics abort");
@@ -78,13 +78,13 @@ struct Gateway {
     /// The queue of the thread that looks for existing links.
     reuse: SyncSender<StoreRequest>,
     /// The requests that wait for Redis.
-    asked: HashMap<RequestId, Asked>,
+    waiting: HashMap<RequestId, WaitingRequest>,
     /// The creates that Redis has accepted and that wait for other nodes.
     held: HeldCreates,
 }
 
 /// A request that waits for Redis.
-struct Asked {
+struct WaitingRequest {
     request: StoreRequest,
     /// The time at which the request continues without Redis.
     deadline: Instant,
@@ -102,9 +102,9 @@ impl Gateway {
 
     /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
     fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), Ended> {
-        let is_idle = self.asked.is_empty() && self.held.len() == 0;
+        let is_idle = self.waiting.is_empty() && self.held.len() == 0;
         let first = if is_idle { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
-        let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len() + self.held.len()).min(GATEWAY_BATCH);
+        let room = WRITE_QUEUE_LEN.saturating_sub(self.waiting.len() + self.held.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
@@ -118,10 +118,10 @@ impl Gateway {
                 self.ask(request)?;
             }
         }
-        assert!(self.asked.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
+        assert!(self.waiting.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
         for (id, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
-            if let Some(asked) = self.asked.remove(&id) {
-                self.take_answer(asked, answer)?;
+            if let Some(waiting) = self.waiting.remove(&id) {
+                self.take_answer(waiting, answer)?;
             }
         }
         while let Some(order) = self.held.pop_due() {
@@ -207,7 +207,7 @@ impl Gateway {
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let id = self.redis.put_state(code, deadline);
-                self.note_asked(id, Asked { request, deadline, change: None });
+                self.note_waiting(id, WaitingRequest { request, deadline, change: None });
             }
         }
         Ok(())
@@ -234,18 +234,18 @@ impl Gateway {
     /// Asks Redis for a change, on behalf of a request.
     fn ask_for_change(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let id = self.redis.put_change(&change.0, &change.1, deadline);
-        self.note_asked(id, Asked { request, deadline, change: Some(change) });
+        self.note_waiting(id, WaitingRequest { request, deadline, change: Some(change) });
     }
 
     /// Notes a request that waits for an answer of Redis.
-    fn note_asked(&mut self, id: RequestId, asked: Asked) {
-        let other = self.asked.insert(id, asked);
+    fn note_waiting(&mut self, id: RequestId, waiting: WaitingRequest) {
+        let other = self.waiting.insert(id, waiting);
         assert!(other.is_none(), "two requests wait for one answer, so one of them would wait forever");
     }
 
     /// Takes an answer of Redis: passes the request to the writer, or asks the next question.
-    fn take_answer(&mut self, asked: Asked, answer: RedisReply) -> Result<(), Ended> {
-        let Asked { request, deadline, change } = asked;
+    fn take_answer(&mut self, waiting: WaitingRequest, answer: RedisReply) -> Result<(), Ended> {
+        let WaitingRequest { request, deadline, change } = waiting;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
                 // Another change came first: this one applies to the link as it is now.
