@@ -288,10 +288,9 @@ impl CodeLookup {
         if self.fleet.home.shares_questions() {
             self.in_flight.insert(code, request_id);
         }
-        let others = self
-            .pending
-            .insert(request_id, PendingQuestion { look_ups, joined: Vec::new(), asked, as_of, is_delivered });
-        assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
+        let question = PendingQuestion { look_ups, joined: Vec::new(), asked, as_of, is_delivered };
+        let other = self.pending.insert(request_id, question);
+        assert!(other.is_none(), "two codes wait for one answer, so clients would get the link of another code");
     }
 
     /// Lets look-ups share the question about their code that waits for Redis, if no commit has ended since: this node may
