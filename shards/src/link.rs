@@ -70,7 +70,7 @@ pub struct Policy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Before its start date.
-    Early,
+    NotYetValid,
     /// The link redirects.
     Live,
     /// Expired or archived.
@@ -84,7 +84,7 @@ impl Policy {
         if self.archived || self.valid_until_ms.is_some_and(|until| until <= now_ms) {
             Phase::Expired
         } else if self.valid_since_ms.is_some_and(|since| now_ms < since) {
-            Phase::Early
+            Phase::NotYetValid
         } else {
             Phase::Live
         }

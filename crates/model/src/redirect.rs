@@ -61,7 +61,7 @@ impl<T> Destination<T> {
     pub fn at(self, now_ms: u64) -> Lookup<Destination<T>> {
         match self.policy.phase(now_ms) {
             Phase::Live => Lookup::Live(self),
-            Phase::Early => Lookup::NotYetValid,
+            Phase::NotYetValid => Lookup::NotYetValid,
             Phase::Expired => Lookup::Expired,
         }
     }
