@@ -129,7 +129,7 @@ pub fn prepare(arguments: &DemoArgs) -> Result<DemoNode, Exit> {
     let (settings, _) = Settings::load(None, own.into_iter(), flags)?;
     preflight::data_dir(&settings.data_dir)?;
     let now_ms = unix_ms();
-    let visited = story::tell(now_ms);
+    let visited = story::visited_links(now_ms);
     let _lock = lock(&settings.data_dir)?;
     let links = import_links(&settings, &visited)?;
     store_visits(&links, &visited).map_err(|error| store_exit(&error))?;

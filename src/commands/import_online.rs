@@ -236,7 +236,7 @@ impl Sender {
     fn run(mut self, mut lines: LineReader, messages: &mut dyn Write, report: Option<&Path>) -> Result<(), Exit> {
         let sent = self.send_all(&mut lines, messages);
         // Links that could not be read are reported even if the node does not answer.
-        self.tell(Vec::new(), messages)?;
+        self.report_findings(Vec::new(), messages)?;
         if let Some(file) = &mut self.report {
             file.finish().map_err(|error| unwritten(&error))?;
         }
@@ -264,7 +264,7 @@ impl Sender {
                 too_long.map(|line| ImportFinding::rejected(line, String::new(), reason.clone())).collect();
             self.pace(batch.len());
             let sent = self.send(batch, &mut findings);
-            self.tell(findings, messages)?;
+            self.report_findings(findings, messages)?;
             sent?;
             let links = self.summary.taken + self.summary.unchanged;
             self.progress.tick(messages, links, self.read.load(Ordering::Relaxed));
@@ -351,7 +351,7 @@ impl Sender {
     }
 
     /// Reports findings, and those of the source.
-    fn tell(&mut self, mut findings: Vec<ImportFinding>, messages: &mut dyn Write) -> Result<(), Exit> {
+    fn report_findings(&mut self, mut findings: Vec<ImportFinding>, messages: &mut dyn Write) -> Result<(), Exit> {
         findings.extend(self.moving.iter().flat_map(|moving| moving.take_findings()));
         findings.sort();
         for finding in &findings {

@@ -155,7 +155,7 @@ impl Allowances {
                     touched.extend(self.ask(visit));
                 }
                 AllowanceOrder::Changed(codes) => {
-                    self.give_out(&mut touched);
+                    self.grant_all(&mut touched);
                     let (ended, changed): (Vec<_>, Vec<_>) = codes.into_iter().partition(|(_, ended)| *ended);
                     ended.iter().for_each(|(code, _)| self.drop_link(code));
                     if self.setup.shared.is_some() {
@@ -167,7 +167,7 @@ impl Allowances {
                 }
             }
         }
-        self.give_out(&mut touched);
+        self.grant_all(&mut touched);
     }
 
     /// Drops a link and its share from memory, and stores nothing of it.
@@ -192,7 +192,7 @@ impl Allowances {
                 }
             }
         }
-        self.give_out(&mut touched);
+        self.grant_all(&mut touched);
     }
 
     /// Answers a visit, or queues it and returns its code.
@@ -282,7 +282,7 @@ impl Allowances {
     }
 
     /// Finds more visits for these links until no request waits.
-    fn give_out(&mut self, touched: &mut Vec<Code>) {
+    fn grant_all(&mut self, touched: &mut Vec<Code>) {
         touched.sort_unstable();
         touched.dedup();
         while !touched.is_empty() {

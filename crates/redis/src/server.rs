@@ -312,7 +312,9 @@ impl OpenConnection {
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {
-                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, &self.role_question)));
+                said.extend(
+                    self.awaited.pop_front().and_then(|awaited| awaited.into_reply(address, &self.role_question)),
+                );
             }
         }
         Ok(())
@@ -328,7 +330,7 @@ impl SentBatch {
         }
     }
 
-    fn said(self, address: &ServerAddress, role_question: &RoleQuestion) -> Option<ServerReply> {
+    fn into_reply(self, address: &ServerAddress, role_question: &RoleQuestion) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();

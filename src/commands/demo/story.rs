@@ -12,10 +12,10 @@ pub(super) const DAYS: u32 = 90;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
 /// A link: code, destination, title, tags, age in days, and visits on a usual day.
-type ToldLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
+type StoryLink = (&'static str, &'static str, &'static str, &'static [&'static str], u32, f64);
 
 /// The links.
-const LINKS: [ToldLink; 24] = [
+const LINKS: [StoryLink; 24] = [
     ("summer", "https://shop.example/sale/summer?utm_source=mail", "Summer sale", &["sale", "mail"], 88, 160.0),
     ("autumn", "https://shop.example/sale/autumn?utm_source=mail", "Autumn sale", &["sale", "mail"], 41, 210.0),
     ("jobs", "https://www.example/careers", "Open positions", &["hr"], 90, 35.0),
@@ -92,9 +92,9 @@ impl Dice {
 }
 
 /// Returns the links and their visits up to the last full hour.
-pub(super) fn tell(now_ms: u64) -> Vec<Visited> {
+pub(super) fn visited_links(now_ms: u64) -> Vec<Visited> {
     let mut dice = Dice(9);
-    let tell_one = |(code, long_url, title, tags, age, usual): ToldLink| {
+    let visited = |(code, long_url, title, tags, age, usual): StoryLink| {
         let created_ms = now_ms - u64::from(age) * 24 * HOUR_MS;
         let line = json!({"shortCode": code, "longUrl": long_url, "title": title, "tags": tags,
             "dateCreated": dates::format(dates::whole_second(created_ms))});
@@ -109,7 +109,7 @@ pub(super) fn tell(now_ms: u64) -> Vec<Visited> {
         history.all.sort_hosts();
         Visited { code, long_url, tags, line, history }
     };
-    LINKS.into_iter().map(tell_one).collect()
+    LINKS.into_iter().map(visited).collect()
 }
 
 /// Returns the visits that a link is expected to have in an hour: more on workdays and when it is new.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn stories_are_believable_and_the_same() {
         let now_ms = dates::parse("2026-11-26T12:00:00Z").unwrap();
-        let (story, again) = (tell(now_ms), tell(now_ms));
+        let (story, again) = (visited_links(now_ms), visited_links(now_ms));
         assert!(story.iter().zip(&again).all(|(one, other)| one.history == other.history));
         let docs = story.iter().find(|link| link.code == "docs").unwrap();
         let counts = docs.history.all.counts;

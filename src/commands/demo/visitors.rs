@@ -175,13 +175,13 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::commands::demo::story::tell;
+    use crate::commands::demo::story::visited_links;
     use carom_model::dates;
     use carom_model::visits::breakdown::{VisitBreakdown, VisitProperty};
 
     #[test]
     fn visits_agree_with_the_counts_and_are_varied() {
-        let story = tell(dates::parse("2026-11-26T12:00:00Z").unwrap());
+        let story = visited_links(dates::parse("2026-11-26T12:00:00Z").unwrap());
         let link = story.iter().find(|link| link.code == "summer").unwrap();
         let mut breakdown = VisitBreakdown::default();
         let mut dice = Dice(1);

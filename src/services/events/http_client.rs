@@ -83,7 +83,7 @@ impl HttpClient {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let mut answer = request.send(body).map_err(|error| SinkFailure::Later(said(&error), None))?;
+        let mut answer = request.send(body).map_err(|error| SinkFailure::Later(describe(&error), None))?;
         let status = answer.status();
         if status.is_success() {
             // A receiver that sends its answer slowly has accepted the events nevertheless.
@@ -102,7 +102,7 @@ impl HttpClient {
 }
 
 /// Returns an error in words. The address is not part of it: it may contain a secret.
-fn said(error: &Error) -> String {
+fn describe(error: &Error) -> String {
     match error {
         Error::Timeout(_) => format!("the receiver did not answer within {} s", SINK_TIME_MAX.as_secs()),
         Error::Other(other) => other.to_string(),

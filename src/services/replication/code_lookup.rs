@@ -387,7 +387,7 @@ impl CodeLookup {
             }
             let answered = self.with_own(&code, answer.state(code));
             let is_spent = matches!(&answered, Ok(Some(ReceivedState::Known(gone))) if is_spent(gone));
-            let found = self.judge(&code, answered, is_delivered);
+            let found = self.result_of(&code, answered, is_delivered);
             if let Some(Lookup::Live(link)) = &found {
                 if self.fills_memory() && self.trust.may_keep(asked) {
                     self.fleet.home.keep_in_memory(link, as_of, &self.fleet.mailboxes);
@@ -415,9 +415,9 @@ impl CodeLookup {
         }
     }
 
-    /// Judges the state of a code as Redis has reported it. Returns `None` if the other nodes must
+    /// Returns the result for a code from its state in Redis. Returns `None` if the other nodes must
     /// confirm their deliveries first.
-    fn judge(&self, code: &Code, answered: StateAnswer, is_delivered: bool) -> Option<Lookup<Arc<Link>>> {
+    fn result_of(&self, code: &Code, answered: StateAnswer, is_delivered: bool) -> Option<Lookup<Arc<Link>>> {
         match answered {
             Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => Some(Lookup::Unconfirmed),
             Ok(Some(ReceivedState::Known(State::Link(link)))) => {

@@ -48,7 +48,7 @@ pub(super) fn start(
     lengths: Vec<CodeLength>,
     reclaimed: Sender<Run>,
 ) -> io::Result<JoinHandle<()>> {
-    judge(fleet);
+    update_retention(fleet);
     let first = getrandom::u64().map_err(io::Error::other)?;
     let heart = HeartbeatThread {
         redis: fleet.redis()?,
@@ -190,7 +190,7 @@ impl HeartbeatThread {
             }
             Err(error) => {
                 note_error(&self.fleet.stats, &error);
-                judge(&self.fleet);
+                update_retention(&self.fleet);
                 let stats = &self.fleet.stats;
                 stats.fleet.connected.store(false, Ordering::Release);
                 stats.alarms.raise(
@@ -256,7 +256,7 @@ impl HeartbeatThread {
         let followed = view.followed_at().filter(|_| !awaits_upgrade(links));
         let beat_ms = heard.heartbeat_of(&settings.node).map(|(beat_ms, _)| beat_ms);
         retention.hear(&agreement::retentions(heard), (heard.expiring_ms, beat_ms), followed);
-        judge(&self.fleet);
+        update_retention(&self.fleet);
     }
 
     /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
@@ -399,13 +399,14 @@ impl HeartbeatThread {
     }
 }
 
-/// Judges whether this node may lack changes that Redis no longer has, and tells the other threads and the operator.
-fn judge(fleet: &FleetContext) {
+/// Determines whether this node may lack changes that Redis no longer has, and reports it to the other threads and the
+/// operator.
+fn update_retention(fleet: &FleetContext) {
     let stats = &fleet.stats;
     let status = if fleet.home.stores_all_links() {
-        fleet.retention.judge(stats.fleet.comparing.get() > 0)
+        fleet.retention.status(stats.fleet.comparing.get() > 0)
     } else {
-        fleet.retention.judge_shared_home()
+        fleet.retention.shared_home_status()
     };
     fleet.view.set_behind(status.is_behind);
     stats.fleet.retention_ms.set(status.retention.map_or(0, |retention| retention.as_millis() as u64));

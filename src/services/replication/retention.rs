@@ -236,13 +236,13 @@ impl Retention {
     }
 
     /// Judges the status of a node whose links have a shared home. It is behind as soon as states may expire there.
-    pub(super) fn judge_shared_home(&self) -> ReplicaStatus {
+    pub(super) fn shared_home_status(&self) -> ReplicaStatus {
         let (retention, is_behind) = (self.shortest(), self.may_have_expired());
         ReplicaStatus { retention, lag_ms: 0, is_behind, needs_copy: false, is_home: true }
     }
 
     /// Judges the status of a node that stores all links. It `compares` partitions with Redis, or waits for that.
-    pub(super) fn judge(&self, compares: bool) -> ReplicaStatus {
+    pub(super) fn status(&self, compares: bool) -> ReplicaStatus {
         let shortest = self.shortest();
         let (now_ms, span) = {
             let measured = self.measured();
@@ -377,7 +377,7 @@ mod tests {
         let hear = |other: Option<u64>, now_ms: u64, followed: Option<Duration>| {
             let other = other.map(|ms| NodeRetention { kept: Duration::from_millis(ms), beat_ms: now_ms });
             retention.hear(other.as_slice(), (1_000_000, Some(now_ms)), followed);
-            retention.judge(false)
+            retention.status(false)
         };
         assert!(!hear(None, 9_000_000, None).is_behind, "states are kept forever");
         let status = hear(Some(600_000), 9_000_000, None);
@@ -389,7 +389,7 @@ mod tests {
         assert!(!hear(Some(600_000), 9_000_000, Some(since_boot())).is_behind);
         let status = hear(Some(600_000), 9_400_000, None);
         assert_eq!((status.is_behind, status.needs_copy), (true, false), "it can read on");
-        assert!(retention.judge(true).needs_copy, "its positions are gone");
+        assert!(retention.status(true).needs_copy, "its positions are gone");
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(shortest(1_000_500), Some(silent.kept));
         assert_eq!(shortest(2_500_000), Some(silent.kept), "Redis may lack states that it wrote before it fell silent");
         assert_eq!(shortest(2_700_000), Some(own));
-        assert!(!retention.judge(false).is_behind);
+        assert!(!retention.status(false).is_behind);
     }
 
     #[test]
@@ -417,7 +417,7 @@ mod tests {
         let retention = Retention::new(Some(Duration::from_secs(600)), &links).unwrap();
         let hear = |now_ms: u64, followed: Duration| {
             retention.hear(&[], (1_000_000, Some(now_ms)), Some(followed));
-            retention.judge(false).is_behind
+            retention.status(false).is_behind
         };
         let followed = since_boot();
         assert!(!hear(1_000_500, followed));
@@ -442,14 +442,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = Links::open(dir.path(), "key").unwrap().0;
         let retention = Retention::new(None, &links).unwrap();
-        assert!(!retention.judge_shared_home().is_behind);
+        assert!(!retention.shared_home_status().is_behind);
         let other = NodeRetention { kept: Duration::from_secs(600), beat_ms: 1_000_000 };
         retention.hear(&[other], (0, None), None);
-        let status = retention.judge_shared_home();
+        let status = retention.shared_home_status();
         assert!(status.is_behind, "another node lets states expire");
         assert!(status.describe(false).contains("links.home"), "{}", status.describe(false));
         let retention = Retention::new(None, &links).unwrap();
         retention.hear(&[], (7, None), None);
-        assert!(retention.judge_shared_home().is_behind, "they have expired before");
+        assert!(retention.shared_home_status().is_behind, "they have expired before");
     }
 }

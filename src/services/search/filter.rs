@@ -33,26 +33,31 @@ impl<'q> LinkFilter<'q> {
         LinkFilter { filter, visits, now_ms, term, url_terms, small: Vec::new() }
     }
 
-    /// Tests the link at a place of an index. The entry may have outlived its link. Returns the link if it matches and
+    /// Checks the link at a place of an index. The entry may have outlived its link. Returns the link if it matches and
     /// is `wanted`.
     ///
     /// # Errors
     /// If the record cannot be read. A damaged record is no match.
-    pub(super) fn look(&mut self, view: &View, place: LinkPosition, wanted: bool) -> Result<FilterResult, StoreError> {
+    pub(super) fn check_place(
+        &mut self,
+        view: &View,
+        place: LinkPosition,
+        wanted: bool,
+    ) -> Result<FilterResult, StoreError> {
         let stored = match view.get(&place.code) {
             Ok(Some(stored)) => stored,
             Ok(None) | Err(StoreError::Damaged(_)) => return Ok(FilterResult::Other),
             Err(error) => return Err(error),
         };
-        Ok(self.look_at(place.code, &stored, wanted, Some(place)))
+        Ok(self.check_record(place.code, &stored, wanted, Some(place)))
     }
 
-    /// Tests an index entry, which decides for most links without their record. `has_term` is true if the entry alone
+    /// Checks an index entry, which decides for most links without their record. `has_term` is true if the entry alone
     /// says that the link has the search term.
     ///
     /// # Errors
-    /// Any error of [`LinkFilter::look`].
-    pub(super) fn look_at_listed(
+    /// Any error of [`LinkFilter::check_place`].
+    pub(super) fn check_entry(
         &mut self,
         view: &View,
         listed: &Listed,
@@ -67,12 +72,12 @@ impl<'q> LinkFilter<'q> {
         match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(FilterResult::Other),
             (true, false) => Ok(FilterResult::One),
-            (true, true) => self.look(view, place, wanted),
+            (true, true) => self.check_place(view, place, wanted),
         }
     }
 
-    /// Tests a record. With a `place`, its link must belong there.
-    pub(super) fn look_at(
+    /// Checks a record. With a `place`, its link must belong there.
+    pub(super) fn check_record(
         &mut self,
         code: Code,
         stored: &[u8],
@@ -179,7 +184,7 @@ mod tests {
     fn takes(filter: &Filter, link: &Link) -> bool {
         let mut stored = Vec::new();
         record::encode_link(link.code.to_string().as_bytes(), link, &mut stored);
-        matches!(LinkFilter::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), FilterResult::One)
+        matches!(LinkFilter::new(filter, &Two, 1_000).check_record(link.code, &stored, false, None), FilterResult::One)
     }
 
     fn shown() -> Link {

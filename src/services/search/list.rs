@@ -138,7 +138,7 @@ impl Finder<'_> {
                 if is_listed || !is_of_domain && scan.as_mut().is_some_and(|scan| !scan.may_have(&listed.place)) {
                     return Ok(FilterResult::Other);
                 }
-                link_filter.look_at_listed(view, listed, wanted, is_of_domain && !are_hits)
+                link_filter.check_entry(view, listed, wanted, is_of_domain && !are_hits)
             },
         )
     }
@@ -163,7 +163,7 @@ impl Finder<'_> {
         let mut links = Vec::new();
         for code in self.names() {
             let Some(stored) = view.get(code)? else { continue };
-            if let FilterResult::Link(link) = link_filter.look_at(*code, &stored, true, None) {
+            if let FilterResult::Link(link) = link_filter.check_record(*code, &stored, true, None) {
                 links.push(link);
             }
         }
@@ -200,7 +200,7 @@ impl Finder<'_> {
         let mut link_filter = self.link_filter();
         let mut links = Vec::with_capacity(shown.len());
         for place in shown {
-            if let FilterResult::Link(link) = link_filter.look(view, *place, true)? {
+            if let FilterResult::Link(link) = link_filter.check_place(view, *place, true)? {
                 links.push(link);
             }
         }
@@ -257,7 +257,7 @@ impl Finder<'_> {
             coded,
             self.wanted(),
             |(code, _)| Behind::Code(*code),
-            |(code, stored), wanted| Ok(link_filter.look_at(*code, stored, wanted, None)),
+            |(code, stored), wanted| Ok(link_filter.check_record(*code, stored, wanted, None)),
         )?;
         let mut answer = self.page_of(walked, false);
         if let (Ok(page), Some(total)) = (&mut answer, total) {
@@ -330,7 +330,7 @@ impl Finder<'_> {
         let mut link_filter = self.link_filter();
         let mut link_of = |code: &Code| {
             let stored = view.get(code).ok().flatten()?;
-            if let FilterResult::Link(link) = link_filter.look_at(*code, &stored, true, None) {
+            if let FilterResult::Link(link) = link_filter.check_record(*code, &stored, true, None) {
                 Some(link)
             } else {
                 None

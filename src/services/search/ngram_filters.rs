@@ -214,7 +214,7 @@ impl NgramFilters {
 
     fn add_one(&mut self, entry: &[u8]) {
         let key = key_of(entry);
-        self.go_on(key);
+        self.begin_section_if_full(key);
         if let Some(at) = self.section_of(key) {
             let (is_last, open_bytes_max) = (at + 1 == self.sections.len(), self.open_bytes_max());
             let section = &mut self.sections[at];
@@ -234,7 +234,7 @@ impl NgramFilters {
 
     /// Begins a new section for a key that is later than all others, if the last one is full. Links of one millisecond
     /// come in any order, so they stay together at first. Drops the oldest section if there are too many.
-    fn go_on(&mut self, key: &[u8]) {
+    fn begin_section_if_full(&mut self, key: &[u8]) {
         let open_bytes_max = self.open_bytes_max();
         let Some(open) = self.sections.back().filter(|open| open.is_full(open_bytes_max)) else { return };
         if time_of(key) > time_of(&self.last) {

@@ -117,7 +117,7 @@ impl Finder<'_> {
         for (_, place) in shown {
             let Some(place) = LinkPosition::from_bytes(place) else { continue };
             // A link may have been deleted since the scan.
-            if let FilterResult::Link(link) = filter.look(&view, place, true)? {
+            if let FilterResult::Link(link) = filter.check_place(&view, place, true)? {
                 links.push(link);
             }
         }

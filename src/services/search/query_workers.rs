@@ -164,7 +164,7 @@ impl Lister {
         let (mut links, mut visits) = (Vec::new(), Vec::new());
         for (counts, code) in counted {
             let Some(stored) = view.get(&code)? else { continue };
-            if let FilterResult::Link(link) = link_filter.look_at(code, &stored, true, None) {
+            if let FilterResult::Link(link) = link_filter.check_record(code, &stored, true, None) {
                 links.push(link);
                 visits.push(counts);
             }

@@ -94,7 +94,7 @@ pub(super) fn search<C: Collect>(
     let verdicts = LinkVerdicts::new(&shared.links);
     let mut search = Search { filter, shared, contents, verdicts, until, collector, complete: true };
     for chunk in &contents.recent {
-        search.look_at(chunk);
+        search.search_block(chunk);
     }
     // Visits of other nodes may arrive late, so segments may overlap in time.
     let mut sealed: Vec<&Arc<Sealed>> = contents.sealed.iter().collect();
@@ -126,7 +126,7 @@ impl<C: Collect> Search<'_, C> {
                 self.complete = false;
                 return false;
             }
-            self.look_at(&raw);
+            self.search_block(&raw);
             true
         });
         if let Err(error) = read {
@@ -135,7 +135,7 @@ impl<C: Collect> Search<'_, C> {
         }
     }
 
-    fn look_at(&mut self, raw: &[u8]) {
+    fn search_block(&mut self, raw: &[u8]) {
         each_record(raw, |bytes, visit| {
             if self.matches(visit) {
                 self.collector.take(bytes, visit);

@@ -340,7 +340,7 @@ impl VisitAggregator {
     }
 
     /// Does one step of the work that is not urgent. `apps` must know the links of [`VisitAggregator::next_links`].
-    pub(super) fn go_on(&mut self, apps: &Apps) {
+    pub(super) fn run_step(&mut self, apps: &Apps) {
         if !self.may_write() {
             // Memory is bounded: visits that cannot be stored are dropped and counted as such.
             if self.fresh.weight() > VISITS_TALLIED_BYTES {

@@ -179,7 +179,7 @@ mod tests {
                 // An hour ends each time, so that a fold is due.
                 visits.aggregator().collect((490_000 + rounds) * HOUR_MS);
                 visits.aggregator().write_log();
-                visits.go_on();
+                visits.run_step();
                 for (hours, rounds) in [(0..u32::MAX, rounds), (490_000 + rounds as u32..u32::MAX, 1), (0..490_000, 0)]
                 {
                     let PartCounts { counts, is_whole } = visits.of_parts(&parts, hours).unwrap();
@@ -214,7 +214,7 @@ mod tests {
         }
         visits.aggregator().write_log();
         visits.aggregator().collect(unix_ms() + HOUR_MS);
-        (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.go_on());
+        (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.run_step());
         let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
         seen.push((counts[0].total, is_whole));
         assert_eq!(seen, [(1, true), (0, false), (1, true)]);

@@ -53,7 +53,7 @@ impl VisitReader {
                     sender.unpark();
                 }
             }
-            self.go_on();
+            self.run_step();
             let is_pressed = self.aggregator().is_pressed();
             std::thread::park_timeout(if is_pressed { COLLECT_BUSY } else { COLLECT_EVERY });
         }
@@ -63,13 +63,13 @@ impl VisitReader {
 
     /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so
     /// readers of counts need not wait for the store.
-    pub(super) fn go_on(&self) {
+    pub(super) fn run_step(&self) {
         let (links, codes) = {
             let aggregator = self.aggregator();
             (aggregator.links(), aggregator.next_links())
         };
         let apps = Apps::look_up(&links, codes, None).unwrap_or_default();
-        self.aggregator().go_on(&apps);
+        self.aggregator().run_step(&apps);
     }
 
     /// Writes to the log and syncs it. The sync runs without the lock of the aggregator, so readers of counts need not

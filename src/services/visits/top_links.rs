@@ -51,7 +51,7 @@ pub(super) struct TopLinks {
 
 impl TopLinks {
     /// Adds a stored row to the search. The rows of one subject must follow each other.
-    pub(super) fn look_at(&mut self, name: &[u8], is_merged: bool, value: &[u8]) {
+    pub(super) fn add_row(&mut self, name: &[u8], is_merged: bool, value: &[u8]) {
         if self.name != name {
             self.end_subject();
             self.name = name.to_vec();
@@ -117,8 +117,8 @@ mod tests {
             let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());
             row.encode(&mut bytes);
             history.encode(&mut together);
-            top_links.look_at(&name, true, &together);
-            top_links.look_at(&name, false, &bytes);
+            top_links.add_row(&name, true, &together);
+            top_links.add_row(&name, false, &bytes);
         }
         assert!(top_links.candidates().is_empty());
         top_links.end_search();

@@ -179,7 +179,7 @@ impl Synced {
     }
 
     /// Splits the broken ranges at the mark. Each comes with true if its bytes may have been acknowledged.
-    fn judge(&self, broken: Vec<Range<usize>>, whole_end: usize) -> Vec<(Range<usize>, bool)> {
+    fn split_at_mark(&self, broken: Vec<Range<usize>>, whole_end: usize) -> Vec<(Range<usize>, bool)> {
         let Some(until) = self.until else {
             // Without a mark, a broken end counts as the result of a crash, and anything else as damage.
             return broken.into_iter().map(|range| (range.clone(), range.start < whole_end)).collect();
@@ -307,7 +307,7 @@ struct RebuiltJournal {
 /// `least_seqno`.
 fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> RebuiltJournal {
     let whole_end = walk.batches.last().map_or(0, |batch| batch.bytes.end);
-    let broken = synced.judge(walk.broken, whole_end);
+    let broken = synced.split_at_mark(walk.broken, whole_end);
     let links = links_keyspace(bytes, &walk.batches).unwrap_or(LINKS_KEYSPACE);
     let mut fresh = RebuiltJournal {
         bytes: Vec::with_capacity(bytes.len()),

@@ -46,7 +46,7 @@ impl VisitAggregator {
             self.search.has_gap = true;
         }
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
-        counted.iter().for_each(|row| self.top_links.look_at(&row.name, row.place.is_merged(), &row.value));
+        counted.iter().for_each(|row| self.top_links.add_row(&row.name, row.place.is_merged(), &row.value));
         let mut batch = self.links.batch();
         let disused = rows.iter().filter(|row| self.is_disused(row));
         disused.for_each(|row| batch.remove_visits(&row.key));

@@ -83,14 +83,14 @@ impl Node {
         self.aggregator.collect(hour * HOUR_MS);
         self.aggregator.begin_fold().unwrap();
         while !self.aggregator.folds.is_empty() {
-            self.aggregator.go_on(&Apps::default());
+            self.aggregator.run_step(&Apps::default());
         }
     }
 
     /// Folds and searches, as long as there is something to do.
     fn settle(&mut self) {
         self.aggregator.now_ms += HOUR_MS;
-        (0..20).for_each(|_| self.aggregator.go_on(&Apps::default()));
+        (0..20).for_each(|_| self.aggregator.run_step(&Apps::default()));
     }
 }
 
@@ -115,7 +115,7 @@ fn batch_counts_once_whenever_it_comes_and_the_process_is_killed() {
             assert_eq!(b.take(&a, &[early]), [Application::Gap]);
             assert!(b.take(&a, &sent).iter().all(|applied| *applied == Application::Done));
             b.aggregator.collect((hour + step % 2) * HOUR_MS);
-            b.aggregator.go_on(&Apps::default());
+            b.aggregator.run_step(&Apps::default());
             let expected = 3 * sent.len() as u64;
             assert_eq!((a.total("abc"), b.total("abc")), (expected, expected), "{steps} {step}");
             assert_eq!(b.aggregator.own_counts(code("abc")).unwrap().total, 0);
@@ -187,7 +187,7 @@ fn counts_from_before_the_fleet_are_the_first_batch() {
         alone.write_log();
         if is_folded {
             alone.collect(490_001 * HOUR_MS);
-            (0..4).for_each(|_| alone.go_on(&Apps::default()));
+            (0..4).for_each(|_| alone.run_step(&Apps::default()));
         }
         drop(alone);
         let mut node = open(dir.path(), id);

@@ -33,8 +33,8 @@ fn ended(text: &str) -> Ended {
 }
 
 impl TestAggregator {
-    fn go_on(&mut self) {
-        self.aggregator.go_on(&Apps::default());
+    fn run_step(&mut self) {
+        self.aggregator.run_step(&Apps::default());
     }
 
     fn visit(&mut self, name: &str, times: usize) {
@@ -81,7 +81,7 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
             // An hour ends each time, so that a fold is due.
             tested.aggregator.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
             tested.aggregator.write_log();
-            tested.go_on();
+            tested.run_step();
             assert_eq!(tested.total("abc"), expected + 2 * (step + 1));
             tested.referrers_are_those_of_their_days();
         }
@@ -92,7 +92,7 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
     assert!(tested.aggregator.history(Subject::All).unwrap().days.len() > 1);
     tested.referrers_are_those_of_their_days();
     // Before and after rows are merged.
-    (0..20).for_each(|_| tested.go_on());
+    (0..20).for_each(|_| tested.run_step());
     tested.referrers_are_those_of_their_days();
 }
 
@@ -105,14 +105,14 @@ fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
         tested.aggregator.collect((490_000 + round) * HOUR_MS);
         tested.aggregator.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| tested.go_on());
+        (0..round).for_each(|_| tested.run_step());
         tested.ended.send(vec![ended("abc")]).unwrap();
         tested.aggregator.collect((490_000 + round) * HOUR_MS);
         assert_eq!(tested.total("abc"), 0, "{round}");
         tested.visit("abc", 1);
         tested.aggregator.collect((490_001 + round) * HOUR_MS);
         tested.aggregator.write_log();
-        (0..5).for_each(|_| tested.go_on());
+        (0..5).for_each(|_| tested.run_step());
         assert_eq!(tested.total("abc"), 1, "{round}");
         drop(tested);
         let mut tested = open(dir.path());
@@ -132,7 +132,7 @@ fn that_a_link_has_ended_is_known_after_a_crash() {
         tested.aggregator.collect((490_000 + round) * HOUR_MS);
         tested.aggregator.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| tested.go_on());
+        (0..round).for_each(|_| tested.run_step());
         // Only the commit that ended the link has happened.
         let mut batch = tested.aggregator.links.batch();
         batch.end_visits(&ended("abc"));
@@ -161,7 +161,7 @@ fn without_room_a_link_that_has_ended_is_forgotten_later() {
     tested.aggregator.collect(490_000 * HOUR_MS);
     tested.aggregator.write_log();
     tested.aggregator.collect(490_001 * HOUR_MS);
-    (0..3).for_each(|_| tested.go_on());
+    (0..3).for_each(|_| tested.run_step());
     assert_eq!(tested.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
     tested.aggregator.stats.writes_refused.store(true, Ordering::Release);
     tested.ended.send(vec![ended("abc")]).unwrap();
@@ -187,7 +187,7 @@ fn counts_that_cannot_be_read_are_said_and_kept() {
             batch.put_visits(b"abc", RowPlace { hour: 490_000, slot: 0, log: 1 }, b"\xff");
             tested.aggregator.links.commit(batch).unwrap();
         }
-        (0..4).for_each(|_| tested.go_on());
+        (0..4).for_each(|_| tested.run_step());
     }
     assert!(tested.aggregator.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
     assert!(matches!(tested.aggregator.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
@@ -221,7 +221,7 @@ fn links_stand_in_the_order_of_their_visits() {
     drop(tested);
     let mut tested = open(dir.path());
     tested.aggregator.collect(490_002 * HOUR_MS);
-    (0..4).for_each(|_| tested.go_on());
+    (0..4).for_each(|_| tested.run_step());
     assert_eq!(ranking(&mut tested), ["most", "many"]);
     tested.visit("few", 20);
     tested.aggregator.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
@@ -238,7 +238,7 @@ fn many_rows_are_put_together() {
         tested.aggregator.collect((490_000 + hour) * HOUR_MS);
         tested.aggregator.write_log();
         // A fold, and between folds a search.
-        (0..4).for_each(|_| tested.go_on());
+        (0..4).for_each(|_| tested.run_step());
         assert_eq!(tested.total("abc"), hour + 1);
     }
     assert!(rows(&tested) < ROWS_MANY + 4, "{}", rows(&tested));
@@ -260,7 +260,7 @@ fn earlier_visits_count_once_and_stay_apart() {
         tested.visit("abc", 1);
         tested.aggregator.collect((490_000 + hour) * HOUR_MS);
         tested.aggregator.write_log();
-        (0..4).for_each(|_| tested.go_on());
+        (0..4).for_each(|_| tested.run_step());
     }
     assert!(tested.aggregator.links.visits_of(&name).unwrap().len() < ROWS_MANY + 5, "nothing was merged");
     assert_eq!(tested.aggregator.links.earlier_visits(&name).unwrap(), Some(earlier));
