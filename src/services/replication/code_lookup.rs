@@ -415,8 +415,8 @@ impl CodeLookup {
         }
     }
 
-    /// Returns the result for a code from its state in Redis. Returns `None` if the other nodes must
-    /// confirm their deliveries first.
+    /// Returns the result for a code from its state in Redis; `None` if the other nodes must confirm their deliveries
+    /// first.
     fn result_of(&self, code: &Code, answered: StateAnswer, is_delivered: bool) -> Option<Lookup<Arc<Link>>> {
         match answered {
             Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => Some(Lookup::Unconfirmed),

@@ -235,13 +235,13 @@ impl Retention {
         self.state_ms.store(state_ms, Ordering::Release);
     }
 
-    /// Judges the status of a node whose links have a shared home. It is behind as soon as states may expire there.
+    /// Returns the status of a node whose links have a shared home. It is behind as soon as states may expire there.
     pub(super) fn shared_home_status(&self) -> ReplicaStatus {
         let (retention, is_behind) = (self.shortest(), self.may_have_expired());
         ReplicaStatus { retention, lag_ms: 0, is_behind, needs_copy: false, is_home: true }
     }
 
-    /// Judges the status of a node that stores all links. It `compares` partitions with Redis, or waits for that.
+    /// Returns the status of a node that stores all links. It `compares` partitions with Redis, or waits for that.
     pub(super) fn status(&self, compares: bool) -> ReplicaStatus {
         let shortest = self.shortest();
         let (now_ms, span) = {
