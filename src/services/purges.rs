@@ -1,6 +1,7 @@
 //! Purges: the removal of everything about deleted links, except their codes, from the files of all nodes and from Redis.
 //!
 //! * `registry`: the purges that the node knows, and their stages;
+//! * `members`: the nodes of the fleet that a purge waits for;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
 //! * `sharing`: the purges of the fleet, through Redis;
 //! * `reader`: the purges that Redis has, and when they are read again;
@@ -11,6 +12,7 @@
 //! everything else.
 
 mod erasure;
+mod members;
 mod reader;
 mod registry;
 mod sharing;
@@ -25,8 +27,9 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use self::erasure::Eraser;
+use self::members::KnownNodes;
 use self::registry::{PurgeRegistry, PurgeStage, locked};
-use self::sharing::{KnownNodes, PurgeSharing};
+use self::sharing::PurgeSharing;
 pub use self::sites::PurgeSites;
 use self::sites::SiteExchange;
 use crate::bridge::fleet_view::FleetView;
@@ -136,7 +139,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let (sharing, redis, view, sites) = match fleet {
         Some(PurgeFleet { node, reclaim_after, sharing, erasing, view, sites }) => {
             let (stats, visits) = (Arc::clone(&stats), visits.clone());
-            let nodes = KnownNodes::begin(locked(&registry).awaited(), reclaim_after, Instant::now());
+            let nodes = KnownNodes::open(&data_dir, reclaim_after, Instant::now())?;
             let names = sites.as_ref().map(|sites| (sites.name.clone(), sites.other_name.clone()));
             let sharing = PurgeSharing::new((node, sharing), (nodes, names), links.clone(), stats, visits);
             (Some(sharing), Some(erasing), Some(view), sites)

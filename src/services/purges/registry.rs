@@ -1,6 +1,5 @@
 //! The purges that a node knows, and their files: one for each in the folder `purges` of the data directory. A file has
-//! codes, instants and claims, and nothing else of a link. It also has the nodes that the purge waits for: while such a node
-//! is away, Redis may lose its heartbeat, and this node may restart.
+//! codes, instants and claims, and nothing else of a link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +16,7 @@ use carom_limits::{PURGE_LINKS_MAX, PURGES_KEPT, PURGES_KNOWN_MAX, PURGES_OPEN_M
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 
 /// The folder in the data directory.
-const FOLDER: &str = "purges";
+pub(super) const FOLDER: &str = "purges";
 
 /// The progress of a purge on this node. The stages follow each other in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,8 +57,6 @@ pub(super) struct PurgeEntry {
     pub(super) stage: PurgeStage,
     /// The nodes that are known to have carried it out.
     pub(super) done: BTreeSet<String>,
-    /// The nodes of the fleet that are not known to have carried it out, as in the file.
-    awaited: BTreeSet<String>,
     error: Option<String>,
     /// The instant at which this process began it, took it or read it.
     known: Instant,
@@ -78,8 +75,7 @@ pub(super) struct PurgeRegistry {
 
 impl PurgeEntry {
     fn new(list: PurgeList, stage: PurgeStage) -> PurgeEntry {
-        let (done, awaited) = (BTreeSet::new(), BTreeSet::new());
-        PurgeEntry { list, stage, done, awaited, error: None, known: Instant::now() }
+        PurgeEntry { list, stage, done: BTreeSet::new(), error: None, known: Instant::now() }
     }
 }
 
@@ -103,9 +99,8 @@ impl PurgeRegistry {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let Some(id) = stem.and_then(PurgeId::parse).filter(|id| path == path_of(&dir, *id)) else { continue };
             match parsed(&fs::read(&path)?) {
-                Some((list, stage, awaited)) => {
-                    let stage = stage.max(PurgeStage::Due);
-                    all.insert(id, PurgeEntry { awaited, ..PurgeEntry::new(list, stage) });
+                Some((list, stage)) => {
+                    all.insert(id, PurgeEntry::new(list, stage.max(PurgeStage::Due)));
                 }
                 None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
             }
@@ -140,18 +135,13 @@ impl PurgeRegistry {
     }
 
     fn put(&mut self, id: PurgeId, list: PurgeList, stage: PurgeStage) -> io::Result<()> {
-        let mut entry = PurgeEntry::new(list, stage);
-        entry.awaited.extend(self.members.iter().cloned());
-        // Those from before a restart, until the first heartbeat.
-        entry.awaited.extend(self.all.get(&id).into_iter().flat_map(|before| before.awaited.iter().cloned()));
-        self.replace(id, entry)
+        self.replace(id, PurgeEntry::new(list, stage))
     }
 
     /// Stores a purge, durably. If that fails, the former one stays.
     fn replace(&mut self, id: PurgeId, entry: PurgeEntry) -> io::Result<()> {
         let mut json = entry.list.to_json();
         json["stage"] = json!(entry.stage.as_str());
-        json["awaited"] = json!(entry.awaited);
         write_whole(&path_of(&self.dir, id), json.to_string().as_bytes())?;
         self.all.insert(id, entry);
         Ok(())
@@ -163,10 +153,7 @@ impl PurgeRegistry {
     /// If its file cannot be written. It stays at its stage then.
     pub(super) fn advance(&mut self, id: PurgeId, stage: PurgeStage) -> io::Result<()> {
         let Some(entry) = self.all.get(&id).filter(|entry| entry.stage < stage) else { return Ok(()) };
-        let mut entry = PurgeEntry { stage, error: None, ..entry.clone() };
-        if stage == PurgeStage::Complete {
-            entry.awaited.clear();
-        }
+        let entry = PurgeEntry { stage, error: None, ..entry.clone() };
         self.replace(id, entry)
     }
 
@@ -229,40 +216,14 @@ impl PurgeRegistry {
         &self.all
     }
 
-    /// Returns the nodes that purges waited for when their files were last written.
-    pub(super) fn awaited(&self) -> BTreeSet<String> {
-        self.all.values().flat_map(|entry| entry.awaited.iter().cloned()).collect()
-    }
-
     /// Sets the nodes of the fleet, none of which are known before the first heartbeat, and those that have carried out each
     /// purge.
-    ///
-    /// # Errors
-    /// If the nodes that a purge waits for cannot be stored.
-    pub(super) fn update_fleet(
-        &mut self,
-        members: Vec<String>,
-        done: &BTreeMap<PurgeId, BTreeSet<String>>,
-    ) -> io::Result<()> {
+    pub(super) fn update_fleet(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
         self.members = members;
         // The nodes of a complete purge no longer matter, and there may be many.
         for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.stage < PurgeStage::Complete) {
             entry.done.extend(done.get(id).into_iter().flatten().cloned());
         }
-        if self.members.is_empty() {
-            return Ok(());
-        }
-        let is_open = |entry: &PurgeEntry| entry.stage < PurgeStage::Complete;
-        for id in self.ids(|_, entry| is_open(entry) && entry.awaited != self.remaining(entry)) {
-            let entry = self.all[&id].clone();
-            self.replace(id, PurgeEntry { awaited: self.remaining(&entry), ..entry })?;
-        }
-        Ok(())
-    }
-
-    /// Returns the nodes of the fleet that are not known to have carried out a purge.
-    fn remaining(&self, entry: &PurgeEntry) -> BTreeSet<String> {
-        self.members.iter().filter(|node| !entry.done.contains(*node)).cloned().collect()
     }
 
     /// True if all nodes of the fleet have carried out a purge. Before the first heartbeat, no node is known.
@@ -309,15 +270,12 @@ fn path_of(dir: &Path, id: PurgeId) -> PathBuf {
     dir.join(format!("{id}.json"))
 }
 
-/// Returns the list, the stage and the awaited nodes in a file; `None` if it is malformed. Files of earlier versions have no
-/// such nodes.
-fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage, BTreeSet<String>)> {
+/// Returns the list and the stage in a file; `None` if it is malformed.
+fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage)> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
     let name = json.get("stage")?.as_str()?;
     let stage = PurgeStage::ALL.into_iter().find(|stage| stage.as_str() == name)?;
-    let awaited = json.get("awaited").and_then(Value::as_array).into_iter().flatten();
-    let awaited = awaited.filter_map(|node| node.as_str().map(str::to_owned)).collect();
-    Some((PurgeList::from_json(&json)?, stage, awaited))
+    Some((PurgeList::from_json(&json)?, stage))
 }
 
 #[cfg(test)]
@@ -372,13 +330,13 @@ mod tests {
             |nodes: &[&str]| BTreeMap::from([(PurgeId(1), nodes.iter().map(|node| (*node).to_owned()).collect())]);
         let members = || vec!["a".to_owned(), "b".to_owned()];
         assert!(!registry.is_done_everywhere(PurgeId(1)), "no node is known yet");
-        registry.update_fleet(members(), &done(&["a"])).unwrap();
+        registry.update_fleet(members(), &done(&["a"]));
         assert!(!registry.is_done_everywhere(PurgeId(1)));
         let progress = registry.progress(PurgeId(1)).unwrap();
         let shown: Vec<(&str, bool)> = progress.nodes.iter().map(|of| (of.node.as_str(), of.is_complete)).collect();
         assert_eq!(shown, [("a", true), ("b", false)]);
         assert!(!progress.is_complete);
-        registry.update_fleet(members(), &done(&["b"])).unwrap();
+        registry.update_fleet(members(), &done(&["b"]));
         assert!(registry.is_done_everywhere(PurgeId(1)));
         assert_eq!(registry.done_everywhere(), [], "this node has not");
         registry.advance(PurgeId(1), PurgeStage::Erased).unwrap();
@@ -387,27 +345,6 @@ mod tests {
         assert_eq!(registry.done_everywhere(), [PurgeId(1)]);
         assert!(registry.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(registry.progress(PurgeId(2)), None);
-    }
-
-    #[test]
-    fn awaited_nodes_outlive_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = || PurgeRegistry::open(dir.path()).unwrap();
-        let names = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect::<BTreeSet<String>>();
-        let members = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect::<Vec<String>>();
-        let mut registry = open();
-        registry.update_fleet(members(&["a", "b"]), &BTreeMap::new()).unwrap();
-        registry.begin(PurgeId(1), list(&["x"])).unwrap();
-        assert_eq!(open().awaited(), names(&["a", "b"]), "before the next exchange");
-        registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
-        registry.update_fleet(members(&["a", "b", "c"]), &BTreeMap::from([(PurgeId(1), names(&["a"]))])).unwrap();
-        let mut registry = open();
-        assert_eq!(registry.awaited(), names(&["b", "c"]));
-        registry.update_fleet(Vec::new(), &BTreeMap::new()).unwrap();
-        registry.settle(PurgeId(1), links(&["x"])).unwrap();
-        assert_eq!(open().awaited(), names(&["b", "c"]), "no heartbeat was answered yet");
-        registry.advance(PurgeId(1), PurgeStage::Complete).unwrap();
-        assert_eq!(open().awaited(), names(&[]));
     }
 
     #[test]

@@ -10,13 +10,15 @@
 //! A second note says that the streams of a site are trimmed. Each site then trims its own once more, because it may have got
 //! visits before that from the streams of the other one, and the purge is complete.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use super::members::KnownNodes;
 use super::reader::{PurgeReader, SharedList};
 use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite};
@@ -57,8 +59,8 @@ impl From<RedisError> for NotShared {
     }
 }
 
-impl From<std::io::Error> for NotShared {
-    fn from(error: std::io::Error) -> NotShared {
+impl From<io::Error> for NotShared {
+    fn from(error: io::Error) -> NotShared {
         NotShared::Other(error.to_string())
     }
 }
@@ -131,33 +133,6 @@ impl Trimming {
             Some((read, _)) if since(*read) < READ_WITHIN => TrimStep::Wait,
             Some(_) => TrimStep::Trim,
         }
-    }
-}
-
-/// The nodes of the fleet, as a purge counts them: also those whose heartbeats Redis has lost while they were away, and
-/// those that a purge waited for before a restart.
-pub(super) struct KnownNodes {
-    /// The instant of the last heartbeat of each node.
-    heard: BTreeMap<String, Instant>,
-    /// The time after which Redis forgets a silent node. A node that it no longer has is gone only after this time.
-    reclaim_after: Duration,
-}
-
-impl KnownNodes {
-    /// Returns the nodes that purges wait for at a start. They count as heard from now.
-    pub(super) fn begin(awaited: BTreeSet<String>, reclaim_after: Duration, now: Instant) -> KnownNodes {
-        KnownNodes { heard: awaited.into_iter().map(|node| (node, now)).collect(), reclaim_after }
-    }
-
-    /// Takes the nodes that Redis has now, each with the instant of its last heartbeat. Returns the names of all nodes; none
-    /// before the first heartbeat of this node.
-    fn take(&mut self, listed: &BTreeMap<String, Instant>, now: Instant) -> Vec<String> {
-        if listed.is_empty() {
-            return Vec::new();
-        }
-        self.heard.retain(|_, heard| now.saturating_duration_since(*heard) < self.reclaim_after);
-        self.heard.extend(listed.iter().map(|(node, heard)| (node.clone(), *heard)));
-        self.heard.keys().cloned().collect()
     }
 }
 
@@ -240,7 +215,8 @@ impl PurgeSharing {
         let has_new = self.take_new(registry, now_ms)?;
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
-        locked(registry).update_fleet(self.members(), &self.reader.shared.done)?;
+        let members = self.members()?;
+        locked(registry).update_fleet(members, &self.reader.shared.done);
         self.confirm_site(registry)?;
         self.complete(registry)?;
         let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
@@ -279,7 +255,7 @@ impl PurgeSharing {
     }
 
     /// Returns the names of the nodes of the fleet.
-    fn members(&mut self) -> Vec<String> {
+    fn members(&mut self) -> io::Result<Vec<String>> {
         let members = self.stats.fleet.members.lock().unwrap_or_else(PoisonError::into_inner);
         let listed = members.iter().map(|member| (member.node.clone(), member.heard)).collect();
         drop(members);
@@ -465,25 +441,5 @@ mod tests {
         of_sites.is_trimmed = true;
         assert_eq!(of_sites.step(at(15)), TrimStep::End);
         assert_eq!(Trimming::begin(true, begun).step(begun), TrimStep::ReadEnds, "no visits cross any more");
-    }
-
-    #[test]
-    fn nodes_that_redis_has_lost_still_count() {
-        let (reclaim_after, begun) = (Duration::from_secs(100), Instant::now());
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut known = KnownNodes::begin(BTreeSet::new(), reclaim_after, begun);
-        let listed = |heard: &[(&str, u64)]| heard.iter().map(|(node, last)| ((*node).to_owned(), at(*last))).collect();
-        assert_eq!(known.take(&listed(&[]), at(1)), Vec::<String>::new(), "no heartbeat was answered yet");
-        assert_eq!(known.take(&listed(&[("a", 10), ("b", 4)]), at(10)), ["a", "b"]);
-        // Redis came back empty while one of them was away.
-        assert_eq!(known.take(&listed(&[("a", 50)]), at(50)), ["a", "b"]);
-        assert_eq!(known.take(&listed(&[("a", 103)]), at(103)), ["a", "b"]);
-        assert_eq!(known.take(&listed(&[("a", 104)]), at(104)), ["a"], "it was silent for the time to forget a node");
-        assert_eq!(known.take(&listed(&[("a", 105), ("c", 0)]), at(105)), ["a", "c"], "Redis has not forgotten it yet");
-        // A restart, while Redis came back empty.
-        let mut known = KnownNodes::begin(BTreeSet::from(["a".to_owned(), "b".to_owned()]), reclaim_after, at(200));
-        assert_eq!(known.take(&listed(&[]), at(201)), Vec::<String>::new());
-        assert_eq!(known.take(&listed(&[("a", 202)]), at(202)), ["a", "b"]);
-        assert_eq!(known.take(&listed(&[("a", 300)]), at(300)), ["a"]);
     }
 }

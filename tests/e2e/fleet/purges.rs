@@ -194,6 +194,35 @@ fn restart_forgets_no_node_of_a_purge() {
 }
 
 #[test]
+fn purge_waits_for_a_node_from_before_a_restart() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let of = |number: usize| fleet.setup(number).expect("counter_regressed");
+    let [here, other] = [0, 1].map(|number| of(number).start());
+    [&here, &other].into_iter().for_each(settle);
+    here.wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || [&here, &other].iter().all(|node| node.wire().get("/gone").status == 302));
+    let names = fleet.setup(0).data_dir().join("purges/members.json");
+    wait_until("the names on disk", || std::fs::read_to_string(&names).is_ok_and(|names| names == r#"["n0","n1"]"#));
+    let away = other.terminate();
+    let stopped = here.terminate();
+    server.command(&["FLUSHALL"]);
+    let first = stopped.start();
+    settle(&first);
+    wait_until("a fleet of one node", || first.status()["fleet"]["nodes"].as_array().unwrap().len() == 1);
+    let is_back = || matches!(server.command(&["KEYS", "*:l:gone"]), Reply::List(found) if !found.is_empty());
+    wait_until("the link in Redis again", is_back);
+    let id = begin(&first);
+    wait_for_one_of_two(&first, &id);
+    assert_eq!(purge(&first, &id).unwrap()["complete"], false);
+    let back = away.start();
+    settle(&back);
+    wait_for_purge(&back, &id);
+    wait_for_purge(&first, &id);
+    assert_clean(&fleet, 2, &server);
+}
+
+#[test]
 fn empty_redis_ends_no_purge_early() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
