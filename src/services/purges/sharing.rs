@@ -90,48 +90,39 @@ pub(super) struct PurgeSharing {
 }
 
 /// The last step of a purge that all nodes have carried out: the trim of the streams of visits.
+#[derive(Debug)]
 struct Trimming {
-    /// The time at which this step began.
-    since: Instant,
-    /// The ends of the streams, and the time at which they were read; `None` until visits of the other site have arrived.
-    ends: Option<(Instant, Vec<VisitStreamEnd>)>,
-    /// The number of the count log to fold; `None` until all nodes have read the streams up to these ends.
-    log: Option<u32>,
-    /// True once the entries up to these ends are removed.
-    is_trimmed: bool,
+    stage: TrimStage,
     /// True if this is the last trim of the purge: the other site has trimmed its streams, or the fleet has one site.
     is_last: bool,
 }
 
-/// The work that is due for a purge that all nodes have carried out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum TrimStep {
-    /// Visits of the other site may still arrive, or nodes may not have read those that have.
-    Wait,
-    /// The ends of the streams have to be read.
-    ReadEnds,
-    /// All nodes have read the streams up to these ends.
-    Trim,
-    /// The entries up to these ends are removed.
-    End,
+/// The progress of a trim. The stages follow each other in this order.
+#[derive(Debug)]
+enum TrimStage {
+    /// Visits of the other site may still arrive. An entry that arrives after the ends of the streams are read is not trimmed.
+    Crossing { since: Instant },
+    /// Nodes read the streams up to their ends, which were read at that instant.
+    Reading { since: Instant, ends: Vec<VisitStreamEnd> },
+    /// This node folds the count log of that number, which may have batches of other nodes from before these ends.
+    Folding { log: u32, ends: Vec<VisitStreamEnd> },
+    /// The entries up to the ends are removed.
+    Trimmed,
 }
 
 impl Trimming {
     fn begin(is_last: bool, now: Instant) -> Trimming {
-        Trimming { since: now, ends: None, log: None, is_trimmed: false, is_last }
+        Trimming { stage: TrimStage::Crossing { since: now }, is_last }
     }
 
-    /// Returns the work that is due. An entry that arrives after the ends are read is not trimmed, so visits of the other site
-    /// come before. Once its streams are trimmed, none are on their way.
-    fn step(&self, now: Instant) -> TrimStep {
-        let since = |at: Instant| now.saturating_duration_since(at);
-        let crossing = if self.is_last { Duration::ZERO } else { CROSS_WITHIN };
-        match &self.ends {
-            _ if self.is_trimmed => TrimStep::End,
-            None if since(self.since) < crossing => TrimStep::Wait,
-            None => TrimStep::ReadEnds,
-            Some((read, _)) if since(*read) < READ_WITHIN => TrimStep::Wait,
-            Some(_) => TrimStep::Trim,
+    /// True once the present stage has lasted for long enough. Once the streams of the other site are trimmed, no visits are
+    /// on their way.
+    fn is_due(&self, now: Instant) -> bool {
+        let elapsed = |since: &Instant| now.saturating_duration_since(*since);
+        match &self.stage {
+            TrimStage::Crossing { since } => self.is_last || elapsed(since) >= CROSS_WITHIN,
+            TrimStage::Reading { since, .. } => elapsed(since) >= READ_WITHIN,
+            TrimStage::Folding { .. } | TrimStage::Trimmed => true,
         }
     }
 }
@@ -378,29 +369,31 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Works at the trim of the streams of visits for a purge. First waits for visits of the other site and notes the ends of
-    /// the streams, waits until all nodes have read the entries up to there, folds the count log, and removes these entries.
-    /// Returns [`Trimming::is_last`] once they are removed, and `None` before.
+    /// Works at the trim of the streams of visits for a purge: takes the next step if it is due. Returns
+    /// [`Trimming::is_last`] once the entries are removed, and `None` before.
     fn trim(&mut self, id: PurgeId) -> Result<Option<bool>, NotShared> {
-        let is_only = self.sites.is_none();
-        let trimming = self.trimming.entry(id).or_insert_with(|| Trimming::begin(is_only, Instant::now()));
-        match trimming.step(Instant::now()) {
-            TrimStep::Wait => return Ok(None),
-            TrimStep::ReadEnds => {
+        let (is_only, now) = (self.sites.is_none(), Instant::now());
+        let trimming = self.trimming.entry(id).or_insert_with(|| Trimming::begin(is_only, now));
+        if !trimming.is_due(now) {
+            return Ok(None);
+        }
+        match &mut trimming.stage {
+            TrimStage::Crossing { .. } => {
                 let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
-                trimming.ends = Some((Instant::now(), ends));
+                trimming.stage = TrimStage::Reading { since: Instant::now(), ends };
                 return Ok(None);
             }
-            TrimStep::Trim => {
-                // A batch of another node may have come after the fold of the purge on this node.
-                if !self.visits.is_folded(*trimming.log.get_or_insert_with(|| self.visits.ask_fold())) {
-                    return Ok(None);
-                }
-                let ends = trimming.ends.as_ref().map_or(&[][..], |(_, ends)| &ends[..]);
-                self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
-                trimming.is_trimmed = true;
+            TrimStage::Reading { ends, .. } => {
+                let ends = std::mem::take(ends);
+                trimming.stage = TrimStage::Folding { log: self.visits.ask_fold(), ends };
+                return Ok(None);
             }
-            TrimStep::End => {}
+            TrimStage::Folding { log, .. } if !self.visits.is_folded(*log) => return Ok(None),
+            TrimStage::Folding { ends, .. } => {
+                self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
+                trimming.stage = TrimStage::Trimmed;
+            }
+            TrimStage::Trimmed => {}
         }
         Ok(Some(trimming.is_last))
     }
@@ -433,13 +426,11 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut of_sites = Trimming::begin(false, begun);
-        assert_eq!(of_sites.step(at(9)), TrimStep::Wait, "an entry that arrives later would stay");
-        assert_eq!(of_sites.step(at(10)), TrimStep::ReadEnds);
-        of_sites.ends = Some((at(10), Vec::new()));
-        assert_eq!(of_sites.step(at(14)), TrimStep::Wait, "nodes may not have read them");
-        assert_eq!(of_sites.step(at(15)), TrimStep::Trim);
-        of_sites.is_trimmed = true;
-        assert_eq!(of_sites.step(at(15)), TrimStep::End);
-        assert_eq!(Trimming::begin(true, begun).step(begun), TrimStep::ReadEnds, "no visits cross any more");
+        assert!(!of_sites.is_due(at(9)), "an entry that arrives later would stay");
+        assert!(of_sites.is_due(at(10)));
+        of_sites.stage = TrimStage::Reading { since: at(10), ends: Vec::new() };
+        assert!(!of_sites.is_due(at(14)), "nodes may not have read them");
+        assert!(of_sites.is_due(at(15)));
+        assert!(Trimming::begin(true, begun).is_due(begun), "no visits cross any more");
     }
 }
