@@ -7,7 +7,7 @@ use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
 use crate::support::purges::{MARKER, marked_files, marked_keys, purge, wait_for_purge};
-use crate::support::redis::{Reply, Server};
+use crate::support::redis::{Reply, Server, Setup as RedisSetup};
 
 const KEPT: &str = "https://example.org/kept";
 
@@ -97,6 +97,28 @@ fn purge_says_that_it_waits_for_redis() {
     server.resume();
     wait_for_purge(&node, &id);
     assert_eq!(purge(&node, &id).unwrap()["error"], Value::Null);
+    assert_clean(&fleet, 1, &server);
+}
+
+#[test]
+fn no_purge_begins_before_redis_was_reached() {
+    let server = RedisSetup::new().append_only(true).start();
+    let fleet = Fleet::new(1, &server.url());
+    let node = fleet.setup(0).expect("redis_away").expect("codes_failed").start();
+    settle(&node);
+    node.wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    settle(&node);
+    let stopped = node.terminate();
+    server.kill();
+    let node = stopped.start();
+    let path = format!("{SHORT_URLS}/gone");
+    let refused = node.wire().ask("DELETE", &format!("{path}?purge=true"), "", b"");
+    refused.problem(503, ":unavailable");
+    assert!(refused.text().contains("its clock gives a purge its date"), "{}", refused.text());
+    assert_eq!(node.wire().get(&path).status, 200, "a link was deleted that no purge removes");
+    server.start_again();
+    settle(&node);
+    wait_for_purge(&node, &begin(&node));
     assert_clean(&fleet, 1, &server);
 }
 
