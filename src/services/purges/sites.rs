@@ -5,11 +5,16 @@
 //! nodes then carry them out. It first waits until its Redis has every change that the other site had made before: a purged
 //! link that reached a node only after the purge would leave traces there. A site whose nodes have all carried a purge out
 //! notes that in its hash, and the relay of the other site copies the note.
+//!
+//! Each site judges the age of a purge by the clock of its own Redis. So the relay gives a purge the date that it has by this
+//! clock, and clocks that are weeks apart keep no purge back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use super::reader::{PurgeReader, SharedList, SharedPurges};
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError};
@@ -25,6 +30,13 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of the other site.
 const OTHER_TIME: Duration = Duration::from_secs(3);
+
+/// Difference from which two clocks count as apart. It is longer than the requests between two readings of them.
+const APART: Duration = Duration::from_secs(60);
+
+/// Rest of [`PURGES_KEPT`] within which no purge crosses. A site that has just forgotten a purge would take it again if the
+/// difference of the clocks is measured a little differently.
+const REST_MIN: Duration = Duration::from_secs(3_600);
 
 /// Purges that cross at once: each takes a round trip between the sites.
 const PURGES_AT_ONCE: usize = 50;
@@ -66,6 +78,24 @@ struct SeenPurge {
     asked: Option<Instant>,
 }
 
+/// The present times of the clocks of both Redis servers, in milliseconds since 1970 UTC.
+#[derive(Clone, Copy, Debug)]
+struct SiteClocks {
+    ours_ms: u64,
+    theirs_ms: u64,
+}
+
+impl SiteClocks {
+    /// Returns a time of the other clock, in milliseconds since 1970 UTC, by that of this site. Times stay if the clocks are
+    /// not [`APART`].
+    fn ours_of(self, theirs_ms: u64) -> u64 {
+        if self.ours_ms.abs_diff(self.theirs_ms) < APART.as_millis() as u64 {
+            return theirs_ms;
+        }
+        theirs_ms.saturating_add(self.ours_ms).saturating_sub(self.theirs_ms)
+    }
+}
+
 impl SiteExchange {
     pub(super) fn new(redis: PurgeSites, stats: Arc<NodeStats>, stop: Arc<AtomicBool>) -> SiteExchange {
         let (ours, theirs) = (PurgeReader::default(), PurgeReader::default());
@@ -93,12 +123,12 @@ impl SiteExchange {
     }
 
     fn exchange(&mut self) -> Result<(), RedisError> {
-        let now_ms = self.ours.read_on(&mut self.redis.own, ANSWER_TIME)?;
-        self.theirs.read_on(&mut self.redis.other, OTHER_TIME)?;
+        let ours_ms = self.ours.read_on(&mut self.redis.own, ANSWER_TIME)?;
+        let theirs_ms = self.theirs.read_on(&mut self.redis.other, OTHER_TIME)?;
         if !self.ours.was_read() || !self.theirs.was_read() {
             return Ok(());
         }
-        self.take_purges(now_ms)?;
+        self.take_purges(SiteClocks { ours_ms, theirs_ms })?;
         let other = &self.redis.other_name;
         for (id, note) in unnoted(&self.theirs.shared, &self.ours.shared, other).into_iter().take(NOTES_AT_ONCE) {
             self.redis.own.note_purged_at(id, (note, other.as_str()), ANSWER_TIME)?;
@@ -108,10 +138,10 @@ impl SiteExchange {
     }
 
     /// Gives the nodes of this site the purges of the other one.
-    fn take_purges(&mut self, now_ms: u64) -> Result<(), RedisError> {
+    fn take_purges(&mut self, clocks: SiteClocks) -> Result<(), RedisError> {
         let (theirs, ours, now) = (&self.theirs.shared, &self.ours.shared, Instant::now());
         self.seen.retain(|id, _| theirs.at_ms.contains_key(id) && !ours.at_ms.contains_key(id));
-        let due = in_turn(lacking(theirs, ours, now_ms), &self.seen);
+        let due = in_turn(lacking(theirs, ours, clocks), &self.seen);
         for (id, at_ms) in due.into_iter().take(PURGES_AT_ONCE) {
             if self.stop.load(Ordering::Acquire) {
                 // The round trips of the others would delay the shutdown.
@@ -124,7 +154,8 @@ impl SiteExchange {
             self.seen.insert(id, SeenPurge { since, asked: Some(Instant::now()) });
             // A node of that site puts a lost list back.
             let list = SharedList::ask(&mut self.redis.other, id, OTHER_TIME)?;
-            let SharedList::Readable(_, text) = list else { continue };
+            let SharedList::Readable(list, text) = list else { continue };
+            let text = if list.at_ms == at_ms { text } else { dated(&text, at_ms) };
             tracing::info!(%id, site = self.redis.other_name, "the other site has begun a purge");
             self.redis.own.put_purge(id, at_ms, &text, ANSWER_TIME)?;
             self.ours.shared.at_ms.insert(id, at_ms);
@@ -140,12 +171,20 @@ impl SiteExchange {
     }
 }
 
-/// Returns the purges of the other site that this one lacks, each with its instant in milliseconds since 1970 UTC. Leaves out
-/// those that the nodes of this site would remove again.
-fn lacking(theirs: &SharedPurges, ours: &SharedPurges, now_ms: u64) -> Vec<(PurgeId, u64)> {
-    let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
-    let lacks = |(id, at_ms): &(&PurgeId, &u64)| **at_ms >= since_ms && !ours.at_ms.contains_key(*id);
-    theirs.at_ms.iter().filter(lacks).map(|(id, at_ms)| (*id, *at_ms)).collect()
+/// Returns the purges of the other site that this one lacks, each with its instant by the clock of this site, in milliseconds
+/// since 1970 UTC. Leaves out those that the nodes of this site would soon remove again.
+fn lacking(theirs: &SharedPurges, ours: &SharedPurges, clocks: SiteClocks) -> Vec<(PurgeId, u64)> {
+    let since_ms = clocks.ours_ms.saturating_sub((PURGES_KEPT - REST_MIN).as_millis() as u64);
+    let dated = theirs.at_ms.iter().map(|(id, at_ms)| (*id, clocks.ours_of(*at_ms)));
+    dated.filter(|(id, at_ms)| *at_ms >= since_ms && !ours.at_ms.contains_key(id)).collect()
+}
+
+/// Returns a list of links with another instant of the request, in milliseconds since 1970 UTC. Keeps fields that only a later
+/// version knows.
+fn dated(list: &str, at_ms: u64) -> String {
+    let mut json: Value = serde_json::from_str(list).unwrap_or_default();
+    json["at"] = json!(at_ms);
+    json.to_string()
 }
 
 /// Returns purges in the order in which their lists are asked for: those whose last request is longest ago come first. So lists
@@ -177,10 +216,31 @@ mod tests {
 
     #[test]
     fn purges_that_this_site_lacks_are_taken_while_known() {
-        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let kept_ms = (PURGES_KEPT - REST_MIN).as_millis() as u64;
+        let clocks = SiteClocks { ours_ms: 10 + kept_ms, theirs_ms: 11 + kept_ms };
         let (theirs, ours) = (shared(&[(1, 9), (2, 10), (3, 11)], &[]), shared(&[(3, 11), (4, 12)], &[]));
-        assert_eq!(lacking(&theirs, &ours, 10 + kept_ms), [(PurgeId(2), 10)], "the first one is too old");
-        assert_eq!(lacking(&ours, &theirs, 10 + kept_ms), [(PurgeId(4), 12)]);
+        assert_eq!(lacking(&theirs, &ours, clocks), [(PurgeId(2), 10)], "the first one is too old");
+        assert_eq!(lacking(&ours, &theirs, clocks), [(PurgeId(4), 12)]);
+    }
+
+    #[test]
+    fn purges_cross_between_clocks_that_are_weeks_apart() {
+        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let (at_ms, apart_ms, since_ms) = (5 * kept_ms, 2 * kept_ms, 7_000);
+        let (theirs, ours) = (shared(&[(1, at_ms)], &[]), shared(&[], &[]));
+        let theirs_ms = at_ms + since_ms;
+        let ahead = SiteClocks { ours_ms: theirs_ms + apart_ms, theirs_ms };
+        assert_eq!(lacking(&theirs, &ours, ahead), [(PurgeId(1), at_ms + apart_ms)], "nodes here would remove it");
+        let behind = SiteClocks { ours_ms: theirs_ms - apart_ms, theirs_ms };
+        assert_eq!(lacking(&theirs, &ours, behind), [(PurgeId(1), at_ms - apart_ms)]);
+        let later = SiteClocks { ours_ms: ahead.ours_ms + kept_ms, theirs_ms: theirs_ms + kept_ms };
+        assert!(lacking(&theirs, &ours, later).is_empty(), "it is as old by each clock");
+    }
+
+    #[test]
+    fn list_gets_the_date_of_this_site() {
+        let list: Value = serde_json::from_str(&dated(r#"{"at": 1, "links": ["5 a"], "later": [7]}"#, 9)).unwrap();
+        assert_eq!(list, json!({"at": 9, "links": ["5 a"], "later": [7]}));
     }
 
     #[test]
