@@ -14,6 +14,10 @@ use serde_json::Value;
 /// Time after which the hash is read although its number of fields is the same.
 const READ_EVERY: Duration = Duration::from_secs(30);
 
+/// Time after which the notes of a purge without a number count as left behind. Nodes that know a purge put its number back
+/// within seconds.
+const LEFT_AFTER: Duration = Duration::from_secs(3_600);
+
 /// Pieces of the hash that are read at once. Each takes Redis less than a millisecond.
 const PIECES: usize = 10;
 
@@ -78,6 +82,8 @@ pub(super) struct PurgeReader {
     reading: Option<Reading>,
     /// The number of fields when the last whole read began, and the time of its end.
     last: Option<(u64, Instant)>,
+    /// The purges of which the hash has notes but no number, and the time of the first of the last whole reads that found that.
+    numberless: BTreeMap<PurgeId, Instant>,
 }
 
 /// A read in progress.
@@ -138,7 +144,14 @@ impl SharedPurges {
             let sites = self.notes(note).get(&id).into_iter().flatten();
             sites.map(move |site| format!("{id}{}{site}", note.sign()))
         });
-        std::iter::once(id.to_string()).chain(done).chain(noted).collect()
+        let number = self.at_ms.contains_key(&id).then(|| id.to_string());
+        number.into_iter().chain(done).chain(noted).collect()
+    }
+
+    /// Returns the purges of which the hash has notes but no number.
+    fn numberless(&self) -> BTreeSet<PurgeId> {
+        let noted = self.done.keys().chain(self.sites.keys()).chain(self.trimmed.keys());
+        noted.filter(|id| !self.at_ms.contains_key(*id)).copied().collect()
     }
 
     /// True if a site has this note about a purge.
@@ -152,7 +165,7 @@ impl SharedPurges {
     }
 
     /// Removes a purge.
-    pub(super) fn remove(&mut self, id: PurgeId) {
+    fn remove(&mut self, id: PurgeId) {
         self.at_ms.remove(&id);
         self.done.remove(&id);
         self.sites.remove(&id);
@@ -193,6 +206,8 @@ impl PurgeReader {
         reading.found.add(fields);
         let is_whole = cursor == HASH_START;
         if is_whole {
+            let since = |id: PurgeId| (id, self.numberless.get(&id).copied().unwrap_or(now));
+            self.numberless = reading.found.numberless().into_iter().map(since).collect();
             self.shared = reading.found;
             self.last = Some((reading.len, now));
         } else {
@@ -204,6 +219,19 @@ impl PurgeReader {
     /// True if the hash has been read as a whole.
     pub(super) fn was_read(&self) -> bool {
         self.last.is_some()
+    }
+
+    /// Returns the purges of which only notes are left: a node adds one while another node removes the purge, and nodes of
+    /// earlier versions remove no notes of sites.
+    pub(super) fn left_behind(&self, now: Instant) -> Vec<PurgeId> {
+        let is_old = |since: &Instant| now.saturating_duration_since(*since) >= LEFT_AFTER;
+        self.numberless.iter().filter(|(_, since)| is_old(since)).map(|(id, _)| *id).collect()
+    }
+
+    /// Notes that the fields of a purge were removed.
+    pub(super) fn forget(&mut self, id: PurgeId) {
+        self.shared.remove(id);
+        self.numberless.remove(&id);
     }
 
     /// Gives up a read in progress: another server has other cursors.
@@ -301,6 +329,26 @@ mod tests {
         assert_eq!(reader.next(3, begin + READ_EVERY / 2).as_deref(), Some("0"));
         assert!(reader.take(&[], "0".to_owned(), begin + READ_EVERY / 2));
         assert_eq!(reader.shared, SharedPurges::default(), "Redis has lost them");
+    }
+
+    #[test]
+    fn notes_without_a_purge_are_left_behind() {
+        let (mut reader, begin) = (PurgeReader::default(), Instant::now());
+        let [gone, back, kept] = [1, 2, 3].map(|number| PurgeId(number).to_string());
+        let notes = [format!("{gone}@berlin"), format!("{gone}/a"), format!("{back}#berlin"), format!("{kept}/a")];
+        let mut all: Vec<(&str, &str)> = notes.iter().map(|note| (note.as_str(), "done")).collect();
+        all.push((kept.as_str(), "7"));
+        let mut read = |more: &[(&str, &str)], now: Instant| {
+            reader.next(0, now);
+            assert!(reader.take(&fields(&[&all[..], more].concat()), "0".to_owned(), now));
+            reader.left_behind(now)
+        };
+        assert_eq!(read(&[], begin), [], "a node may put the numbers back");
+        assert_eq!(read(&[(back.as_str(), "8")], begin + LEFT_AFTER / 2), []);
+        assert_eq!(read(&[], begin + LEFT_AFTER), [PurgeId(1)], "the second one was back");
+        assert_eq!(reader.shared.fields_of(PurgeId(1)), [format!("{gone}/a"), format!("{gone}@berlin")]);
+        reader.forget(PurgeId(1));
+        assert_eq!(reader.left_behind(begin + LEFT_AFTER), []);
     }
 
     #[test]

@@ -212,9 +212,10 @@ impl PurgeSharing {
         self.complete(registry)?;
         let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
         locked(registry).forget_old(forget_ms);
-        for id in self.reader.shared.old(forget_ms) {
+        let (old, left) = (self.reader.shared.old(forget_ms), self.reader.left_behind(Instant::now()));
+        for id in old.into_iter().chain(left) {
             self.redis.forget_purges(&self.reader.shared.fields_of(id), ANSWER_TIME)?;
-            self.reader.shared.remove(id);
+            self.reader.forget(id);
         }
         Ok(has_new)
     }
