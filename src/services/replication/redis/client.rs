@@ -44,6 +44,7 @@ pub(super) enum Script {
     Complete,
     GiveUp,
     BeginSite,
+    Purge,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -61,9 +62,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("complete.lua"),
     concat!(include_str!("floor.lua"), include_str!("give_up.lua")),
     include_str!("begin_site.lua"),
+    include_str!("purge.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::BeginSite as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Purge as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {
