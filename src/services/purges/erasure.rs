@@ -1,6 +1,6 @@
 //! The thread that carries purges out on this node, one after another or several at once. It takes purged links out of
 //!
-//! 1. the streams of changes in Redis,
+//! 1. the streams of changes in Redis, and the numbers of granted visits there,
 //! 2. the visit log and the count log,
 //! 3. the image of the map and the files of the search index,
 //! 4. the edits, events, dead letters and idempotency keys of the store,
@@ -252,7 +252,7 @@ impl Eraser {
     /// Takes links out of everything. `requested` has the instant of the request for each code.
     fn erase(&mut self, links: &[PurgedLink], requested: &HashMap<Code, u64>) -> Result<(), NotErased> {
         self.step("removing the links from the streams in Redis");
-        self.purge_streams(links)?;
+        self.purge_redis(links)?;
         let counts = self.visits.ask_fold();
         self.step("waiting for the visit log");
         let logged = self.purge_visits(links, requested)?;
@@ -277,8 +277,8 @@ impl Eraser {
         self.wipe()
     }
 
-    /// Removes entries with the links from the streams of changes.
-    fn purge_streams(&mut self, links: &[PurgedLink]) -> Result<(), NotErased> {
+    /// Removes entries with the links from the streams of changes, and the numbers of their granted visits.
+    fn purge_redis(&mut self, links: &[PurgedLink]) -> Result<(), NotErased> {
         let Some(redis) = &mut self.redis else { return Ok(()) };
         if !self.stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return Err(NotErased::Failed("Redis belongs to another fleet, or was not reached yet".to_owned()));
@@ -290,7 +290,7 @@ impl Eraser {
         for (partition, codes) in codes {
             redis.purge_stream(partition, &codes, ANSWER_TIME)?;
         }
-        Ok(())
+        Ok(redis.forget_grants(links, ANSWER_TIME)?)
     }
 
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.

@@ -20,14 +20,17 @@ fn keeping(fleet: &Fleet, number: usize) -> Setup {
 fn leave_traces(nodes: &[Node]) {
     let target = format!("https://a.example/{MARKER}");
     let mut first = nodes[0].wire();
-    first.create(&json!({"longUrl": target, "customSlug": "gone", "title": MARKER, "tags": [MARKER]}));
+    let texts = json!({"longUrl": target, "customSlug": "gone", "title": MARKER, "tags": [MARKER], "maxVisits": 100});
+    first.create(&texts);
     first.shorten_as("kept", KEPT);
     let path = format!("{SHORT_URLS}/gone");
     wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 200));
     let last = &nodes[nodes.len() - 1];
     assert_eq!(change(&mut last.wire(), "gone", &json!({"title": format!("New {MARKER}")})).status, 200);
     for node in nodes {
-        assert_eq!(node.wire().get("/gone").location(), target);
+        // Redis grants each visit of a link with a limit.
+        let visit = || Some(node.wire().get("/gone")).filter(|reply| reply.status == 302);
+        assert_eq!(wait_for("a visit", visit).location(), target);
     }
     let visits = format!("{path}/visits");
     let counted = |node: &Node| node.wire().get(&visits).json()["visits"]["pagination"]["totalItems"].clone();
@@ -58,6 +61,8 @@ fn purge_reaches_all_nodes_and_redis() {
         assert_ne!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new(), "the test would prove nothing");
     }
     assert_ne!(marked_keys(&server), Vec::<String>::new(), "the test would prove nothing");
+    let grants = || server.command(&["KEYS", "*:v:gone:*"]).list().len();
+    assert_eq!(grants(), 1, "the test would prove nothing");
     let id = begin(&nodes[1]);
     for node in &nodes {
         wait_for_purge(node, &id);
@@ -66,6 +71,7 @@ fn purge_reaches_all_nodes_and_redis() {
     let done = |name: &str| json!({"node": name, "complete": true, "silentSince": null});
     assert_eq!(parts, json!([done("n0"), done("n1"), done("n2")]));
     assert_clean(&fleet, 3, &server);
+    assert_eq!(grants(), 0, "the number of granted visits is left");
     for node in &nodes {
         assert_eq!(node.wire().get("/kept").location(), KEPT);
         assert_eq!(node.wire().get("/gone").status, 404);
