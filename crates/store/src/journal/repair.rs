@@ -37,6 +37,12 @@ const SEQNO_MAX: u64 = 1 << 56;
 /// Extension of files with the bytes of unfinished writes; a timestamp follows.
 const TORN: &str = "torn-";
 
+/// Extension of the bytes of an unfinished write before they get a timestamp.
+const CUT: &str = "cut";
+
+/// Extension of a repaired journal before it replaces the old one.
+const REPAIRED: &str = "repair";
+
 /// Damage found in one journal, and how it was repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repair {
@@ -457,12 +463,12 @@ pub(super) fn push_batch(out: &mut Vec<u8>, items: &[Vec<u8>], seqno: u64) {
 /// torn bytes. Returns the path of the kept file.
 fn replace(path: &Path, bytes: &[u8], torn: Option<&Vec<u8>>) -> io::Result<PathBuf> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    let fresh = path.with_extension("repair");
+    let fresh = path.with_extension(REPAIRED);
     write_durably(&fresh, bytes)?;
     let kept = match torn {
         None => set_aside(path, "damaged-", |old| fs::hard_link(path, old))?,
         Some(torn) => {
-            let cut = path.with_extension("cut");
+            let cut = path.with_extension(CUT);
             write_durably(&cut, torn)?;
             remove_old_torn(dir)?;
             let kept = set_aside(path, TORN, |old| fs::hard_link(&cut, old))?;
@@ -505,4 +511,20 @@ fn remove_old_torn(dir: &Path) -> io::Result<()> {
     found.sort();
     let surplus = (found.len() + 1).saturating_sub(TORN_WRITES_KEPT);
     found.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+}
+
+/// Removes the bytes of unfinished writes, and what an interrupted repair has left. Keeps damaged journals: an operator may
+/// still compare them with other records.
+///
+/// # Errors
+/// If the directory cannot be read, or a file cannot be removed.
+pub fn remove_unfinished(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_unfinished = |ending: &str| ending == REPAIRED || ending == CUT || ending.starts_with(TORN);
+        if path.extension().and_then(|ending| ending.to_str()).is_some_and(is_unfinished) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }

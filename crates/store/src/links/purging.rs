@@ -6,7 +6,7 @@
 //!
 //! 1. It waits until no view is open that sees removed data.
 //! 2. It fills the journal, because the library begins another one only when the present one is full, and writes out all
-//!    memtables. Then the library deletes the old journals.
+//!    memtables. Then the library deletes the old journals. The bytes of writes that a crash had cut off leave as well.
 //! 3. It rewrites the tables of each keyspace with data of links (`rewriting`). The new ones have no removed data.
 //! 4. It makes the library delete the replaced tables.
 
@@ -24,7 +24,7 @@ use fjall::{Keyspace, PersistMode, Slice};
 use super::event_log::{self, EventLog};
 use super::handles::Links;
 use crate::error::StoreError;
-use crate::journal::journals;
+use crate::journal::{journals, repair};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::purge::{PurgeBounds, PurgedLink};
 use carom_model::visits::tally::Subject;
@@ -169,6 +169,8 @@ impl Links {
         if !self.move_watermark(&is_stopping)? || !self.replace_journals(&is_stopping)? {
             return Ok(false);
         }
+        let failed = |error: io::Error| StoreError::Failed(format!("writes that a crash cut off are left: {error}"));
+        repair::remove_unfinished(self.mark.dir()).map_err(failed)?;
         let log = self.event_log()?;
         let _no_drops = log.as_ref().map(EventLog::hold_tables);
         for keyspace in self.keyspaces_of_links()? {

@@ -313,3 +313,17 @@ fn events_of_a_log_that_is_off_are_purged_as_well() {
     assert!(links.wipe_removed(|| false).unwrap());
     assert!(!has_marker(dir.path()));
 }
+
+#[test]
+fn writes_that_a_crash_cut_off_leave_no_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let links = Links::open(dir.path(), "key").unwrap().0;
+    // As the start after a crash leaves them.
+    for name in ["0.torn-7", "1.torn-8", "1.cut", "1.repair"] {
+        fs::write(dir.path().join(name), MARKER).unwrap();
+    }
+    fs::write(dir.path().join("0.damaged-7"), "acknowledged").unwrap();
+    assert!(links.wipe_removed(|| false).unwrap());
+    assert!(!has_marker(dir.path()));
+    assert!(dir.path().join("0.damaged-7").exists(), "its records may be missed");
+}
