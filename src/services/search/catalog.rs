@@ -122,14 +122,15 @@ impl Catalog {
     /// # Errors
     /// If the store cannot be read.
     pub fn new(links: Links, search_memory: u64, dir: &Path) -> Result<Catalog, StoreError> {
-        if search_memory == 0 {
-            section_file::remove(dir);
-            TextFile::remove(dir);
-        }
         let texts = (search_memory > 0).then(|| TextFile::open(dir)).transpose().unwrap_or_else(|error| {
             tracing::info!(%error, "cannot create a temporary file for link texts; searches take longer");
             None
         });
+        if texts.is_none() {
+            // A purge would leave these files as they are.
+            section_file::remove(dir);
+            TextFile::remove(dir);
+        }
         let last = links.view().keys(IndexKind::Dates, &[], &[]).next_back().transpose()?;
         let end = last.map_or(Vec::new(), |last| just_behind(&last));
         Ok(Catalog {

@@ -384,6 +384,17 @@ mod tests {
     }
 
     #[test]
+    fn files_leave_if_the_text_file_cannot_be_opened() {
+        let model = CatalogModel::with_signatures(1).restarted(|dir| {
+            std::fs::write(dir.join("search.sections"), "texts that no purge would remove").unwrap();
+            let _ = std::fs::remove_file(dir.join("search.texts"));
+            std::fs::create_dir(dir.join("search.texts")).unwrap();
+        });
+        assert!(model.catalog.texts.is_none());
+        assert!(!model.dir().join("search.sections").exists());
+    }
+
+    #[test]
     fn purged_links_leave_the_files() {
         let model = CatalogModel::with_signatures(1_000);
         model.commit((0..500).map(numbered));
