@@ -77,7 +77,8 @@ pub struct PurgeProgress {
     pub nodes: Vec<PurgeNode>,
     /// The sites of the fleet, that of this node first; none for a fleet of one site.
     pub sites: Vec<PurgeSite>,
-    /// The present work of this node on the purge; `None` once it has carried the purge out, and between two attempts.
+    /// The present work of this node on the purge, or what it waits for; `None` while it waits for other nodes, between two
+    /// attempts, and once the purge is complete.
     pub step: Option<PurgeStep>,
     /// The reason why the last attempt of this node failed, or that the purge waits for Redis; `None` for neither.
     pub error: Option<String>,

@@ -237,6 +237,7 @@ impl PurgeService {
         if let Some(sharing) = &self.sharing {
             sharing.note_silence(&mut progress.nodes);
             sharing.note_sites(&mut progress);
+            sharing.note_trim(&mut progress);
         }
         if !progress.is_complete && self.sharing.as_ref().is_some_and(|sharing| !sharing.is_connected()) {
             let own = progress.error.map_or_else(String::new, |own| format!("; {own}"));

@@ -21,7 +21,7 @@ use carom_shards::Code;
 use super::members::KnownNodes;
 use super::reader::{PurgeReader, SharedList};
 use super::registry::{PurgeRegistry, PurgeStage, locked};
-use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite};
+use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite, PurgeStep};
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
@@ -93,6 +93,8 @@ pub(super) struct PurgeSharing {
 #[derive(Debug)]
 struct Trimming {
     stage: TrimStage,
+    /// The instant at which this stage began.
+    since: Instant,
     /// True if this is the last trim of the purge: the other site has trimmed its streams, or the fleet has one site.
     is_last: bool,
 }
@@ -101,9 +103,9 @@ struct Trimming {
 #[derive(Debug)]
 enum TrimStage {
     /// Visits of the other site may still arrive. An entry that arrives after the ends of the streams are read is not trimmed.
-    Crossing { since: Instant },
-    /// Nodes read the streams up to their ends, which were read at that instant.
-    Reading { since: Instant, ends: Vec<VisitStreamEnd> },
+    Crossing,
+    /// Nodes read the streams up to these ends.
+    Reading { ends: Vec<VisitStreamEnd> },
     /// This node folds the count log of that number, which may have batches of other nodes from before these ends.
     Folding { log: u32, ends: Vec<VisitStreamEnd> },
     /// The entries up to the ends are removed.
@@ -112,18 +114,33 @@ enum TrimStage {
 
 impl Trimming {
     fn begin(is_last: bool, now: Instant) -> Trimming {
-        Trimming { stage: TrimStage::Crossing { since: now }, is_last }
+        Trimming { stage: TrimStage::Crossing, since: now, is_last }
     }
 
     /// True once the present stage has lasted for long enough. Once the streams of the other site are trimmed, no visits are
     /// on their way.
     fn is_due(&self, now: Instant) -> bool {
-        let elapsed = |since: &Instant| now.saturating_duration_since(*since);
+        let elapsed = now.saturating_duration_since(self.since);
         match &self.stage {
-            TrimStage::Crossing { since } => self.is_last || elapsed(since) >= CROSS_WITHIN,
-            TrimStage::Reading { since, .. } => elapsed(since) >= READ_WITHIN,
+            TrimStage::Crossing => self.is_last || elapsed >= CROSS_WITHIN,
+            TrimStage::Reading { .. } => elapsed >= READ_WITHIN,
             TrimStage::Folding { .. } | TrimStage::Trimmed => true,
         }
+    }
+
+    fn enter(&mut self, stage: TrimStage) {
+        (self.stage, self.since) = (stage, Instant::now());
+    }
+
+    /// Returns the present stage for clients. `now_ms` is the present time, in milliseconds since 1970 UTC.
+    fn step(&self, now_ms: u64) -> PurgeStep {
+        let what = match &self.stage {
+            TrimStage::Crossing => "waiting for visits that cross between the sites",
+            TrimStage::Reading { .. } => "waiting until all nodes have read the streams of visits",
+            TrimStage::Folding { .. } => "storing the counts of visits",
+            TrimStage::Trimmed => "waiting until the other site has trimmed its streams of visits",
+        };
+        PurgeStep { what, since_ms: now_ms.saturating_sub(self.since.elapsed().as_millis() as u64) }
     }
 }
 
@@ -234,6 +251,11 @@ impl PurgeSharing {
             |site: &str| progress.is_complete || self.reader.shared.is_noted(progress.id, PurgeNote::Purged, site);
         let of = |site: &String| PurgeSite { site: site.clone(), is_complete: is_done(site) };
         progress.sites = vec![of(own), of(other)];
+    }
+
+    /// Notes the trim of the streams of visits, if it has begun.
+    pub(super) fn note_trim(&self, progress: &mut PurgeProgress) {
+        progress.step = progress.step.or_else(|| Some(self.trimming.get(&progress.id)?.step(unix_ms())));
     }
 
     /// Notes the last heartbeat of each silent node that has not carried a purge out.
@@ -379,20 +401,20 @@ impl PurgeSharing {
             return Ok(None);
         }
         match &mut trimming.stage {
-            TrimStage::Crossing { .. } => {
+            TrimStage::Crossing => {
                 let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
-                trimming.stage = TrimStage::Reading { since: Instant::now(), ends };
+                trimming.enter(TrimStage::Reading { ends });
                 return Ok(None);
             }
-            TrimStage::Reading { ends, .. } => {
+            TrimStage::Reading { ends } => {
                 let ends = std::mem::take(ends);
-                trimming.stage = TrimStage::Folding { log: self.visits.ask_fold(), ends };
+                trimming.enter(TrimStage::Folding { log: self.visits.ask_fold(), ends });
                 return Ok(None);
             }
             TrimStage::Folding { log, .. } if !self.visits.is_folded(*log) => return Ok(None),
             TrimStage::Folding { ends, .. } => {
                 self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
-                trimming.stage = TrimStage::Trimmed;
+                trimming.enter(TrimStage::Trimmed);
             }
             TrimStage::Trimmed => {}
         }
@@ -429,9 +451,20 @@ mod tests {
         let mut of_sites = Trimming::begin(false, begun);
         assert!(!of_sites.is_due(at(9)), "an entry that arrives later would stay");
         assert!(of_sites.is_due(at(10)));
-        of_sites.stage = TrimStage::Reading { since: at(10), ends: Vec::new() };
+        (of_sites.stage, of_sites.since) = (TrimStage::Reading { ends: Vec::new() }, at(10));
         assert!(!of_sites.is_due(at(14)), "nodes may not have read them");
         assert!(of_sites.is_due(at(15)));
         assert!(Trimming::begin(true, begun).is_due(begun), "no visits cross any more");
+    }
+
+    #[test]
+    fn clients_hear_what_a_trim_waits_for() {
+        let mut trimming = Trimming::begin(false, Instant::now());
+        assert!(trimming.step(9_000).what.contains("cross between the sites"));
+        trimming.enter(TrimStage::Trimmed);
+        trimming.since = trimming.since.checked_sub(Duration::from_secs(7)).unwrap();
+        let PurgeStep { what, since_ms } = trimming.step(9_000);
+        assert!(what.contains("the other site has trimmed"), "{what}");
+        assert!(since_ms <= 2_000, "{since_ms}");
     }
 }
