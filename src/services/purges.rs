@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use self::erasure::Eraser;
+use self::erasure::{Eraser, RedisLosses};
 use self::members::KnownNodes;
 use self::registry::{PurgeRegistry, PurgeStage, locked};
 use self::sharing::PurgeSharing;
@@ -157,6 +157,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
         visit_log,
         redis,
         view,
+        losses: RedisLosses::default(),
         stats,
         stop: Arc::clone(&stop),
     };

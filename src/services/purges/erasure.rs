@@ -104,6 +104,25 @@ impl Drop for HeldImage<'_> {
     }
 }
 
+/// The numbers of positions in the streams that this node has lost: a Redis that came back with older data has purged links
+/// again.
+#[derive(Debug, Default)]
+pub(super) struct RedisLosses {
+    /// The number at the last look. A comparison is due once it has grown, but may not be counted yet.
+    seen: u64,
+    /// The number for which the ended purges were carried out again.
+    purged: u64,
+}
+
+impl RedisLosses {
+    /// Takes the present number of losses, and the number of partitions that are still compared. Returns true if ended purges
+    /// have to be carried out again: by then, Redis has all deletions.
+    fn is_due(&mut self, gaps: u64, comparing: u64) -> bool {
+        let is_new = std::mem::replace(&mut self.seen, gaps) != gaps;
+        !is_new && gaps != self.purged && comparing == 0
+    }
+}
+
 /// The state of the thread.
 pub(super) struct Eraser {
     pub(super) registry: Arc<Mutex<PurgeRegistry>>,
@@ -115,6 +134,7 @@ pub(super) struct Eraser {
     pub(super) visit_log: Option<VisitLogQueue>,
     pub(super) redis: Option<Redis>,
     pub(super) view: Option<Arc<FleetView>>,
+    pub(super) losses: RedisLosses,
     pub(super) stats: Arc<NodeStats>,
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -165,6 +185,7 @@ impl Eraser {
 
     /// Carries out the purges whose links are all deleted on this node.
     fn turn(&mut self) -> Result<(), NotErased> {
+        self.purge_redis_again()?;
         let due = locked(&self.registry).at_stage(PurgeStage::Due);
         for (id, list) in due {
             self.settle(id, &list)?;
@@ -293,6 +314,25 @@ impl Eraser {
         Ok(redis.forget_grants(links, ANSWER_TIME)?)
     }
 
+    /// Takes the links of ended purges out of Redis once more, if it may be back with data from before.
+    fn purge_redis_again(&mut self) -> Result<(), NotErased> {
+        let fleet = &self.stats.fleet;
+        let gaps = fleet.gaps.get();
+        if !self.losses.is_due(gaps, fleet.comparing.get()) {
+            return Ok(());
+        }
+        let links: Vec<PurgedLink> = locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();
+        for some in links.chunks(LINKS_AT_ONCE) {
+            if self.is_stopping() {
+                return Err(NotErased::Stopping);
+            }
+            self.step("removing purged links from a Redis that has lost changes");
+            self.purge_redis(some)?;
+        }
+        self.losses.purged = gaps;
+        Ok(())
+    }
+
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
     fn purge_visits(
         &self,
@@ -372,5 +412,24 @@ fn has_ended(end: Option<&Receiver<Result<(), &'static str>>>) -> Result<bool, N
         Some(Ok(result)) => result.map(|()| true).map_err(|why| NotErased::Failed(format!("the visit log: {why}"))),
         Some(Err(TryRecvError::Empty)) => Ok(false),
         Some(Err(TryRecvError::Disconnected)) => Err(NotErased::Stopping),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_purges_run_again_once_redis_has_all_deletions() {
+        let mut losses = RedisLosses::default();
+        assert!(!losses.is_due(0, 0), "nothing was lost");
+        assert!(!losses.is_due(2, 0), "the comparison is about to begin");
+        assert!(!losses.is_due(2, 1));
+        assert!(losses.is_due(2, 0));
+        assert!(losses.is_due(2, 0), "the last attempt failed");
+        losses.purged = 2;
+        assert!(!losses.is_due(2, 0));
+        assert!(!losses.is_due(3, 0));
+        assert!(losses.is_due(3, 0));
     }
 }

@@ -193,6 +193,11 @@ impl PurgeRegistry {
         self.lists(|_, entry| entry.stage == stage)
     }
 
+    /// Returns the lists of the purges that this node has carried out.
+    pub(super) fn erased(&self) -> Vec<PurgeList> {
+        self.lists(|_, entry| entry.stage >= PurgeStage::Erased).into_iter().map(|(_, list)| list).collect()
+    }
+
     /// Returns the settled purges that Redis lacks, with their lists. Leaves out those older than [`PURGES_KEPT`], which other
     /// nodes would remove again.
     pub(super) fn unshared(&self, is_shared: impl Fn(PurgeId) -> bool, now_ms: u64) -> Vec<(PurgeId, PurgeList)> {

@@ -251,6 +251,27 @@ fn purge_waits_for_a_node_from_before_a_restart() {
 }
 
 #[test]
+fn redis_with_older_data_is_purged_again() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let expected = ["counter_regressed", "redis_away", "codes_failed"];
+    let start = |number: usize| expected.iter().fold(fleet.setup(number), |setup, text| setup.expect(text)).start();
+    let nodes = [0, 1].map(start);
+    nodes.iter().for_each(settle);
+    nodes[0].wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get("/gone").status == 302));
+    assert_ne!(marked_keys(&server), Vec::<String>::new(), "the test would prove nothing");
+    let dump = server.copy_dump();
+    let id = begin(&nodes[0]);
+    nodes.iter().for_each(|node| wait_for_purge(node, &id));
+    assert_clean(&fleet, 2, &server);
+    server.restore_dump(&dump);
+    nodes.iter().for_each(settle);
+    wait_until("a Redis without the link", || marked_keys(&server).is_empty());
+    nodes.iter().for_each(|node| assert_eq!(node.wire().get("/gone").status, 404));
+}
+
+#[test]
 fn empty_redis_ends_no_purge_early() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
