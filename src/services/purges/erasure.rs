@@ -376,7 +376,12 @@ impl Eraser {
         let begun = Instant::now();
         self.wait(|| Ok(begun.elapsed() >= SEARCH_TIME))?;
         let texts = self.catalog.forget_links(&[]);
-        self.wait(|| Ok(self.catalog.has_forgotten(texts)))
+        self.wait(|| Ok(self.catalog.has_forgotten(texts)))?;
+        if self.catalog.has_texts_left() {
+            let what = "the disk refuses to remove texts from search.texts or search.sections in the data directory; repair the disk, and restart the node";
+            return Err(NotErased::Failed(what.to_owned()));
+        }
+        Ok(())
     }
 
     /// Removes what was deleted from the files of the store. A compaction cannot be interrupted, so it runs on a thread

@@ -128,7 +128,8 @@ impl Catalog {
         });
         if texts.is_none() {
             // A purge would leave these files as they are.
-            section_file::remove(dir);
+            let removed = section_file::remove(dir);
+            removed.unwrap_or_else(|error| tracing::warn!(%error, "an unused file of the search index is left"));
             TextFile::remove(dir);
         }
         let last = links.view().keys(IndexKind::Dates, &[], &[]).next_back().transpose()?;

@@ -77,7 +77,7 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
         _ => None,
     };
     let Some((range, sections, changed)) = restored.filter(|(_, sections, _)| !sections.is_empty()) else {
-        section_file::remove(texts.dir());
+        remove_sections(texts);
         texts.keep_only(Vec::new());
         texts.take_freed();
         return Ok(Restored::None);
@@ -95,6 +95,11 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
         return Ok(Restored::Overtaken);
     }
     Ok(Restored::Sections { links, changed })
+}
+
+/// Removes the section file, whose texts a purge may have to remove.
+pub(super) fn remove_sections(texts: &TextFile) {
+    section_file::remove(texts.dir()).unwrap_or_else(|error| texts.note_left(&error));
 }
 
 fn file_range(section: &Section) -> Option<(u64, u64)> {
@@ -161,14 +166,14 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
         Ok(()) => _ = catalog.is_unwritten.swap(false, Ordering::Relaxed),
         Err(error) => {
             // The ranges that the old file names may be freed soon.
-            section_file::remove(texts.dir());
+            remove_sections(texts);
             texts.punch(&texts.take_freed());
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
                 tracing::info!(%error, "the search index cannot be stored; the next start rebuilds it");
             }
         }
     }
-    // Also after an error, because no file is left then.
+    // Also after an error, because no file is left then, or the text file has noted that.
     catalog.forgetting.note_done(forgets);
 }
 

@@ -5,7 +5,7 @@
 //! ranges of the text file.
 
 use super::catalog::Catalog;
-use super::section_file;
+use super::keeping::remove_sections;
 use carom_model::purge::PurgedLink;
 
 impl Catalog {
@@ -42,11 +42,16 @@ impl Catalog {
         if !self.filters.is_on() {
             // No thread writes the files.
             if let Some(texts) = &self.texts {
-                section_file::remove(texts.dir());
+                remove_sections(texts);
                 texts.keep_only(Vec::new());
             }
             return true;
         }
         self.forgetting.is_done(number)
+    }
+
+    /// True if the disk has refused to remove texts from the files of the search index. The next start tries again.
+    pub fn has_texts_left(&self) -> bool {
+        self.texts.as_ref().is_some_and(|texts| texts.has_left())
     }
 }

@@ -69,12 +69,18 @@ pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io
     std::fs::rename(&new, dir.join(NAME))
 }
 
-/// Removes the file, if it exists.
-pub(super) fn remove(dir: &Path) {
+/// Removes the file, if it exists. An error harms only a purge: the file is verified before use.
+///
+/// # Errors
+/// If the disk refuses.
+pub(super) fn remove(dir: &Path) -> io::Result<()> {
     for name in [NAME, NEW_NAME] {
-        // An error does no harm: the file is derived from the store, and verified before use.
-        let _ = std::fs::remove_file(dir.join(name));
+        match std::fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
     }
+    Ok(())
 }
 
 /// Reads the sections, which cover the index without gaps up to its end, and the position up to which they have all

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -36,6 +36,8 @@ pub(super) struct TextFile {
     end: AtomicU64,
     /// Ranges that no section uses any more, but that the section file may still name.
     freed: Mutex<Vec<FileRange>>,
+    /// True if texts that no section uses may be on disk until the next start, because the disk has refused their removal.
+    has_left: AtomicBool,
 }
 
 /// The place of some texts in the file. Frees its range when it is dropped.
@@ -58,7 +60,7 @@ impl TextFile {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(NAME))?;
         let end = AtomicU64::new(file.metadata()?.len());
         let disk = DiskGuard::new(dir.to_owned());
-        Ok(TextFile { file, dir: dir.to_owned(), disk, end, freed: Mutex::default() })
+        Ok(TextFile { file, dir: dir.to_owned(), disk, end, freed: Mutex::default(), has_left: AtomicBool::new(false) })
     }
 
     /// Removes the file from a directory, if it exists.
@@ -116,9 +118,22 @@ impl TextFile {
             }
             end = end.max(at + len);
         }
-        if self.file.set_len(end).is_ok() {
-            self.end.store(end, Ordering::Relaxed);
+        match self.file.set_len(end) {
+            Ok(()) => self.end.store(end, Ordering::Relaxed),
+            Err(error) => self.note_left(&error),
         }
+    }
+
+    /// Notes that the disk has refused to remove texts from this file or from the section file.
+    pub(super) fn note_left(&self, error: &io::Error) {
+        if !self.has_left.swap(true, Ordering::AcqRel) {
+            tracing::warn!(%error, "unused texts of the search index cannot be removed from the disk");
+        }
+    }
+
+    /// True if texts that no section uses may be on disk until the next start.
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
     }
 
     /// Returns the ranges that have become unused since the last call.
@@ -142,8 +157,8 @@ impl TextFile {
         let (end, zeros) = (at.saturating_add(len), [0; ZEROS]);
         while at < end {
             let some = &zeros[..(end - at).min(ZEROS as u64) as usize];
-            if self.file.write_all_at(some, at).is_err() {
-                return;
+            if let Err(error) = self.file.write_all_at(some, at) {
+                return self.note_left(&error);
             }
             at += some.len() as u64;
         }
@@ -181,6 +196,19 @@ impl Drop for Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_that_the_disk_keeps_are_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(NAME), [7; 100]).unwrap();
+        let mut file = TextFile::open(dir.path()).unwrap();
+        file.punch(&[(0, 10)]);
+        assert!(!file.has_left());
+        // A file that refuses writes, as a failing disk does.
+        file.file = File::open(dir.path().join(NAME)).unwrap();
+        file.punch(&[(10, 10)]);
+        assert!(file.has_left());
+    }
 
     #[test]
     fn texts_are_read_back_and_only_what_nobody_needs_goes() {
