@@ -224,8 +224,8 @@ impl PurgeReader {
     /// Returns the purges of which only notes are left: a node adds one while another node removes the purge, and nodes of
     /// earlier versions remove no notes of sites.
     pub(super) fn left_behind(&self, now: Instant) -> Vec<PurgeId> {
-        let is_old = |since: &Instant| now.saturating_duration_since(*since) >= LEFT_AFTER;
-        self.numberless.iter().filter(|(_, since)| is_old(since)).map(|(id, _)| *id).collect()
+        let old = self.numberless.iter().filter(|(_, since)| now.saturating_duration_since(**since) >= LEFT_AFTER);
+        old.map(|(id, _)| *id).collect()
     }
 
     /// Notes that the fields of a purge were removed.
