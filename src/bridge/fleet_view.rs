@@ -180,6 +180,12 @@ impl FleetView {
         self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
     }
 
+    /// Returns the instant of the last disturbance ([`FleetView::note_disturbance`]), in milliseconds since boot; 0 before the
+    /// first one.
+    pub fn disturbed_ms(&self) -> u64 {
+        self.disturbed_ms.load(Ordering::Acquire)
+    }
+
     /// Records that a code is about to be marked. From then on, only Redis can deny a code.
     pub fn note_marked_code(&self) {
         self.has_marked_codes.store(true, Ordering::Release);

@@ -104,22 +104,25 @@ impl Drop for HeldImage<'_> {
     }
 }
 
-/// The numbers of positions in the streams that this node has lost: a Redis that came back with older data has purged links
-/// again.
+/// Signs that Redis may be back with older data, and so with purged links: the number of positions in the streams that this
+/// node has lost, and the time of the last disturbance, in milliseconds since boot.
+type LossSigns = (u64, u64);
+
+/// The signs that ended purges have to be carried out again in Redis.
 #[derive(Debug, Default)]
 pub(super) struct RedisLosses {
-    /// The number at the last look. A comparison is due once it has grown, but may not be counted yet.
-    seen: u64,
-    /// The number for which the ended purges were carried out again.
-    purged: u64,
+    /// The signs at the last look. A comparison that they cause may not be counted yet.
+    seen: LossSigns,
+    /// The signs after which ended purges were carried out again.
+    purged: LossSigns,
 }
 
 impl RedisLosses {
-    /// Takes the present number of losses, and the number of partitions that are still compared. Returns true if ended purges
-    /// have to be carried out again: by then, Redis has all deletions.
-    fn is_due(&mut self, gaps: u64, comparing: u64) -> bool {
-        let is_new = std::mem::replace(&mut self.seen, gaps) != gaps;
-        !is_new && gaps != self.purged && comparing == 0
+    /// Takes the present signs, and the number of partitions that are still compared. Returns true if ended purges have to be
+    /// carried out again: by then, Redis has all deletions.
+    fn is_due(&mut self, signs: LossSigns, comparing: u64) -> bool {
+        let is_new = std::mem::replace(&mut self.seen, signs) != signs;
+        !is_new && signs != self.purged && comparing == 0
     }
 }
 
@@ -185,7 +188,7 @@ impl Eraser {
 
     /// Carries out the purges whose links are all deleted on this node.
     fn turn(&mut self) -> Result<(), NotErased> {
-        self.purge_redis_again()?;
+        self.purge_redis_again();
         let due = locked(&self.registry).at_stage(PurgeStage::Due);
         for (id, list) in due {
             self.settle(id, &list)?;
@@ -314,23 +317,25 @@ impl Eraser {
         Ok(redis.forget_grants(links, ANSWER_TIME)?)
     }
 
-    /// Takes the links of ended purges out of Redis once more, if it may be back with data from before.
-    fn purge_redis_again(&mut self) -> Result<(), NotErased> {
-        let fleet = &self.stats.fleet;
-        let gaps = fleet.gaps.get();
-        if !self.losses.is_due(gaps, fleet.comparing.get()) {
-            return Ok(());
+    /// Takes the links of ended purges out of Redis once more, if it may be back with data from before. After an error, the
+    /// next turn tries again.
+    fn purge_redis_again(&mut self) {
+        let (fleet, Some(view)) = (&self.stats.fleet, &self.view) else { return };
+        let signs = (fleet.gaps.get(), view.disturbed_ms());
+        if !self.losses.is_due(signs, fleet.comparing.get()) || !fleet.connected.load(Ordering::Acquire) {
+            return;
         }
         let links: Vec<PurgedLink> = locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();
         for some in links.chunks(LINKS_AT_ONCE) {
             if self.is_stopping() {
-                return Err(NotErased::Stopping);
+                return;
             }
-            self.step("removing purged links from a Redis that has lost changes");
-            self.purge_redis(some)?;
+            self.step("removing purged links from Redis, which may be back with older data");
+            if let Err(error) = self.purge_redis(some) {
+                return tracing::debug!(?error, "Redis may have purged links again");
+            }
         }
-        self.losses.purged = gaps;
-        Ok(())
+        self.losses.purged = signs;
     }
 
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
@@ -427,14 +432,14 @@ mod tests {
     #[test]
     fn ended_purges_run_again_once_redis_has_all_deletions() {
         let mut losses = RedisLosses::default();
-        assert!(!losses.is_due(0, 0), "nothing was lost");
-        assert!(!losses.is_due(2, 0), "the comparison is about to begin");
-        assert!(!losses.is_due(2, 1));
-        assert!(losses.is_due(2, 0));
-        assert!(losses.is_due(2, 0), "the last attempt failed");
-        losses.purged = 2;
-        assert!(!losses.is_due(2, 0));
-        assert!(!losses.is_due(3, 0));
-        assert!(losses.is_due(3, 0));
+        assert!(!losses.is_due((0, 0), 0), "nothing was lost");
+        assert!(!losses.is_due((2, 0), 0), "the comparison is about to begin");
+        assert!(!losses.is_due((2, 0), 1));
+        assert!(losses.is_due((2, 0), 0));
+        assert!(losses.is_due((2, 0), 0), "the last attempt failed");
+        losses.purged = (2, 0);
+        assert!(!losses.is_due((2, 0), 0));
+        assert!(!losses.is_due((2, 9), 0));
+        assert!(losses.is_due((2, 9), 0), "a new master may lack the removal");
     }
 }
