@@ -273,10 +273,11 @@ impl FleetView {
     pub fn count_doubts(&self, before: usize, now: usize) {
         if now < before {
             self.doubts.fetch_sub(before - now, Ordering::AcqRel);
-        } else if now > before && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0 {
-            if let Some(thread) = self.heartbeat_thread.get() {
-                thread.unpark();
-            }
+        } else if now > before
+            && self.doubts.fetch_add(now - before, Ordering::AcqRel) == 0
+            && let Some(thread) = self.heartbeat_thread.get()
+        {
+            thread.unpark();
         }
     }
 

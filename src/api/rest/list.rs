@@ -152,7 +152,7 @@ fn times() -> String {
 }
 
 /// Returns the error for a list that failed.
-fn failed(failure: ListFailure) -> Problem {
+pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
     match failure {
         ListFailure::TooManyToSort => invalid(

@@ -131,7 +131,7 @@ impl Context {
             StoreRequest::Change { code: page.links[at].code, patch, by: by.clone(), author: author.clone(), ticket }
         });
         let mut first_failure = None;
-        for (link, answer) in page.links.iter().zip(answers) {
+        for (link, answer) in page.links.iter().zip(answers.await) {
             // The link has been deleted meanwhile.
             if answer == ChangeAnswer::NotFound {
                 continue;

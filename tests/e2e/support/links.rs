@@ -69,11 +69,11 @@ pub(crate) fn change(wire: &mut Wire, code: &str, fields: &Value) -> Reply {
 /// Changes links in a random order, with a pause after each, while nodes remove them in the order of their creation.
 /// `change` gets a code and its number in the random order, and returns the status. Returns the links that were changed
 /// in time, and those that were removed before.
-pub(crate) fn race_removal<'c>(
-    codes: &'c [String],
+pub(crate) fn race_removal(
+    codes: &[String],
     pause: Duration,
     mut change: impl FnMut(&str, usize) -> u16,
-) -> (Vec<&'c String>, Vec<&'c String>) {
+) -> (Vec<&String>, Vec<&String>) {
     let mut order: Vec<&String> = codes.iter().collect();
     Dice::new().shuffle(&mut order);
     let (mut kept, mut gone) = (Vec::new(), Vec::new());

@@ -192,7 +192,7 @@ impl Redis {
             }
         }
         for some in purged.chunks(REMOVED_TOGETHER) {
-            self.rewrite_stream(KeyGroup::Partition(partition), self.stream(partition), some, within)?;
+            self.rewrite_stream(KeyGroup::Partition(partition), &self.stream(partition), some, within)?;
         }
         Ok(())
     }
@@ -201,13 +201,13 @@ impl Redis {
     fn rewrite_stream(
         &mut self,
         place: KeyGroup,
-        stream: String,
+        stream: &str,
         removed: &[EntryId],
         within: Duration,
     ) -> Result<(), RedisError> {
         let removed = removed.iter().map(|id| id.to_string().into_bytes());
         let arguments = std::iter::once(REWRITTEN_MAX.to_string().into_bytes()).chain(removed).collect();
-        if self.ask(place, Script::Purge.call(vec![stream.clone()], arguments), within)? == Value::Int(0) {
+        if self.ask(place, Script::Purge.call(vec![stream.to_owned()], arguments), within)? == Value::Int(0) {
             tracing::warn!(stream, "Redis keeps the bytes of purged entries until it trims this long stream");
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Redis {
             trim.arg(&stream).arg("MINID").arg(format!("{}-0", end.number.saturating_add(1)));
             let place = Redis::group_of_origin(end.origin);
             self.ask(place, Question::Plain(trim), within)?;
-            self.rewrite_stream(place, stream, &[], within)?;
+            self.rewrite_stream(place, &stream, &[], within)?;
         }
         Ok(())
     }

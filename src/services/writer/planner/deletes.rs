@@ -54,13 +54,13 @@ impl CommitPlanner<'_> {
         match before {
             CodeState::Held(state @ State::Link(link)) => {
                 let gone = state.deleted(link.deletion_ms(self.now_ms, self.keep_expired_ms));
-                self.put_tombstone(code, &gone, ticket, decision);
+                self.put_deleted(code, &gone, ticket, decision);
             }
             // The origin of a damaged record is unknown, so its code counts as issued.
             CodeState::Damaged => {
                 let (deleted_ms, unknown) = (self.now_ms, UnknownFields::default());
                 let gone = Tombstone { deleted_ms, origin: Origin::Issued, version: Version::default(), unknown };
-                self.put_tombstone(code, &State::Gone(gone), ticket, decision);
+                self.put_deleted(code, &State::Gone(gone), ticket, decision);
             }
             CodeState::Absent | CodeState::Held(_) => {
                 // Another node may have the link, unless this one knows that the code is used up for good.
@@ -76,7 +76,7 @@ impl CommitPlanner<'_> {
         }
     }
 
-    fn put_tombstone(&mut self, code: Code, gone: &State, ticket: Ticket<DeleteAnswer>, decision: &FleetDecision) {
+    fn put_deleted(&mut self, code: Code, gone: &State, ticket: Ticket<DeleteAnswer>, decision: &FleetDecision) {
         self.put(code, gone, gone.version(), DeleteAnswer::Deleted.to(ticket));
         if !matches!(decision, FleetDecision::Alone) {
             self.outbox.note(code, None);
