@@ -165,8 +165,6 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
     match try_save(catalog, texts) {
         Ok(()) => _ = catalog.is_unwritten.swap(false, Ordering::Relaxed),
         Err(error) => {
-            // The ranges that the old file names may be freed soon.
-            remove_sections(texts);
             texts.punch(&texts.take_freed());
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
                 tracing::info!(%error, "the search index cannot be stored; the next start rebuilds it");
@@ -177,6 +175,8 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
     catalog.forgetting.note_done(forgets);
 }
 
+/// Writes the sections, and frees the ranges of the text file that only the old section file names. After an error, no
+/// section file is left.
 fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
     // Commits hold this lock until the texts of their links are in the queue, and the lock of the sections adds those. So the
     // sections have everything up to this position. Later changes in them do no harm.
@@ -184,15 +184,24 @@ fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
     let sections = copy_sections(catalog);
     // Copies hold the ranges that they name, so none of these is among the freed ones.
     let freed = texts.take_freed();
-    texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
-    // The file must not get ahead of the store: a power failure could take back an unsynced commit.
-    catalog.links.sync().map_err(io::Error::other)?;
-    section_file::write(texts.dir(), position, &sections)?;
+    let written = write_sections(catalog, texts, position, &sections);
+    if written.is_err() {
+        // The old file names the freed ranges.
+        remove_sections(texts);
+    }
     texts.punch(&freed);
     // It takes long to free thousands of sections.
     let mut paced = PacedLoop::default();
     sections.into_iter().for_each(|_| paced.step());
-    Ok(())
+    written
+}
+
+/// Writes the section file, if the disk has room for it.
+fn write_sections(catalog: &Catalog, texts: &TextFile, position: LogPosition, sections: &[Image]) -> io::Result<()> {
+    texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
+    // The file must not get ahead of the store: a power failure could take back an unsynced commit.
+    catalog.links.sync().map_err(io::Error::other)?;
+    section_file::write(texts.dir(), position, sections)
 }
 
 /// Copies all sections, some at a time: searches wait for the lock. Each copy has everything that was committed before the
@@ -430,6 +439,32 @@ mod tests {
         }
         let filter = Filter { term: Some("c00010".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
+    }
+
+    #[test]
+    fn purged_texts_leave_the_disk_if_no_sections_are_stored() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        let has = |text: &str| {
+            let file = std::fs::read(model.dir().join("search.texts")).unwrap();
+            memchr::memmem::find(&file, text.as_bytes()).is_some()
+        };
+        let (code, link) = numbered(100);
+        let text = format!("example.org/{code}");
+        assert!(has(&text), "otherwise the test proves nothing");
+        let purged = [PurgedLink::of(link.as_ref().unwrap())];
+        model.commit([(code, None)]);
+        let number = model.catalog.forget_links(&purged);
+        while work_once(&model.catalog, || ()).unwrap() {}
+        // The new file leads to a folder that does not exist.
+        let new = model.dir().join("search.sections.new");
+        std::os::unix::fs::symlink(model.dir().join("none/file"), &new).unwrap();
+        save(&model.catalog, false);
+        assert!(!model.dir().join("search.sections").exists(), "it was stored");
+        assert!(model.catalog.has_forgotten(number) && !model.catalog.has_texts_left());
+        assert!(!has(&text));
     }
 
     #[test]
