@@ -32,14 +32,29 @@ const RESTORES_MAX: usize = 3;
 /// # Errors
 /// If the store cannot be read.
 pub(super) fn restore(catalog: &Catalog) -> Result<Option<(u64, usize)>, StoreError> {
+    restore_beside(catalog, || {})
+}
+
+/// Restores sections like [`restore`]. Calls `between` once the sections of an attempt are read, before they are in use.
+fn restore_beside(catalog: &Catalog, mut between: impl FnMut()) -> Result<Option<(u64, usize)>, StoreError> {
     for _ in 0..RESTORES_MAX {
-        match try_restore(catalog)? {
+        match try_restore(catalog, &mut between)? {
             Restored::Sections { links, changed } => return Ok(Some((links, changed))),
             Restored::None => return Ok(None),
             Restored::Overtaken => {}
         }
     }
+    if let Some(texts) = &catalog.texts {
+        discard_stored(texts);
+    }
     Ok(None)
+}
+
+/// Removes what the last process stored. No section may have texts in the text file.
+fn discard_stored(texts: &TextFile) {
+    remove_sections(texts);
+    texts.keep_only(Vec::new());
+    texts.take_freed();
 }
 
 /// The result of an attempt to restore sections.
@@ -52,7 +67,7 @@ enum Restored {
     Overtaken,
 }
 
-fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
+fn try_restore(catalog: &Catalog, between: impl FnOnce()) -> Result<Restored, StoreError> {
     let Some(texts) = &catalog.texts else { return Ok(Restored::None) };
     let range = {
         let mut signatures = catalog.signatures();
@@ -77,9 +92,7 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
         _ => None,
     };
     let Some((range, sections, changed)) = restored.filter(|(_, sections, _)| !sections.is_empty()) else {
-        remove_sections(texts);
-        texts.keep_only(Vec::new());
-        texts.take_freed();
+        discard_stored(texts);
         return Ok(Restored::None);
     };
     // Sections that were left out have freed their ranges. The list is discarded, because new texts may use these
@@ -87,6 +100,7 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
     texts.take_freed();
     texts.keep_only(sections.iter().filter_map(file_range).collect());
     let links = sections.iter().map(|section| u64::from(section.len)).sum();
+    between();
     let is_used = catalog.signatures().end(sections, &range);
     if !is_used {
         // The dropped sections name texts that the next attempt needs, so the list of freed ranges is discarded and
@@ -395,6 +409,24 @@ mod tests {
             sign_once(&links, memory, dir).unwrap();
         });
         assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
+    }
+
+    #[test]
+    fn files_leave_if_changes_overtake_each_restore() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        let model = model.restarted(|_| {});
+        // Discards the sections that are being made, as too many changes do.
+        let restored = restore_beside(&model.catalog, || model.catalog.signatures().purge(&[])).unwrap();
+        assert_eq!(restored, None);
+        let left = std::fs::metadata(model.dir().join("search.texts")).unwrap().len();
+        assert_eq!(left, 0, "no purge would remove these texts");
+        assert!(!model.dir().join("search.sections").exists());
+        while work_once(&model.catalog, || ()).unwrap() {}
+        let filter = Filter { term: Some("c0002".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
     }
 
     #[test]
