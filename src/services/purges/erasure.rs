@@ -314,7 +314,8 @@ impl Eraser {
         for (partition, codes) in codes {
             redis.purge_stream(partition, &codes, ANSWER_TIME)?;
         }
-        Ok(redis.forget_grants(links, ANSWER_TIME)?)
+        let unused = with_unused_grants(links, |code| self.links.date_and_claim(code));
+        Ok(redis.forget_grants(&unused, ANSWER_TIME)?)
     }
 
     /// Takes the links of ended purges out of Redis once more, if it may be back with data from before. After an error, the
@@ -415,6 +416,19 @@ fn note_request(requested: &mut HashMap<Code, u64>, code: Code, at_ms: u64) {
     *latest = at_ms.max(*latest);
 }
 
+/// Returns the links whose numbers of granted visits no present link has. Links from outside a fleet all have the claim 0, so
+/// a link that was created again shares the number. `present` returns the date and the claim of the link of a code.
+fn with_unused_grants(
+    links: &[PurgedLink],
+    present: impl Fn(&Code) -> Result<Option<(u64, u64)>, StoreError>,
+) -> Vec<PurgedLink> {
+    // A record that cannot be read may be of such a link.
+    let is_unused = |link: &&PurgedLink| {
+        present(&link.code).is_ok_and(|present| present.is_none_or(|(_, claim)| link.claim != Some(claim)))
+    };
+    links.iter().filter(is_unused).copied().collect()
+}
+
 /// True once the visit log has removed the visits, and always on a node without a visit log.
 fn has_ended(end: Option<&Receiver<Result<(), &'static str>>>) -> Result<bool, NotErased> {
     match end.map(Receiver::try_recv) {
@@ -428,6 +442,21 @@ fn has_ended(end: Option<&Receiver<Result<(), &'static str>>>) -> Result<bool, N
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_that_were_created_again_keep_their_grants() {
+        let purged = ["gone", "again", "claimed", "damaged"].map(|slug| {
+            let code = Code::parse(slug.as_bytes()).unwrap();
+            PurgedLink { code, created_ms: 5, claim: Some(0) }
+        });
+        let present = |code: &Code| match &*code.to_string() {
+            "gone" => Ok(None),
+            "again" => Ok(Some((9, 0))),
+            "claimed" => Ok(Some((9, 7))),
+            _ => Err(StoreError::Failed("unreadable".to_owned())),
+        };
+        assert_eq!(with_unused_grants(&purged, present), [purged[0], purged[2]]);
+    }
 
     #[test]
     fn ended_purges_run_again_once_redis_has_all_deletions() {
