@@ -416,8 +416,9 @@ fn note_request(requested: &mut HashMap<Code, u64>, code: Code, at_ms: u64) {
     *latest = at_ms.max(*latest);
 }
 
-/// Returns the links whose numbers of granted visits no present link has. Links from outside a fleet all have the claim 0, so
-/// a link that was created again shares the number. `present` returns the date and the claim of the link of a code.
+/// Returns the links whose numbers of granted visits no present link has. Links from outside a fleet all have the
+/// claim 0, so a link that was created again shares the number. `present` returns the date and the claim of the link of
+/// a code.
 fn with_unused_grants(
     links: &[PurgedLink],
     present: impl Fn(&Code) -> Result<Option<(u64, u64)>, StoreError>,

@@ -35,7 +35,8 @@ pub(super) fn restore(catalog: &Catalog) -> Result<Option<(u64, usize)>, StoreEr
     restore_beside(catalog, || {})
 }
 
-/// Restores sections like [`restore`]. Calls `between` once the sections of an attempt are read, before they are in use.
+/// Restores sections like [`restore`]. Calls `between` once the sections of an attempt are read, before they are in
+/// use.
 fn restore_beside(catalog: &Catalog, mut between: impl FnMut()) -> Result<Option<(u64, usize)>, StoreError> {
     for _ in 0..RESTORES_MAX {
         match try_restore(catalog, &mut between)? {
