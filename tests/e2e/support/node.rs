@@ -27,8 +27,11 @@ pub(crate) const CAROM: &str = env!("CARGO_BIN_EXE_carom");
 /// Longest wait for anything that should come by itself. Generous: machines that test are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Interval between two checks of a condition.
+/// Shortest interval between two checks of a condition.
 const CHECK_CONDITION_EVERY: Duration = Duration::from_millis(2);
+
+/// Longest interval between two checks of a condition. A check can be dozens of requests, which other tests would wait for.
+const CHECK_CONDITION_EVERY_MAX: Duration = Duration::from_millis(20);
 
 /// A part of the warning about more cores than CPUs, which depends on the machine.
 const CROWDED: &str = "which slows redirects down";
@@ -52,8 +55,9 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        std::thread::sleep(CHECK_CONDITION_EVERY);
+        let elapsed = start.elapsed();
+        assert!(elapsed < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep((elapsed / 8).clamp(CHECK_CONDITION_EVERY, CHECK_CONDITION_EVERY_MAX));
     }
 }
 
