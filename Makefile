@@ -32,7 +32,7 @@ SWITCHES := --features carom/faults,carom/next-format
 .PHONY: test
 test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		tests/in-memory.sh cargo nextest run --workspace $(SWITCHES) --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
+		tests/in-memory.sh cargo nextest run --workspace $(SWITCHES) --locked --tests --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
 		cargo test --workspace $(SWITCHES) --locked --doc; \
 	else \
 		tests/in-memory.sh cargo test --workspace $(SWITCHES) --locked --no-fail-fast; \
