@@ -19,6 +19,8 @@ FIN, SYN, RST, PSH, ACK, URG = 1, 2, 4, 8, 16, 32
 IP_CHECKSUM, TCP_CHECKSUM = 24, 50
 # Longest wait for an answer: machines that test are busy.
 PATIENCE_S = 30
+# Connections that are opened at once.
+TOGETHER = 50
 # Packets that the kernel loops back to sockets like this one.
 OUTGOING = 4
 
@@ -108,11 +110,18 @@ class Peer:
 
 
 def connect(peers):
+    """Connects peers, a few at a time: answers stand in a queue behind the frames of clients, which take long to read."""
+    for start in range(0, len(peers), TOGETHER):
+        connect_together(peers[start : start + TOGETHER])
+
+
+def connect_together(peers):
     """Connects peers, all at once."""
     waiting = {(peer.source, peer.sport): peer for peer in peers}
     deadline = time.monotonic() + PATIENCE_S
     while waiting:
         assert time.monotonic() < deadline, f"{len(waiting)} of {len(peers)} got no answer to their SYN"
+        drain()
         for peer in waiting.values():
             send(peer.source, peer.sport, SYN, peer.seq, options=peer.options)
         for segment in seen(time.monotonic() + 1):
