@@ -358,13 +358,16 @@ fn settings_that_differ_between_sites_are_named() {
     are_current(&nodes);
     let (berlin, lisbon) = nodes.split_at(2);
     for (site, other, at) in [(berlin, "lisbon", "n2, n3"), (lisbon, "berlin", "n0, n1")] {
-        let relay = |node: &&Node| node.status()["fleet"]["site"]["relay"] == true;
-        let relay = site.iter().find(relay).expect("a relay, since the site is current");
-        is_seen(relay, "settings_differ");
         let text = format!("at the site {other} differ: fleet.retention (not as on {at})");
-        wait_until(&text, || relay.status()["alarms"].to_string().contains(&text));
-        let follower = site.iter().find(|node| node.status()["fleet"]["site"]["relay"] == false).unwrap();
-        assert!(!alarms(&follower.status()).contains(&"settings_differ"), "its site agrees");
+        // On a busy machine, another node may become the relay meanwhile.
+        wait_until(&text, || {
+            let [relay, follower] = [true, false].map(|is_relay| {
+                let mut all = site.iter().map(Node::status);
+                all.find(|status| status["fleet"]["site"]["relay"] == is_relay)
+            });
+            relay.is_some_and(|status| status["alarms"].to_string().contains(&text))
+                && follower.is_some_and(|status| !alarms(&status).contains(&"settings_differ"))
+        });
     }
 }
 
