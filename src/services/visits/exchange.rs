@@ -226,18 +226,20 @@ impl Exchange {
     /// Applies the batches of all other origins, and asks for a snapshot of the first one that has lacked a batch for long.
     fn follow(&mut self, own: OriginId, notes: &VisitNotes) -> Result<(), Unfinished> {
         let mut origins: Vec<&(OriginId, String)> = notes.origins.iter().filter(|(id, _)| *id != own).collect();
-        // A snapshot that no node can send must not keep the others waiting.
-        origins.sort_by_key(|(id, _)| self.others.asked(*id));
+        // Neither a snapshot that no node can send nor a stream whose server is away may keep the others waiting.
+        origins.sort_by_key(|(id, _)| self.others.tried(*id));
         for (id, text) in origins {
             if self.snapshots.is_receiving(*id) {
                 continue;
             }
             let (number, node) = (number_of(text), node_of(text));
             let is_read = self.others.is_read(*id, self.counted(*id), since_boot());
-            if !is_read || self.follow_one((*id, node), number)? {
+            let is_whole = !is_read
+                || self.follow_one((*id, node), number).inspect_err(|_| self.others.note_tried(*id, since_boot()))?;
+            if is_whole {
                 self.others.is_whole(*id);
             } else if self.others.is_late(*id, since_boot()) && self.snapshots.ask(*id, node)? {
-                self.others.note_asked(*id, since_boot());
+                self.others.note_tried(*id, since_boot());
             }
         }
         Ok(())

@@ -149,7 +149,7 @@ impl World {
         let mut origins: Vec<(OriginId, u64)> = origins.iter().copied().filter(|(id, _)| *id != own).collect();
         if self.guard != Some(Guard::Turns) {
             let others = &self.process(node).others;
-            origins.sort_by_key(|(id, _)| others.asked(*id));
+            origins.sort_by_key(|(id, _)| others.tried(*id));
         }
         for (id, number) in origins {
             let now = self.now;
@@ -168,7 +168,7 @@ impl World {
                 let request = format!("r{}", self.requests);
                 note!(self, "node {node} wants a snapshot of {id}: {request}");
                 let process = self.process(node);
-                process.others.note_asked(id, now);
+                process.others.note_tried(id, now);
                 process.taking = Some(WantedSnapshot::new(id, "other", request, now));
             }
         }

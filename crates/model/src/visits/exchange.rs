@@ -171,8 +171,9 @@ pub struct OtherOrigins {
     news: HashMap<OriginId, Duration>,
     /// Since when Redis has a lower number of an origin than counts here.
     lagging: HashMap<OriginId, Duration>,
-    /// The last time when a snapshot of each origin was asked for, until no batch of it is missing.
-    asked: HashMap<OriginId, Duration>,
+    /// The last time when a snapshot of each origin was asked for or its stream could not be read, until no batch of it is
+    /// missing.
+    tried: HashMap<OriginId, Duration>,
 }
 
 impl OtherOrigins {
@@ -212,7 +213,7 @@ impl OtherOrigins {
     /// Notes that no batch of an origin is missing.
     pub fn is_whole(&mut self, id: OriginId) {
         self.gaps.remove(&id);
-        self.asked.remove(&id);
+        self.tried.remove(&id);
     }
 
     /// Notes that a batch of an origin is missing. Returns true if a snapshot should be asked for.
@@ -220,16 +221,16 @@ impl OtherOrigins {
         now.saturating_sub(*self.gaps.entry(id).or_insert(now)) >= GAP_TIME
     }
 
-    /// Returns the last time when a snapshot of an origin was asked for, since it began to lack batches. Origins are read in
-    /// the order of these times: a node receives one snapshot at a time, and a batch that no node has any more would keep
-    /// the snapshots of all other origins waiting.
-    pub fn asked(&self, id: OriginId) -> Option<Duration> {
-        self.asked.get(&id).copied()
+    /// Returns the last time when batches of an origin were sought in vain, since it began to lack some. Origins are read in
+    /// the order of these times. A node receives one snapshot at a time, and a batch that no node has any more would keep
+    /// the snapshots of all other origins waiting; so would a stream whose server is away the other streams.
+    pub fn tried(&self, id: OriginId) -> Option<Duration> {
+        self.tried.get(&id).copied()
     }
 
-    /// Notes that a snapshot of an origin is asked for.
-    pub fn note_asked(&mut self, id: OriginId, now: Duration) {
-        self.asked.insert(id, now);
+    /// Notes that a snapshot of an origin is asked for, or that its stream could not be read.
+    pub fn note_tried(&mut self, id: OriginId, now: Duration) {
+        self.tried.insert(id, now);
     }
 
     /// Returns the origins of which a batch is missing, each with since when.
@@ -416,11 +417,11 @@ mod tests {
     fn snapshots_are_asked_for_in_turn() {
         let (mut others, at) = (OtherOrigins::default(), Duration::from_secs);
         let ids = [1, 2, 3].map(OriginId);
-        let first = |others: &OtherOrigins| ids.into_iter().min_by_key(|id| others.asked(*id)).unwrap();
+        let first = |others: &OtherOrigins| ids.into_iter().min_by_key(|id| others.tried(*id)).unwrap();
         // No node has what is missing of any of them.
         for (seconds, expected) in [(0, ids[0]), (20, ids[1]), (40, ids[2]), (60, ids[0]), (80, ids[1])] {
             assert_eq!(first(&others), expected, "after {seconds} s");
-            others.note_asked(expected, at(seconds));
+            others.note_tried(expected, at(seconds));
         }
         others.is_whole(ids[1]);
         assert_eq!(first(&others), ids[1], "another gap of it is a new one");
