@@ -55,7 +55,7 @@ use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::services::threads::priority;
-use crate::startup::data_dir::{lock, store_exit};
+use crate::startup::data_dir::lock;
 use crate::startup::domains::own_authorities;
 use crate::startup::{files, home, joining, preflight};
 
@@ -163,7 +163,7 @@ impl Node {
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
         let (apps, has_keys) = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
-        let (domains, domain_redirects) = supply::start_domains(settings, &base, &ends, &mut supervisor)?;
+        let (domains, has_others, domain_redirects) = supply::start_domains(settings, &base, &ends, &mut supervisor)?;
         let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
         let announcement = Announcement::new(settings, &ends.bound, &domains, has_keys);
         background::start_upkeep(settings, &base, &mut supervisor)?;
@@ -198,7 +198,7 @@ impl Node {
             settings,
             events,
             context,
-            site: Arc::new(site(settings, &base, &domains, &ends.bound.listening, hub)?),
+            site: Arc::new(site(settings, &base, (&domains, has_others), &ends.bound.listening, hub)),
             hasher: base.hasher,
             cores: base.cores,
             trust: Arc::new(settings.trust.clone()),
@@ -306,19 +306,17 @@ fn nostat_of(settings: &Settings) -> &'static str {
     settings.nostat.clone().leak()
 }
 
-/// Builds the description of the service that the API works with.
-///
-/// # Errors
-/// If the index of links by domain cannot be read.
+/// Builds the description of the service that the API works with. `has_others`: domains other than the default one may have
+/// links.
 fn site(
     settings: &Settings,
     base: &Base,
-    domains: &Domains,
+    (domains, has_others): (&Domains, bool),
     listening: &[SocketAddr],
     mercure: Option<MercureHub>,
-) -> Result<Site, Exit> {
+) -> Site {
     let is_on_loopback = carom_settings::check::on_loopback(settings.admin_listen);
-    Ok(Site {
+    Site {
         own: own_authorities(domains, listening),
         default_ttl: settings.default_ttl,
         trailing_slash: settings.paths.trailing_slash,
@@ -326,7 +324,7 @@ fn site(
         slugs: settings.slugs,
         app_creates: settings.limits.creates_per_second,
         creator_links: CreatorLinks::new(base.code_secret.clone()),
-        has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
+        has_other_domains: has_others,
         has_form: settings.pages.has_form,
         interfaces: listeners::interfaces(&settings.api),
         cors: settings.api.cors.clone(),
@@ -335,7 +333,7 @@ fn site(
         admin_hosts: listeners::names_of_admin(settings),
         sessions: Sessions::default(),
         settings: serde_json::json!(settings.shown()),
-    })
+    }
 }
 
 /// Starts the cores and their watchdog, and opens the admin listener. Public listeners open when every core has its

@@ -100,7 +100,8 @@ pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mu
     Ok(())
 }
 
-/// Starts the thread that keeps the redirects of domains. Returns the domains, and the queue to the thread.
+/// Starts the thread that keeps the redirects of domains. Returns the domains, true if others than the default one may have
+/// links, and the queue to the thread.
 ///
 /// # Errors
 /// If the store, the changes in the data directory or the certificates of Redis cannot be used, or the operating system
@@ -110,12 +111,13 @@ pub(super) fn start_domains(
     base: &Base,
     ends: &CoreEnds,
     supervisor: &mut Supervisor,
-) -> Result<(Arc<Domains>, DomainRedirectsQueue), Exit> {
+) -> Result<(Arc<Domains>, bool, DomainRedirectsQueue), Exit> {
     // A node starts with a damaged index too.
-    let with_links = base.catalog.domains().unwrap_or_else(|error| {
-        tracing::info!(%error, "cannot read the domains of links; searches do not find former domains by their names");
-        Vec::new()
+    let with_links = base.catalog.domains().inspect_err(|error| {
+        tracing::warn!(%error, "cannot read which domains have links; searches do not find former domains by their names");
     });
+    let has_others = !with_links.as_ref().is_ok_and(Vec::is_empty);
+    let with_links = with_links.unwrap_or_default();
     let domains = Arc::new(domains_of(settings, ends.bound.listening[0]).finding_former(&with_links));
     warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
     let (queue, thread) = domain_redirects::start(DomainRedirectsSetup {
@@ -128,7 +130,7 @@ pub(super) fn start_domains(
     })
     .map_err(|error| thread_exit("the thread of domain redirects", &error))?;
     supervisor.register_threads(Phase::Queues, "domain redirects", vec![thread]);
-    Ok((domains, queue))
+    Ok((domains, has_others, queue))
 }
 
 /// Starts the thread that keeps API keys. `is_unsure`: the fleet may know keys that this node has not heard of. Returns
