@@ -15,7 +15,7 @@ use carom_limits::COUNTED_AT_ONCE;
 use carom_store::links::catalog::IndexKind;
 use carom_store::links::{StoreError, Value};
 
-/// Pause between two parts, less than a tenth of the time that a part takes. Client requests on the same CPU need it more.
+/// Pause between two parts, about a tenth of the time that a part takes. Client requests on the same CPU need it more.
 const PAUSE: Duration = Duration::from_micros(125);
 
 /// Pause between two recounts of tags.

@@ -353,6 +353,15 @@ mod tests {
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
     }
 
+    /// Returns a catalog with 500 links, whose sections are in their file.
+    fn saved() -> CatalogModel {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        model
+    }
+
     fn numbered(number: u64) -> (Code, Option<Link>) {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -414,10 +423,7 @@ mod tests {
 
     #[test]
     fn files_leave_if_changes_overtake_each_restore() {
-        let model = CatalogModel::with_signatures(1_000);
-        model.commit((0..500).map(numbered));
-        while work_once(&model.catalog, || ()).unwrap() {}
-        save(&model.catalog, true);
+        let model = saved();
         let model = model.restarted(|_| {});
         // Discards the sections that are being made, as too many changes do.
         let restored = restore_beside(&model.catalog, || model.catalog.signatures().purge(&[])).unwrap();
@@ -443,10 +449,7 @@ mod tests {
 
     #[test]
     fn purged_links_leave_the_files() {
-        let model = CatalogModel::with_signatures(1_000);
-        model.commit((0..500).map(numbered));
-        while work_once(&model.catalog, || ()).unwrap() {}
-        save(&model.catalog, true);
+        let model = saved();
         let has = |text: &str| {
             let file = |name: &str| std::fs::read(model.dir().join(name)).unwrap();
             ["search.sections", "search.texts"]
@@ -476,10 +479,7 @@ mod tests {
 
     #[test]
     fn purged_texts_leave_the_disk_if_no_sections_are_stored() {
-        let model = CatalogModel::with_signatures(1_000);
-        model.commit((0..500).map(numbered));
-        while work_once(&model.catalog, || ()).unwrap() {}
-        save(&model.catalog, true);
+        let model = saved();
         let has = |text: &str| {
             let file = std::fs::read(model.dir().join("search.texts")).unwrap();
             memchr::memmem::find(&file, text.as_bytes()).is_some()
@@ -524,10 +524,7 @@ mod tests {
 
     #[test]
     fn a_damaged_section_is_signed_again_and_the_others_stay() {
-        let model = CatalogModel::with_signatures(1_000);
-        model.commit((0..500).map(numbered));
-        while work_once(&model.catalog, || ()).unwrap() {}
-        save(&model.catalog, true);
+        let model = saved();
         let model = model.restarted(|dir| harm(dir, &Damage::Flip("search.sections", 0.5)));
         assert!(restore(&model.catalog).unwrap().is_some());
         let mut again = 0;

@@ -284,21 +284,26 @@ fn fin_without_a_frame_is_sent_later() {
     assert!(is_sent, "{:?}", bench.stack.counters());
 }
 
-#[test]
-fn slow_acknowledgements_keep_frames_for_a_second() {
-    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
-    let mut bench = Bench::new(config);
-    let mut first = Vec::new();
+/// Returns a stack whose frames seven connections hold, and the port and sequence number of each.
+fn short_of_frames() -> (Bench, Vec<(u16, i32)>) {
+    let mut bench = Bench::new(StackConfig { frames_held_max: 64, ..StackConfig::default() });
+    let mut holders = Vec::new();
     for port in 1..=7 {
         let id = connect(&mut bench, port);
         bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
         bench.sent();
-        first.push((port, bench.server_seq));
+        holders.push((port, bench.server_seq));
     }
+    (bench, holders)
+}
+
+#[test]
+fn slow_acknowledgements_keep_frames_for_a_second() {
+    let (mut bench, holders) = short_of_frames();
     // One byte every 150 ms, so that no timeout expires.
     for acked in 1..=20 {
         bench.wait_ms(150);
-        for (port, server_seq) in &first {
+        for (port, server_seq) in &holders {
             bench.server_seq = *server_seq;
             bench.give(&TcpRepr { src_port: *port, ..bench.client_segment(0, acked, b"") });
         }
@@ -309,15 +314,7 @@ fn slow_acknowledgements_keep_frames_for_a_second() {
 
 #[test]
 fn windows_of_zero_keep_no_frames_while_they_are_short() {
-    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
-    let mut bench = Bench::new(config);
-    let mut holders = Vec::new();
-    for port in 1..=7 {
-        let id = connect(&mut bench, port);
-        bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
-        bench.sent();
-        holders.push((port, bench.server_seq));
-    }
+    let (mut bench, holders) = short_of_frames();
     assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
     bench.now_us += 1_100_000;
     for _ in 0..3 {
