@@ -1,5 +1,6 @@
 //! The growth of carom's costs: with links, cores and connections; creates beside Redis; memory; time to ready.
 
+mod starts;
 mod visit_log;
 
 use std::io::{Read, Write};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
 use crate::client::{self, Scenario};
 use crate::cpus::Cpus;
@@ -28,16 +30,9 @@ const CREATORS: usize = 64;
 /// Time within which a start must finish.
 const READY_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Time within which a node must have written the file of its filters of codes.
-const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);
-
 /// Memory for links of a node that keeps only the links in use in memory.
 const HOT_BYTES_PER_LINK: u64 = 16;
 const HOT_BYTES_MIN: u64 = 64 << 20;
-
-/// Files in a data directory: the image of the links, and the filters of codes.
-const IMAGE: &str = "links.image";
-const FILTERS: &str = "links.filter";
 
 /// Extent of the measurements.
 #[derive(Clone, Debug)]
@@ -50,8 +45,33 @@ pub(crate) struct GrowthOptions {
     pub(crate) many: u64,
     /// Numbers of links of nodes that keep only the links in use in memory.
     pub(crate) hot: Vec<u64>,
-    /// True to measure only the starts of these nodes.
-    pub(crate) only_hot: bool,
+    /// Parts to measure.
+    pub(crate) parts: Vec<GrowthPart>,
+}
+
+/// A part of the measurements that can run alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum GrowthPart {
+    /// CPU of a redirect with more and more links.
+    Links,
+    /// CPU of a redirect with more and more connections.
+    Connections,
+    /// CPU of the visit log.
+    VisitLog,
+    /// CPU of a redirect that another core answers.
+    Forwarding,
+    /// Durable creates, beside Redis.
+    Creates,
+    /// CPU of the load generator, beside wrk.
+    Client,
+    /// Memory of links and connections.
+    Memory,
+    /// Time until a node is ready after a kill.
+    Ready,
+    /// Work of a node after its start, and redirects beside it.
+    Settling,
+    /// Time until a node with only the links in use in memory is ready.
+    ReadyHot,
 }
 
 struct Growth<'a> {
@@ -71,17 +91,21 @@ pub(crate) fn run(
     results: &mut Results,
 ) -> Result<()> {
     let mut growth = Growth { order, place, cpus, stop, results };
-    if !order.only_hot {
-        growth.links()?;
-        growth.connections()?;
-        growth.visit_log()?;
-        growth.forwarding()?;
-        growth.creates()?;
-        growth.client()?;
-        growth.memory()?;
-        growth.ready()?;
+    for part in &order.parts {
+        match part {
+            GrowthPart::Links => growth.links()?,
+            GrowthPart::Connections => growth.connections()?,
+            GrowthPart::VisitLog => growth.visit_log()?,
+            GrowthPart::Forwarding => growth.forwarding()?,
+            GrowthPart::Creates => growth.creates()?,
+            GrowthPart::Client => growth.client()?,
+            GrowthPart::Memory => growth.memory()?,
+            GrowthPart::Ready => growth.ready()?,
+            GrowthPart::Settling => growth.settling()?,
+            GrowthPart::ReadyHot => growth.ready_hot()?,
+        }
     }
-    growth.ready_hot()
+    Ok(())
 }
 
 fn keep_alive(connections: usize) -> Scenario {
@@ -416,89 +440,6 @@ impl Growth<'_> {
             Some(Budget::AtMost(1_024.0)),
             "kept alive after one request; the kernel's own buffers not counted",
         )
-    }
-
-    fn ready(&mut self) -> Result<()> {
-        let many = self.order.many;
-        let data = peers::carom_data(self.place, many)?;
-        for cores in [1, 2] {
-            let cpus = match cores {
-                1 => self.cpus.server.to_string(),
-                _ if self.cpus.client == self.cpus.server => continue,
-                _ => format!("{},{}", self.cpus.server, self.cpus.client),
-            };
-            let mut seconds = Vec::new();
-            for _ in 0..self.order.rounds.min(3) {
-                self.carom(&data, &cpus)?.server.kill()?;
-                let begin = Instant::now();
-                let running = self.carom(&data, &cpus)?;
-                await_redirect(running.server.address, many - 1)?;
-                seconds.push(begin.elapsed().as_secs_f64());
-            }
-            let budget = (cores == 2).then_some(Budget::AtMost(5.0));
-            self.add(
-                format!("ready after kill -9, {many} links, {cores} CPU"),
-                median(seconds).unwrap_or(0.0),
-                "s",
-                budget,
-                "from the start of the process to the first right redirect; the files are in the page cache",
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl Growth<'_> {
-    /// Measures the starts of nodes that keep only the links in use in memory: without the file of the filters of codes,
-    /// as after a restore, and with it, after a kill.
-    fn ready_hot(&mut self) -> Result<()> {
-        let cpus = match (self.cpus.server, self.cpus.client) {
-            (server, client) if server == client => server.to_string(),
-            (server, client) => format!("{server},{client}"),
-        };
-        let order = self.order;
-        for &links in &order.hot {
-            let data = peers::carom_data(self.place, links)?;
-            let (image, file) = (data.join(IMAGE), data.join(FILTERS));
-            let kept = image.with_extension("kept");
-            // Such a node removes the image, which other measurements with this directory need.
-            if image.exists() {
-                std::fs::rename(&image, &kept)?;
-            }
-            let (mut first, mut later) = (Vec::new(), Vec::new());
-            for _ in 0..order.rounds.min(3) {
-                if file.exists() {
-                    std::fs::remove_file(&file)?;
-                }
-                first.push(self.start_hot(&data, &cpus, links, || file.exists())?);
-                later.push(self.start_hot(&data, &cpus, links, || true)?);
-            }
-            if kept.exists() {
-                std::fs::rename(&kept, &image)?;
-            }
-            let how = "from the start of the process to the first right redirect; the files are in the page cache";
-            for (what, seconds) in [("first start", first), ("start after kill -9", later)] {
-                let name = format!("{what}, {links} links, hot residency");
-                self.add(name, median(seconds).unwrap_or(0.0), "s", Some(Budget::AtMost(5.0)), how)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the seconds of one start, and kills the node once it has settled.
-    fn start_hot(&self, data: &Path, cpus: &str, links: u64, has_settled: impl Fn() -> bool) -> Result<f64> {
-        let begin = Instant::now();
-        let running = self.carom_hot(data, cpus, links)?;
-        await_redirect(running.server.address, links - 1)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        while !has_settled() {
-            if begin.elapsed() > HOT_SETTLE_TIME_MAX {
-                bail!("the node has written no filters of codes within {HOT_SETTLE_TIME_MAX:?}");
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        running.server.kill()?;
-        Ok(seconds)
     }
 }
 

@@ -28,9 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cpus::Cpus;
+use crate::growth::GrowthPart;
 use crate::peers::BenchDirs;
 use crate::results::{Machine, Results};
 use crate::terminal::say;
@@ -108,9 +109,9 @@ struct GrowthArguments {
     /// of the largest node]. 100 million take 40 GB.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     hot_links: Vec<u64>,
-    /// Measure only these starts, and keep the other results.
-    #[arg(long)]
-    only_hot: bool,
+    /// Measure only these parts, separated by commas, and keep the other results [default: all parts].
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<GrowthPart>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -207,15 +208,17 @@ fn carry_out(what: What) -> Result<()> {
 
 /// Measures the growth of costs.
 fn measure_growth(arguments: GrowthArguments) -> Result<()> {
-    let GrowthArguments { common, hot_links, only_hot } = arguments;
+    let GrowthArguments { common, hot_links, only } = arguments;
     let rounds = if common.quick { 2 } else { common.rounds };
     let seconds = if common.quick { 2 } else { common.seconds };
     let many = if common.quick { 1_000_000 } else { 10_000_000 };
     let hot = if hot_links.is_empty() { vec![many] } else { hot_links };
-    let order = growth::GrowthOptions { rounds, seconds, many, hot, only_hot };
+    let is_whole = only.is_empty();
+    let parts = if is_whole { GrowthPart::value_variants().to_vec() } else { only };
+    let order = growth::GrowthOptions { rounds, seconds, many, hot, parts };
     measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
         results.growth_machine = machine;
-        if !only_hot {
+        if is_whole {
             (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
             if many != 10_000_000 {
                 results.growth_notes.push(format!("A quick run, with at most {many} links."));

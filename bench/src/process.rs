@@ -143,9 +143,19 @@ impl Server {
 
     /// Returns the memory of all processes of the server in bytes, with shared pages counted once.
     pub(crate) fn memory(&self) -> u64 {
+        self.memory_of("Pss:")
+    }
+
+    /// Returns the memory of all processes of the server that no file backs, in bytes.
+    pub(crate) fn anonymous_memory(&self) -> u64 {
+        self.memory_of("Anonymous:")
+    }
+
+    /// Returns the sum of a line of `smaps_rollup` over all processes of the server, in bytes.
+    fn memory_of(&self, line: &str) -> u64 {
         let of = |pid| {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-            kibibytes(&text, "Pss:") * 1024
+            kibibytes(&text, line) * 1024
         };
         self.processes().into_iter().map(of).sum()
     }
