@@ -78,7 +78,7 @@ const CLOCK_READERS: &[&str] = &[
 const CLOCK_READS: &[&str] = &["Instant::now", "SystemTime::now", "unix_ms()", "unix_nanos()", "monotonic_micros"];
 
 /// The doc comments of clap are texts of `--help`, and are checked as such.
-const HELP_TEXTS: &[&str] = &["src/commands/cli.rs", "loadgen/src/cli.rs", "bench/src/main.rs"];
+const HELP_TEXTS: &[&str] = &["src/commands/cli.rs", "loadgen/src/command_line/cli.rs", "bench/src/main.rs"];
 
 #[test]
 fn files_are_short() {

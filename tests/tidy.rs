@@ -81,7 +81,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("toml", &["crates/settings/src/file.rs", "crates/settings/src/registry/shown.rs"]),
     ("clap", &["src/commands/cli.rs", "src/commands/cli/", "loadgen/", "bench/"]),
     ("clap_complete", &["src/commands/cli/manual.rs"]),
-    ("clap_mangen", &["src/commands/cli/manual.rs", "loadgen/src/manual.rs"]),
+    ("clap_mangen", &["src/commands/cli/manual.rs", "loadgen/src/command_line/manual.rs"]),
     ("ratatui", &["src/commands/top/"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value/", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cli::CompareArguments;
+use crate::command_line::cli::CompareArguments;
 use crate::console::print;
 use crate::failure::Failure;
 use crate::units::{self, show_count, show_micros};

@@ -1,14 +1,19 @@
 //! The progress of a run, on standard error: a live view on a terminal, else a line for each second.
+//!
+//! The `live` view shows the figures that threads publish in their `live_counters`.
+
+mod live;
+pub(crate) mod live_counters;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::console::live::Live;
+use crate::console::live_counters::LiveCounters;
 use crate::failure::Failure;
-use crate::live::Live;
-use crate::live_counters::LiveCounters;
 use crate::plan::Plan;
-use crate::record::{Interval, Summary};
+use crate::results::record::{Interval, Summary};
 use crate::units;
 
 /// Writes one line to standard error. Ignores a closed stream.

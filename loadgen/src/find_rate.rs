@@ -7,18 +7,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::check::Fault;
+use crate::command_line::options::RunOptions;
+use crate::command_line::values::RATE_MAX;
 use crate::console::{Console, say};
 use crate::failure::Failure;
-use crate::links::Links;
 use crate::measurement::{finish, measure};
-use crate::options::RunOptions;
 use crate::plan::Loop;
 use crate::report::{FoundRate, Report, Step};
+use crate::results::check::Fault;
+use crate::results::verdict::{self, Verdict};
 use crate::run::RunOutcome;
 use crate::units;
-use crate::values::RATE_MAX;
-use crate::verdict::{self, Verdict};
+use crate::workload::links::Links;
 
 /// Share of the rate that the gap may have at the end of the search.
 const GAP_SHARE: f64 = 0.05;

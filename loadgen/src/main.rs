@@ -1,45 +1,23 @@
 //! `carom-loadgen`: an open-loop load generator for redirect servers.
 //!
-//! `cli` reads the command line and `options` checks it, with `target` for URLs, `values` for other values and `output`
-//! for files. The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
-//! `response` (bytes of HTTP/1.1), `http2`, `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
-//! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
-//! workers; `report` shows the results. `measurement` does a run with its progress and reports, and `find_rate` many.
-//! `console` shows the progress: lines, or the `live` view of the figures that threads publish in their `live_counters`.
-//! `compare` compares the results of two runs. `manual` writes the man pages.
+//! `command_line` reads and checks what the user asks for, and a `plan` is the result. The pure parts are `workload` (which
+//! requests, and when), `protocol` (bytes of HTTP and TLS) and `results` (correctness, counts, histograms, objectives).
+//! `run` carries out a plan on a few threads, and `console` shows its progress. `report` shows the results. `measurement`
+//! does a run with its progress and reports, and `find_rate` many. `compare` compares the results of two runs.
 
-mod check;
-mod cli;
-mod client;
+mod command_line;
 mod compare;
 mod console;
-mod crew;
 mod failure;
 mod find_rate;
-mod http2;
-mod links;
-mod live;
-mod live_counters;
-mod manual;
 mod measurement;
-mod options;
-mod output;
 mod plan;
-mod popularity;
-mod random;
-mod record;
+mod protocol;
 mod report;
-mod request;
-mod response;
+mod results;
 mod run;
-mod schedule;
-mod target;
-mod tls;
-mod traffic;
 mod units;
-mod values;
-mod verdict;
-mod worker;
+mod workload;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -49,17 +27,18 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::check::Fault;
-use crate::cli::{Arguments, OtherWork};
+use crate::command_line::cli::{Arguments, OtherWork};
+use crate::command_line::manual;
+use crate::command_line::options::{LinkSource, RunOptions};
 use crate::console::{Console, say};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::links::Links;
 use crate::measurement::{finish, measure};
-use crate::options::{LinkSource, RunOptions};
 use crate::plan::{Loop, Plan};
-use crate::record::Summary;
 use crate::report::Report;
-use crate::traffic::{Mix, RequestKind};
+use crate::results::check::Fault;
+use crate::results::record::Summary;
+use crate::workload::links::Links;
+use crate::workload::traffic::{Mix, RequestKind};
 
 /// Lines of an export between two progress messages: a multiple of the reader's interval.
 const PROGRESS_LINES: usize = 1 << 20;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::command_line::options::RunOptions;
 use crate::console::{Console, print};
 use crate::failure::{Failure, INTERRUPTED, UNREACHABLE};
-use crate::links::Links;
-use crate::options::RunOptions;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::run::{self, RunError, RunOutcome};
+use crate::workload::links::Links;
 
 /// Runs a plan and shows its progress.
 pub(crate) fn measure(

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::check::Expectation;
-use crate::request::Headers;
-use crate::schedule::Arrival;
-use crate::tls::Tls;
-use crate::traffic::Mix;
+use crate::protocol::request::Headers;
+use crate::protocol::tls::Tls;
+use crate::results::check::Expectation;
+use crate::workload::schedule::Arrival;
+use crate::workload::traffic::Mix;
 
 /// A server to measure.
 #[derive(Clone, Debug)]

@@ -9,14 +9,14 @@ mod table;
 
 use std::time::SystemTime;
 
-use crate::check::Fault;
-use crate::output::{OutputFile, OutputFormat};
+use crate::command_line::output::{OutputFile, OutputFormat};
 use crate::plan::{Loop, Plan};
-use crate::record::{Record, Summary};
+use crate::results::check::Fault;
+use crate::results::record::{Record, Summary};
+use crate::results::verdict::{self, Judged, Objective, Verdict};
 use crate::run::RunOutcome;
-use crate::traffic::RequestKind;
 use crate::units;
-use crate::verdict::{self, Judged, Objective, Verdict};
+use crate::workload::traffic::RequestKind;
 
 /// Latencies of one kind of request, or of all.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Report {
     pub(crate) fn new(plan: &Plan, outcome: &RunOutcome, objectives: &[Objective], links: usize) -> Report {
         let record = &outcome.record;
         let all = record.all();
-        let row = |name, latencies: &crate::record::Latencies| LatencyRow {
+        let row = |name, latencies: &crate::results::record::Latencies| LatencyRow {
             name,
             intended: Summary::of(&latencies.intended),
             actual: Summary::of(&latencies.actual),

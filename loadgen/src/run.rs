@@ -1,4 +1,11 @@
 //! One run: starts the threads, collects their messages, and merges their results.
+//!
+//! `crew` combines the workload, the protocol and the results for the connections of one thread, without I/O; `client` is
+//! one of them. `worker` drives a crew with a ring.
+
+mod client;
+mod crew;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +18,10 @@ use std::time::{Duration, Instant, SystemTime};
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
 use crate::console::Progress;
-use crate::links::Links;
 use crate::plan::Plan;
-use crate::record::{Interval, Record, Summary};
-use crate::worker::{self, Job, WorkerMessage};
+use crate::results::record::{Interval, Record, Summary};
+use crate::run::worker::{Job, WorkerMessage};
+use crate::workload::links::Links;
 
 /// Delay of the start, so that all threads have received it.
 const START_DELAY: Duration = Duration::from_millis(20);

@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::Report;
 use super::plot::{Line, Plot, linear_marks, log_marks, second_marks};
-use crate::record::Summary;
+use crate::results::record::Summary;
+use crate::results::verdict::Verdict;
 use crate::run::Second;
 use crate::units::{show_count, show_micros};
-use crate::verdict::Verdict;
 
 /// Steps of the percentile curve in each half of the distance to 100 %.
 const CURVE_STEPS: u32 = 20;

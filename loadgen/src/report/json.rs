@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::Report;
-use crate::check::Fault;
 use crate::plan::Loop;
-use crate::record::{QUANTILES, Summary};
+use crate::results::check::Fault;
+use crate::results::record::{QUANTILES, Summary};
 use crate::run::Second;
 
 impl Report {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{LatencyRow, Report};
-use crate::record::Summary;
+use crate::results::record::Summary;
 use crate::units::{show_count, show_micros};
 
 impl Report {

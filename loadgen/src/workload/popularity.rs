@@ -2,7 +2,7 @@
 
 use rand_pcg::Pcg64;
 
-use crate::random;
+use crate::workload::random;
 
 /// A distribution over `n` links.
 #[derive(Clone, Debug)]

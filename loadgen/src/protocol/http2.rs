@@ -18,7 +18,7 @@ use http::header::LOCATION;
 use http::{Request, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::response::{RESPONSE_LEN_MAX, Response};
+use crate::protocol::response::{RESPONSE_LEN_MAX, Response};
 
 /// Most requests in flight on a connection: each server accepts that many, as RFC 9113 recommends.
 pub(crate) const STREAMS_MAX: u64 = 100;

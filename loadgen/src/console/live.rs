@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::check::Fault;
-use crate::live_counters::{LiveCounters, LiveFigures};
+use crate::console::live_counters::{LiveCounters, LiveFigures};
 use crate::plan::{Loop, Plan};
+use crate::results::check::Fault;
 use crate::units::{show_count, show_micros, show_noun};
 
 /// Time between two pictures.

@@ -1,9 +1,9 @@
 //! HTTP/2 on the connections of one thread: each request has a stream, and responses arrive in any order.
 
 use super::Crew;
-use crate::check::Fault;
-use crate::http2::Http2;
-use crate::traffic::Call;
+use crate::protocol::http2::Http2;
+use crate::results::check::Fault;
+use crate::workload::traffic::Call;
 
 impl Crew {
     /// Begins HTTP/2 on a connection whose transport is open.

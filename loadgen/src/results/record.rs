@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use hdrhistogram::Histogram;
 
-use crate::check::Fault;
-use crate::traffic::RequestKind;
+use crate::results::check::Fault;
+use crate::workload::traffic::RequestKind;
 
 /// Longest latency that histograms distinguish, in nanoseconds: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;

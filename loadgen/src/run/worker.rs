@@ -13,12 +13,12 @@ use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::client::Stage;
-use crate::crew::Crew;
-use crate::links::Links;
-use crate::live_counters::LiveCounters;
+use crate::console::live_counters::LiveCounters;
 use crate::plan::Plan;
-use crate::record::{Cpu, Interval, Record};
+use crate::results::record::{Cpu, Interval, Record};
+use crate::run::client::Stage;
+use crate::run::crew::Crew;
+use crate::workload::links::Links;
 
 /// Interval of the checks for timeouts, new seconds, and Ctrl-C, in nanoseconds.
 const TICK_NS: u64 = 50_000_000;

@@ -2,9 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use crate::links::Links;
-use crate::response::Response;
-use crate::traffic::{Call, RequestKind};
+use crate::protocol::response::Response;
+use crate::workload::links::Links;
+use crate::workload::traffic::{Call, RequestKind};
 
 /// Kinds of errors, in the order of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +122,7 @@ pub(crate) fn hash(code: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response;
+    use crate::protocol::response;
 
     fn check(kind: RequestKind, bytes: &str, expectation: &Expectation) -> Result<(), Fault> {
         let mut links = Links::default();

@@ -2,9 +2,9 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use crate::command_line::values::visible;
 use crate::plan::Target;
-use crate::tls::{Tls, Trust};
-use crate::values::visible;
+use crate::protocol::tls::{Tls, Trust};
 
 /// Options that hold for all targets.
 #[derive(Clone, Copy, Debug)]

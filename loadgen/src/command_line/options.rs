@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::check::Expectation;
-use crate::cli::Arguments;
-use crate::http2::STREAMS_MAX;
-use crate::output::{OutputFile, OutputFormat};
-use crate::plan::{ApiKey, Loop, Plan, Target};
-use crate::target::TargetOptions;
-use crate::tls::Trust;
-use crate::traffic::{Mix, RequestKind};
-use crate::units;
-use crate::values::{
+use crate::command_line::cli::Arguments;
+use crate::command_line::output::{OutputFile, OutputFormat};
+use crate::command_line::target::TargetOptions;
+use crate::command_line::values::{
     TIME_MAX, at_most, cpus, exponent, header, is_writable, open_files, possible_rate, possible_time, reachable_from,
     some_time, visible,
 };
-use crate::verdict::Objective;
+use crate::plan::{ApiKey, Loop, Plan, Target};
+use crate::protocol::http2::STREAMS_MAX;
+use crate::protocol::tls::Trust;
+use crate::results::check::Expectation;
+use crate::results::verdict::Objective;
+use crate::units;
+use crate::workload::traffic::{Mix, RequestKind};
 
 /// Maximum number of connections: every port of sixteen client addresses.
 const CONNECTIONS_MAX: u64 = 1_000_000;
@@ -300,7 +300,7 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Arrival;
+    use crate::workload::schedule::Arrival;
     use clap::Parser as _;
 
     fn check(arguments: &str) -> Result<RunOptions, Vec<String>> {

@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::check::{self, Fault};
-use crate::client::{Client, Sent, Stage};
-use crate::links::Links;
-use crate::live_counters::LiveCounters;
+use crate::console::live_counters::LiveCounters;
 use crate::plan::{Loop, Plan, Target};
-use crate::popularity::Popularity;
-use crate::random;
-use crate::record::{Interval, Record};
-use crate::request::{self, Requests};
-use crate::response::{self, Response};
-use crate::schedule::Schedule;
-use crate::traffic::{Call, RequestKind, Traffic};
+use crate::protocol::request::{self, Requests};
+use crate::protocol::response::{self, Response};
+use crate::results::check::{self, Fault};
+use crate::results::record::{Interval, Record};
+use crate::run::client::{Client, Sent, Stage};
+use crate::workload::links::Links;
+use crate::workload::popularity::Popularity;
+use crate::workload::random;
+use crate::workload::schedule::Schedule;
+use crate::workload::traffic::{Call, RequestKind, Traffic};
 
 /// Delay from which a request counts as late, in nanoseconds.
 pub(crate) const LATE_NS: u64 = 1_000_000;
@@ -173,7 +173,7 @@ impl Crew {
     /// The reason why TLS cannot start.
     pub(crate) fn opening(&mut self, slot: u32, now_ns: u64) -> Result<(), String> {
         let tls = &self.plan.targets[self.target(slot)].tls;
-        let session = tls.as_ref().map(crate::tls::Tls::connect).transpose()?;
+        let session = tls.as_ref().map(crate::protocol::tls::Tls::connect).transpose()?;
         let client = &mut self.clients[slot as usize];
         (client.tls, client.http2) = (session, None);
         (client.stage, client.requests, client.answered, client.is_last_sent) = (Stage::Opening, 0, 0, false);

@@ -5,7 +5,7 @@
 
 use rand_pcg::Pcg64;
 
-use crate::random;
+use crate::workload::random;
 
 /// Distribution of arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

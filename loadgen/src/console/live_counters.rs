@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::check::Fault;
+use crate::results::check::Fault;
 
 /// Bits of a latency that tell buckets of the same power of two apart: buckets are at most 7 % wide.
 const SUB_BITS: u32 = 4;

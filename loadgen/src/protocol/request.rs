@@ -1,7 +1,7 @@
 //! The bytes of requests, prepared as far as possible. Pure.
 
-use crate::links::Links;
-use crate::traffic::{Call, RequestKind};
+use crate::workload::links::Links;
+use crate::workload::traffic::{Call, RequestKind};
 
 /// Header fields, besides `Host`, that a browser sends when it follows a link.
 const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::cli::Arguments;
+use crate::command_line::cli::Arguments;
 use crate::console::print;
 use crate::failure::Failure;
 

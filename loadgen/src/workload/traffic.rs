@@ -2,8 +2,8 @@
 
 use rand_pcg::Pcg64;
 
-use crate::popularity::Popularity;
-use crate::random;
+use crate::workload::popularity::Popularity;
+use crate::workload::random;
 
 /// Kinds of requests, in the order of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! Objectives of a run, and the verdict on its figures. Pure.
 
-use crate::record::{QUANTILES, Record, Summary};
+use crate::results::record::{QUANTILES, Record, Summary};
 use crate::units;
 
 /// Share of the measured latency that a lag above [`LAG_MICROS`] may have.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::http2::Http2;
-use crate::tls::Session;
-use crate::traffic::Call;
+use crate::protocol::http2::Http2;
+use crate::protocol::tls::Session;
+use crate::workload::traffic::Call;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]

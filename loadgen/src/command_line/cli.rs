@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::request::Headers;
-use crate::schedule::Arrival;
+use crate::protocol::request::Headers;
+use crate::workload::schedule::Arrival;
 
 /// Measures a redirect server: sends requests at times planned before the run, checks every answer, and reports the
 /// latency that clients would see.
