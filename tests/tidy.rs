@@ -109,7 +109,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "crates/model/src/destination/long_url.rs",
         ],
     ),
-    ("siphasher", &["crates/net/src/keys.rs"]),
+    ("siphasher", &["crates/net/src/stack/keys.rs"]),
     ("redis", &["crates/redis/"]),
     ("aws_lc_rs", &["crates/tls/src/lib.rs"]),
     ("rustls", &["crates/tls/", "crates/http/src/tls.rs", "crates/redis/", "src/services/events/broker.rs"]),

@@ -1,6 +1,6 @@
 //! Settings of a stack.
 
-use crate::tunnel::Decapsulate;
+use crate::headers::tunnel::Decapsulate;
 
 /// Shortest retransmission timeout by default, in milliseconds: that of Linux (`TCP_RTO_MIN`). A frame that was sent
 /// again has waited at least that long.

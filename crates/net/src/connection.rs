@@ -4,24 +4,32 @@
 //! * `connection/acknowledge.rs`: acknowledgements, loss detection and recovery.
 //! * `connection/transmit.rs`: segments with data, FIN or neither; transmissions of lost ones.
 //! * `connection/timers.rs`: what happens when time passes.
+//! * `connection/held.rs` has the frames that wait for their acknowledgement, `connection/sack.rs` marks those that the
+//!   peer has, `connection/reassembly.rs` keeps data that came out of order.
+//! * `connection/congestion.rs` and `connection/rtt.rs`: how much to send, and how long to wait.
 
 mod acknowledge;
+mod congestion;
+pub(crate) mod held;
+pub(crate) mod reassembly;
 mod receive;
+mod rtt;
+mod sack;
 mod timers;
 mod transmit;
 
-use crate::address::Flow;
 use crate::config::StackConfig;
-use crate::congestion::Congestion;
+use crate::connection::congestion::Congestion;
+use crate::connection::held::{HeldFrames, HeldQueue, RETRANSMITTED};
+use crate::connection::reassembly::{OutOfOrder, Reassembly};
+use crate::connection::rtt::RoundTrip;
 use crate::counters::StackCounters;
 use crate::events::{CloseReason, ConnectionId};
-use crate::held::{HeldFrames, HeldQueue, RETRANSMITTED};
+use crate::headers::address::Flow;
+use crate::headers::options::{TIMESTAMPS_LEN, Timestamps};
+use crate::headers::segment::{self, Head, PAYLOAD_AT};
 use crate::next_hop::NextHop;
-use crate::options::{TIMESTAMPS_LEN, Timestamps};
 use crate::pool::{FRAME_LEN, FramePool};
-use crate::reassembly::{OutOfOrder, Reassembly};
-use crate::rtt::RoundTrip;
-use crate::segment::{self, Head, PAYLOAD_AT};
 
 /// Smallest segment size that a peer can ask for: below it headers would be most of what is sent.
 const MSS_MIN: u16 = 88;

@@ -7,43 +7,27 @@
 //! the kernel. A driver passes each received frame to the stack ([`Stack::receive`]), sends answers ([`Stack::send`]),
 //! ends its turn ([`Stack::flush`]) and runs timers ([`Stack::poll`]). The stack sends from the memory of a [`FramePool`].
 //!
-//! Reading order: `pool.rs` (the two owners of a frame), `events.rs`, `stack.rs` (from a frame to its connection),
-//! `stack/handshake.rs`, `connection.rs` (states and variables), `connection/receive.rs`, `connection/acknowledge.rs`,
-//! `connection/transmit.rs`, `connection/timers.rs`. A rule that comes from an RFC names the section.
+//! Reading order: `pool.rs` (the two owners of a frame), `events.rs`, `headers.rs` (the bytes of frames), `stack.rs` (from
+//! a frame to its connection), `stack/handshake.rs`, `connection.rs` (states and variables), `connection/receive.rs`,
+//! `connection/acknowledge.rs`, `connection/transmit.rs`, `connection/timers.rs`. A rule that comes from an RFC names the
+//! section.
 #![forbid(unsafe_code)]
 
-mod address;
-mod checksum;
 mod config;
-mod congestion;
 mod connection;
-mod cookies;
 mod counters;
-mod ethernet;
 mod events;
-mod flow_table;
-mod held;
-mod ipv4;
-mod ipv6;
-mod keys;
+mod headers;
 mod next_hop;
-mod options;
 mod pool;
-mod reassembly;
-mod rtt;
-mod sack;
-mod segment;
 mod seq;
 mod stack;
-mod syn_cache;
-mod tunnel;
-mod wheel;
 
 pub use config::{NetFaults, StackConfig};
 pub use counters::{DropReason, StackCounters};
 pub use events::{CloseReason, ConnectionId, Events};
+pub use headers::segment::peek_payload;
+pub use headers::tunnel::Decapsulate;
 pub use next_hop::{NextHop, NextHops, Reflect};
 pub use pool::{FRAME_LEN, FramePool, MemoryPool};
-pub use segment::peek_payload;
 pub use stack::Stack;
-pub use tunnel::Decapsulate;

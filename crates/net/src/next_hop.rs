@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::ethernet::EthernetHeader;
+use crate::headers::ethernet::EthernetHeader;
 
 /// The way of an answer's frame to its first hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,30 +3,37 @@
 //! * `stack/handshake.rs`: SYNs, the SYN cache, cookies, TIME-WAIT that a SYN ends.
 //! * `stack/calls.rs`: what a driver asks of a connection.
 //! * `stack/shortage.rs`: what happens when clients hold most frames.
+//! * `stack/flow_table.rs`: finding a connection; `stack/syn_cache.rs` and `stack/cookies.rs`: half-open connections.
+//! * `stack/keys.rs`: keyed hashes of flows; `stack/wheel.rs`: timers of all connections.
 
 mod calls;
+mod cookies;
+mod flow_table;
 mod handshake;
+mod keys;
 mod shortage;
+mod syn_cache;
+mod wheel;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::address::{Address, Flow};
 use crate::config::StackConfig;
+use crate::connection::held::HeldFrames;
+use crate::connection::reassembly::Reassembly;
 use crate::connection::{Connection, Context, Shared, State, Verdict, fact};
 use crate::counters::{DropReason, StackCounters};
 use crate::events::{CloseReason, ConnectionId, Events};
-use crate::flow_table::FlowTable;
-use crate::held::HeldFrames;
-use crate::keys::{KeyUse, Keys};
+use crate::headers::address::{Address, Flow};
+use crate::headers::segment::{self, Flags, Segment};
+use crate::headers::{ethernet, ipv4, ipv6, tunnel};
 use crate::next_hop::{NextHop, NextHops};
 use crate::pool::FramePool;
-use crate::reassembly::Reassembly;
-use crate::segment::{self, Flags, Segment};
 use crate::seq::is_before;
-use crate::syn_cache::SynCache;
-use crate::wheel::Wheel;
-use crate::{ethernet, ipv4, ipv6, tunnel};
+use crate::stack::flow_table::FlowTable;
+use crate::stack::keys::{KeyUse, Keys};
+use crate::stack::syn_cache::SynCache;
+use crate::stack::wheel::Wheel;
 
 /// A received segment with its surroundings.
 #[derive(Clone, Copy)]
@@ -375,7 +382,7 @@ impl Stack {
                 ack: 0,
                 flags: Flags::RST,
                 window: 0,
-                options: crate::options::OptionBytes::NONE,
+                options: crate::headers::options::OptionBytes::NONE,
             };
             context.send_bare(&head);
             context.shared.counters.resets_sent_unknown += 1;

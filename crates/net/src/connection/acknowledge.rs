@@ -1,10 +1,10 @@
 //! Acknowledgements: what they release, what they show as lost, and how fast sending continues.
 
 use super::{Connection, Context, DOUBLINGS_KEPT_MAX, State, fact};
-use crate::held::RETRANSMITTED;
+use crate::connection::held::RETRANSMITTED;
+use crate::connection::sack::{self, DUPLICATES};
+use crate::headers::segment::{Flags, Segment};
 use crate::pool::FramePool;
-use crate::sack::{self, DUPLICATES};
-use crate::segment::{Flags, Segment};
 use crate::seq::{is_after, is_before};
 
 /// Oldest timestamp that gives a round trip.

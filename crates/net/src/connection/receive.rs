@@ -3,9 +3,9 @@
 use super::{Connection, Context, State, Verdict, fact};
 use crate::counters::DropReason;
 use crate::events::{CloseReason, Events};
+use crate::headers::segment::{Flags, Segment};
 use crate::next_hop::NextHop;
 use crate::pool::FramePool;
-use crate::segment::{Flags, Segment};
 use crate::seq::{distance, is_after, is_before};
 
 /// Shortest time between two challenges, or two answers to empty segments outside the window (RFC 5961, 7).

@@ -2,10 +2,10 @@
 
 use super::{Connection, Context, State, TimerKind, Verdict, fact};
 use crate::config::StackConfig;
+use crate::connection::sack;
 use crate::counters::StackCounters;
 use crate::events::{CloseReason, Events};
 use crate::pool::FramePool;
-use crate::sack;
 
 /// Most doublings of a timeout.
 const SHIFT_MAX: u8 = 16;

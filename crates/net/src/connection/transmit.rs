@@ -1,11 +1,11 @@
 //! Segments of a connection: data, FIN, acknowledgements, and transmissions again.
 
 use super::{Connection, Context, State, TimerKind, fact};
-use crate::held::{self, HeldFrame};
-use crate::options::{OptionBytes, Timestamps};
+use crate::connection::held::{self, HeldFrame};
+use crate::connection::sack;
+use crate::headers::options::{OptionBytes, Timestamps};
+use crate::headers::segment::{self, Flags, Head, PAYLOAD_AT};
 use crate::pool::FramePool;
-use crate::sack;
-use crate::segment::{self, Flags, Head, PAYLOAD_AT};
 use crate::seq::{distance, is_after, later};
 
 impl Connection {

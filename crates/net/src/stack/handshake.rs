@@ -2,15 +2,15 @@
 
 use super::{Arrival, Stack};
 use crate::connection::{Connection, Context, Handshake, State, scale_for};
-use crate::cookies;
 use crate::counters::DropReason;
 use crate::events::{ConnectionId, Events};
+use crate::headers::options::{OptionBytes, Timestamps};
+use crate::headers::segment::{Flags, Head, Segment};
 use crate::next_hop::{NextHop, NextHops};
-use crate::options::{OptionBytes, Timestamps};
 use crate::pool::FramePool;
-use crate::segment::{Flags, Head, Segment};
 use crate::seq::{is_after, is_before};
-use crate::syn_cache::{ATTEMPTS_MAX, HalfOpen};
+use crate::stack::cookies;
+use crate::stack::syn_cache::{ATTEMPTS_MAX, HalfOpen};
 
 /// First timeout of an answer to a SYN (RFC 6298, 2.1).
 const SYN_ACK_TIMEOUT_MS: u32 = 1000;
@@ -287,7 +287,7 @@ impl Stack {
     fn end_half_open(&mut self, place: u32) {
         let entry = self.half_open.remove(place);
         self.wheel.disarm(place);
-        self.flows.remove(self.keys.hash(crate::keys::KeyUse::Table, &entry.handshake.flow, 0), place);
+        self.flows.remove(self.keys.hash(crate::stack::keys::KeyUse::Table, &entry.handshake.flow, 0), place);
     }
 
     /// Sends the answer to a SYN again, or forgets it.

@@ -1,8 +1,8 @@
 //! IPv6 (RFC 8200): the header of received packets and of our own.
 
-use crate::address::Address;
 use crate::counters::DropReason;
-use crate::ipv4::{HOPS, IpPacket};
+use crate::headers::address::Address;
+use crate::headers::ipv4::{HOPS, IpPacket};
 
 /// Length of a header without extensions.
 pub(crate) const HEADER_LEN: usize = 40;

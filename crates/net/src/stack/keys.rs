@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::address::Flow;
+use crate::headers::address::Flow;
 
 /// Uses of the secret, so that no hash tells anything about another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,13 +1,13 @@
 //! TCP segments (RFC 9293, 3.1): parsing what comes, and building frames around a payload that is in its place already.
 
-use crate::address::Flow;
-use crate::checksum;
 use crate::counters::DropReason;
-use crate::ethernet;
-use crate::ipv4::{self, IpPacket};
-use crate::ipv6;
+use crate::headers::address::Flow;
+use crate::headers::checksum;
+use crate::headers::ethernet;
+use crate::headers::ipv4::{self, IpPacket};
+use crate::headers::ipv6;
+use crate::headers::options::{self, OptionBytes, Options};
 use crate::next_hop::NextHop;
-use crate::options::{self, OptionBytes, Options};
 
 /// Number of TCP in IP headers.
 pub(crate) const PROTOCOL: u8 = 6;
@@ -155,8 +155,8 @@ pub(crate) fn build(frame: &mut [u8], head: &Head, payload_len: usize, offloads:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
-    use crate::options::Timestamps;
+    use crate::headers::address::Address;
+    use crate::headers::options::Timestamps;
 
     fn head(flow: Flow, vlan: Option<u16>) -> Head {
         Head {

@@ -1,8 +1,8 @@
 //! IPv4 (RFC 791): the header of received packets and of our own.
 
-use crate::address::Address;
-use crate::checksum;
 use crate::counters::DropReason;
+use crate::headers::address::Address;
+use crate::headers::checksum;
 
 /// Length of a header without options.
 pub(crate) const HEADER_LEN: usize = 20;

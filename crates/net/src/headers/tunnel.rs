@@ -4,9 +4,9 @@
 //! of the outer UDP is left alone: the inner headers have checksums of their own.
 
 use crate::counters::DropReason;
-use crate::ipv4::{self, IpPacket};
-use crate::ipv6;
-use crate::segment;
+use crate::headers::ipv4::{self, IpPacket};
+use crate::headers::ipv6;
+use crate::headers::segment;
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -74,7 +74,7 @@ fn open_gue(bytes: &[u8], port: u16, verifies: bool) -> Result<IpPacket<'_>, Dro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
+    use crate::headers::address::Address;
 
     const PORT: u16 = 6080;
     const GUE: Decapsulate = Decapsulate::Gue { port: PORT };

@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071), in software.
 
-use crate::address::Address;
+use crate::headers::address::Address;
 
 /// Adds the 16-bit words of `bytes` to `sum`. Every piece except the last must have an even length.
 pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {

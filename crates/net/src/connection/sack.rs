@@ -1,6 +1,6 @@
 //! The scoreboard of selective acknowledgements (RFC 2018, RFC 6675), as marks on held frames.
 
-use crate::held::{HeldFrames, HeldQueue, LOST, RETRANSMITTED, SACKED};
+use crate::connection::held::{HeldFrames, HeldQueue, LOST, RETRANSMITTED, SACKED};
 use crate::seq::{is_after, is_before};
 
 /// Duplicate acknowledgements, or segments that arrived behind, that show a loss.
@@ -91,7 +91,7 @@ pub(crate) fn pipe(held: &mut HeldFrames, queue: &HeldQueue) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::held::HeldFrame;
+    use crate::connection::held::HeldFrame;
 
     fn queue(held: &mut HeldFrames, frames: u32) -> HeldQueue {
         let mut queue = HeldQueue::EMPTY;

@@ -6,8 +6,8 @@
 //! connection, in which both numbers have grown by as much, is no answer to the cookie. Window scale and selective
 //! acknowledgement are in the low bits of the timestamp, as Linux does it, so a client without timestamps gets neither.
 
-use crate::address::Flow;
-use crate::keys::{KeyUse, Keys};
+use crate::headers::address::Flow;
+use crate::stack::keys::{KeyUse, Keys};
 
 /// Sizes that a cookie can carry; a client gets the largest that is not above its own.
 const SIZES: [u16; 8] = [88, 216, 536, 1024, 1220, 1300, 1440, 1460];

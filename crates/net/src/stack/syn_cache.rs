@@ -1,7 +1,7 @@
 //! Half-open connections: a bounded cache (RFC 4987, 3.4). Once it is full, SYN cookies take over.
 
-use crate::address::Flow;
 use crate::connection::Handshake;
+use crate::headers::address::Flow;
 
 /// Times that an answer to a SYN is sent again: after 1, 3, 7, 15 and 31 seconds.
 pub(crate) const ATTEMPTS_MAX: u8 = 5;
