@@ -21,17 +21,17 @@ pub use self::listeners::on_loopback;
 
 use self::checker::Checker;
 use self::visits::parameter;
-use super::api::Api;
-use super::cpus::{self, Cores};
-use super::events::EventSettings;
-use super::keys::Key;
-use super::problem::{InvalidValue, Problem};
-use super::redis_url;
-use super::secret::Secret;
-use super::settings::{FleetSettings, LinkHome, Settings, SiteSettings};
-use super::value::hosts::host_name;
-use super::value::{self, domains, logs, quantities, urls};
-use super::visits::VisitSettings;
+use crate::keys::Key;
+use crate::problem::{InvalidValue, Problem};
+use crate::settings::api::Api;
+use crate::settings::events::EventSettings;
+use crate::settings::visits::VisitSettings;
+use crate::settings::{FleetSettings, LinkHome, Settings, SiteSettings};
+use crate::value::cpus::{self, Cores};
+use crate::value::hosts::host_name;
+use crate::value::redis_url;
+use crate::value::secret::Secret;
+use crate::value::{self, domains, logs, quantities, urls};
 use carom_limits::{LOOK_UP_TIME, REDIS_TIME_MIN, SNAPSHOT_RATE_MIN};
 
 impl Checker<'_> {

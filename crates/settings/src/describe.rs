@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::file::table_of;
-use super::keys::{SETTINGS, Setting};
-use super::registry::shown::Shown;
-use super::settings::Settings;
+use crate::keys::{SETTINGS, Setting};
+use crate::registry::shown::Shown;
+use crate::settings::Settings;
+use crate::sources::file::table_of;
 
 /// A setting as it may be shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! The settings as text, for the help of the command line.
 
-use super::keys::{CONFIG_ENV, SETTINGS};
+use crate::keys::{CONFIG_ENV, SETTINGS};
 
 /// Widest line of the list of settings in the help, in columns.
 const WIDTH: usize = 100;

@@ -4,9 +4,9 @@
 //! Help texts, messages, the effective settings and the documentation are generated from that table. `value` parses
 //! values; `raw` decides which source wins.
 
-pub use super::registry::SETTINGS;
-pub use super::registry::key::Key;
-pub use super::registry::setting::Setting;
+pub use crate::registry::SETTINGS;
+pub use crate::registry::key::Key;
+pub use crate::registry::setting::Setting;
 
 /// Environment variable with the path of the settings file. The file itself has no such key.
 pub const CONFIG_ENV: &str = "CAROM_CONFIG";

@@ -1,57 +1,47 @@
 //! Settings, read from flags, environment and file, and checked all at once.
 //!
-//! [`Flags`], the environment and the file provide raw settings (`raw`, `file`). `check` turns them into checked
+//! [`Flags`], the environment and the file provide raw settings (`sources`). `check` turns them into checked
 //! [`Settings`], or reports every mistake with its source. The registry defines each setting once, and [`keys`] looks
 //! settings up in it. This module prints nothing, opens no socket, and does not read the code secret: it only returns
 //! what was configured.
 
-pub mod access_log;
-mod api;
-pub mod apollo;
-mod bypass;
 pub mod check;
-pub mod colour;
-mod cpus;
 mod describe;
-pub mod events;
 pub mod exit;
-mod file;
 pub mod help;
 pub mod keys;
-mod pages;
 mod problem;
-mod raw;
-mod redis_url;
 mod registry;
-mod secret;
 mod settings;
-mod suggest;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod value;
-pub mod visits;
 
 use std::path::Path;
 
-pub use api::Api;
-pub use bypass::{BypassMode, BypassSettings, BypassTunnel};
-pub use cpus::{Cores, CpuChoice};
 pub use describe::ShownSetting;
-pub use pages::PageSettings;
 pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
-pub use raw::Flags;
-pub use redis_url::{RedisUrl, SentinelService, is_name};
-pub use secret::Secret;
+pub use settings::api::Api;
+pub use settings::bypass::{BypassMode, BypassSettings, BypassTunnel};
+pub use settings::pages::PageSettings;
 pub use settings::{
     DomainSettings, ExpirySettings, FleetSettings, HostListSettings, KeySource, Limits, LinkHome, LinkPaths,
     ListSource, Residency, Settings, SiteSettings, Tls,
 };
+pub use settings::{access_log, events, visits};
+pub use sources::raw::Flags;
+pub use value::cpus::{Cores, CpuChoice};
 pub use value::domains::BaseUrl;
 pub use value::logs::{LogFormat, LogLevel};
+pub use value::redis_url::{RedisUrl, SentinelService, is_name};
+pub use value::secret::Secret;
 pub use value::urls::AmqpUrl;
+pub use value::{apollo, colour};
 
 use check::checker::Checker;
-use raw::Raw;
+use sources::raw::Raw;
+use value::cpus;
 
 impl Settings {
     /// Loads the settings of a node. Flags override the environment, which overrides the file, which overrides the

@@ -1,4 +1,11 @@
-//! The settings of a node, valid and consistent.
+//! The settings of a node, valid and consistent. The types of larger tables are in files of this folder.
+
+pub mod access_log;
+pub(crate) mod api;
+pub(crate) mod bypass;
+pub mod events;
+pub(crate) mod pages;
+pub mod visits;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,19 +14,19 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, CodeSecret};
 
-use crate::access_log::terms::AccessLog;
-use crate::api::Api;
-use crate::bypass::BypassSettings;
-use crate::cpus::Cores;
-use crate::events::EventSettings;
-use crate::pages::PageSettings;
 use crate::problem::{ConfigErrors, Problem, ValueSource};
-use crate::redis_url::RedisUrl;
 use crate::registry::key::Key;
-use crate::secret::Secret;
+use crate::settings::access_log::terms::AccessLog;
+use crate::settings::api::Api;
+use crate::settings::bypass::BypassSettings;
+use crate::settings::events::EventSettings;
+use crate::settings::pages::PageSettings;
+use crate::settings::visits::VisitSettings;
+use crate::value::cpus::Cores;
 use crate::value::domains::BaseUrl;
 use crate::value::logs::{LogFormat, LogLevel};
-use crate::visits::VisitSettings;
+use crate::value::redis_url::RedisUrl;
+use crate::value::secret::Secret;
 use carom_model::clients::forwarded::Trust;
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::hosts::HostPattern;

@@ -4,10 +4,15 @@
 //! of this folder.
 
 pub(crate) mod addresses;
+pub mod apollo;
+pub mod colour;
+pub(crate) mod cpus;
 pub(crate) mod domains;
 pub(crate) mod hosts;
 pub(crate) mod logs;
 pub(crate) mod quantities;
+pub(crate) mod redis_url;
+pub(crate) mod secret;
 pub(crate) mod urls;
 
 use std::path::PathBuf;
@@ -15,7 +20,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, CodeSecret};
 
-use super::problem::{InvalidValue, ValueSource, quoted};
+use crate::problem::{InvalidValue, ValueSource, quoted};
 use carom_limits::REDIS_TIME_MAX;
 use carom_model::replication::round_trips::RedisTimeout;
 

@@ -1,9 +1,9 @@
 //! The checks of the access log.
 
 use super::checker::Checker;
-use crate::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace, STANDARD_OUTPUT};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Warning, quoted};
+use crate::settings::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace, STANDARD_OUTPUT};
 use crate::value::{self, Written, one_of};
 
 /// Largest sampling interval: at least one request in this many is logged.

@@ -1,9 +1,9 @@
 //! The checks of the APIs that the public listeners serve.
 
 use super::checker::Checker;
-use crate::api::Api;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, quoted};
+use crate::settings::api::Api;
 use crate::value;
 use carom_model::access::origins::{CorsOrigins, parse_origin};
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use super::checker::Checker;
-use crate::bypass::{BypassMode, BypassSettings, BypassTunnel, GUE_PORT};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, quoted};
+use crate::settings::bypass::{BypassMode, BypassSettings, BypassTunnel, GUE_PORT};
 use crate::value::{self, Written};
 
 /// Longest name of an interface in bytes (`IFNAMSIZ` less the zero byte).

@@ -3,7 +3,7 @@
 use crate::exit::Reason;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
-use crate::raw::Raw;
+use crate::sources::raw::Raw;
 use crate::value::{self, Written};
 
 /// Parses the raw settings and collects their mistakes.

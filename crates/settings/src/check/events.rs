@@ -1,14 +1,14 @@
 //! The checks of events and of the sinks that deliver them.
 
 use super::checker::Checker;
-use crate::events::{
-    EventSettings, MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings,
-};
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem, Warning};
-use crate::redis_url;
 use crate::registry::EVENTS;
-use crate::secret::Secret;
+use crate::settings::events::{
+    EventSettings, MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings,
+};
+use crate::value::redis_url;
+use crate::value::secret::Secret;
 use crate::value::urls::AmqpUrl;
 use crate::value::{self, Written, one_of, quantities, urls};
 

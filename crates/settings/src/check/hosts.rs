@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::checker::Checker;
-use crate::apollo::app_of;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
-use crate::secret::Secret;
 use crate::settings::{DomainSettings, HostListSettings, ListSource};
+use crate::value::apollo::app_of;
 use crate::value::domains::BaseUrl;
+use crate::value::secret::Secret;
 use crate::value::{self, domains, hosts};
 use carom_model::destination::hosts::host_of;
 use carom_model::domains::{DOMAINS_MAX, UnknownHost};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use super::checker::Checker;
-use crate::cpus::Cores;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
 use crate::settings::{ExpirySettings, FleetSettings, KeySource, LinkHome, LinkPaths, Residency};
+use crate::value::cpus::Cores;
 use crate::value::{self, one_of, quantities};
 use carom_model::destination::extra_path::ExtraPath;
 use carom_model::link::slugs::{SlugCase, SlugRules};

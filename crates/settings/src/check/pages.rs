@@ -1,10 +1,10 @@
 //! The checks of the settings for pages.
 
 use super::checker::Checker;
-use crate::colour::Colour;
 use crate::keys::Key;
-use crate::pages::PageSettings;
 use crate::problem::{InvalidValue, quoted};
+use crate::settings::pages::PageSettings;
+use crate::value::colour::Colour;
 use crate::value::{self, Written};
 
 /// Longest name of a service, in characters.

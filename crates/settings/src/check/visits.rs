@@ -3,8 +3,8 @@
 use super::checker::Checker;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Warning, quoted};
+use crate::settings::visits::VisitSettings;
 use crate::value::{self, Written, one_of, quantities};
-use crate::visits::VisitSettings;
 use carom_model::visits::record::VisitAddresses;
 
 /// Smallest size of the log on disk, in bytes: a few segments.

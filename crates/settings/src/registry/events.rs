@@ -3,9 +3,9 @@
 use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
-use crate::events::{MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, WebhookSettings};
-use crate::redis_url::RedisUrl;
 use crate::settings::Settings;
+use crate::settings::events::{MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, WebhookSettings};
+use crate::value::redis_url::RedisUrl;
 use crate::value::urls::AmqpUrl;
 
 pub(crate) const EVENTS: [Setting; 22] = [

@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::setting::Setting;
 use super::shown::Shown;
-use crate::access_log::terms::{LogPlace, STANDARD_OUTPUT};
+use crate::settings::access_log::terms::{LogPlace, STANDARD_OUTPUT};
 
 pub(super) const ADMIN: [Setting; 2] = [
     Setting {

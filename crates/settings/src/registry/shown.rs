@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::cpus::{self, CpuChoice};
-use crate::redis_url::RedisUrl;
 use crate::settings::{HostListSettings, ListSource, Settings};
+use crate::value::cpus::{self, CpuChoice};
 use crate::value::quantities;
+use crate::value::redis_url::RedisUrl;
 use carom_model::replication::round_trips::RedisTimeout;
 
 /// The value of a setting, as TOML.

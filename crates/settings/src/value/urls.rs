@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use super::{Written, text};
 use crate::problem::{InvalidValue, quoted};
-use crate::secret::Secret;
+use crate::value::secret::Secret;
 
 /// Default ports of RabbitMQ, without and with TLS.
 const AMQP_PORTS: [u16; 2] = [5672, 5671];

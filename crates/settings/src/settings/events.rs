@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::redis_url::RedisUrl;
-use super::secret::Secret;
-use super::value::urls::AmqpUrl;
+use crate::value::redis_url::RedisUrl;
+use crate::value::secret::Secret;
+use crate::value::urls::AmqpUrl;
 
 /// The settings of events. Without the log, no sink runs.
 #[derive(Clone, PartialEq, Eq, Debug)]

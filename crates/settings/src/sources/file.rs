@@ -7,11 +7,11 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{self, Key, SETTINGS};
-use super::problem::{Problem, ValueSource};
-use super::suggest;
-use super::value::{Found, Written};
 use crate::exit::Reason;
+use crate::keys::{self, Key, SETTINGS};
+use crate::problem::{Problem, ValueSource};
+use crate::sources::suggest;
+use crate::value::{Found, Written};
 
 /// Longest settings file, in bytes. A settings file has a page; a much longer one is the wrong file, and need not be
 /// read to its end.
@@ -21,7 +21,7 @@ const FILE_LEN_MAX: u64 = 1024 * 1024;
 const SYNTAX_ERRORS_SHOWN: usize = 5;
 
 /// Reads the file. Adds unreadable parts and unknown settings to `problems`.
-pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
+pub(crate) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
     let mut bytes = Vec::new();
     if let Err(error) = File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)) {
         let right = "pass a readable file";
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)
 }
 
 /// Finds the settings in the text of the file.
-pub(super) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
+pub(crate) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in errors.iter().take(SYNTAX_ERRORS_SHOWN) {
@@ -151,7 +151,7 @@ impl Reader<'_> {
 }
 
 /// Returns the table of a setting, unless it is at the top.
-pub(super) fn table_of(name: &str) -> Option<&str> {
+pub(crate) fn table_of(name: &str) -> Option<&str> {
     name.split_once('.').map(|(table, _)| table)
 }
 

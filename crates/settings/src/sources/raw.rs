@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::file;
-use super::keys::{self, COMMAND_ENVS, CONFIG_ENV, Key, SETTINGS};
-use super::problem::{Problem, ValueSource, Warning};
-use super::suggest;
-use super::value::{Found, Written};
+use crate::keys::{self, COMMAND_ENVS, CONFIG_ENV, Key, SETTINGS};
+use crate::problem::{Problem, ValueSource, Warning};
+use crate::sources::file;
+use crate::sources::suggest;
+use crate::value::{Found, Written};
 
 /// The flags of `carom serve`. `None` or an empty list means that the flag is absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -29,14 +29,14 @@ pub struct Flags {
 
 /// The values of all sources, for each setting.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     found: [Vec<Found>; Key::COUNT],
 }
 
 impl Raw {
     /// Collects the values of flags, environment and file. `file` is the one that a flag named; without it, the
     /// environment may name one.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
         flags: Flags,
@@ -55,7 +55,7 @@ impl Raw {
     }
 
     /// Returns the values of a setting, the strongest source first.
-    pub(super) fn of(&self, key: Key) -> &[Found] {
+    pub(crate) fn of(&self, key: Key) -> &[Found] {
         &self.found[key as usize]
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::colour::Colour;
+use crate::value::colour::Colour;
 
 /// The settings of the pages.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -21,14 +21,14 @@ pub struct Api {
 
 impl Api {
     /// Returns the names of the served APIs, for `api.compat`; `off` if there are none.
-    pub(super) fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn names(&self) -> Vec<&'static str> {
         let all = [(self.shlink, "shlink"), (self.bitly, "bitly"), (self.yourls, "yourls")];
         let served: Vec<&str> = all.into_iter().filter(|(is_served, _)| *is_served).map(|(_, name)| name).collect();
         if served.is_empty() { vec!["off"] } else { served }
     }
 
     /// Returns the items of `api.cors_origins`.
-    pub(super) fn origins(&self) -> Vec<&str> {
+    pub(crate) fn origins(&self) -> Vec<&str> {
         match &self.cors {
             CorsOrigins::Own => vec!["off"],
             CorsOrigins::Any => vec!["*"],

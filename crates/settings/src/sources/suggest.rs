@@ -1,7 +1,7 @@
 //! "Did you mean": the known name that is nearest to a mistyped one.
 
 /// Returns the nearest of `known`, if it is near enough to be the intended name.
-pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // At most a third of the letters may differ; a more distant suggestion would mislead.
     let far = (typed.chars().count() / 3).max(1);
     known

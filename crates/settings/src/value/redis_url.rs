@@ -4,8 +4,8 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-use super::problem::{InvalidValue, quoted};
-use super::value::{self, Written};
+use crate::problem::{InvalidValue, quoted};
+use crate::value::{self, Written};
 
 /// Default port of a server.
 const PORT: u16 = 6379;
@@ -43,7 +43,7 @@ pub struct RedisUrl {
 
 impl RedisUrl {
     /// True if the URL contains a password, of Redis or of the sentinels.
-    pub(super) fn has_password(&self) -> bool {
+    pub(crate) fn has_password(&self) -> bool {
         self.password.is_some() || self.sentinel.as_ref().is_some_and(|sentinel| sentinel.password.is_some())
     }
 }
@@ -80,7 +80,7 @@ const RIGHT_SENTINEL: &str = "write redis+sentinel://HOST:PORT,HOST:PORT/SERVICE
                               ?sentinel_password=PASSWORD and &sentinel_username=USER";
 
 /// Reads the URL of Redis. Messages never quote it, since it may contain a password.
-pub(super) fn url(written: &Written) -> Result<RedisUrl, InvalidValue> {
+pub(crate) fn url(written: &Written) -> Result<RedisUrl, InvalidValue> {
     let written = value::text(written)?.trim();
     let unknown =
         || InvalidValue::new("does not start with redis://, rediss://, redis+sentinel:// or rediss+sentinel://", RIGHT);
@@ -174,7 +174,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Reads the key prefix in Redis, or the name of a node. Neither needs escapes anywhere.
-pub(super) fn name(written: &Written) -> Result<String, InvalidValue> {
+pub(crate) fn name(written: &Written) -> Result<String, InvalidValue> {
     let name = value::text(written)?.trim();
     if is_name(name) {
         return Ok(name.to_owned());

@@ -4,8 +4,8 @@ use std::fmt;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::problem::{InvalidValue, Warning, quoted};
-use super::value::{self, Written};
+use crate::problem::{InvalidValue, Warning, quoted};
+use crate::value::{self, Written};
 use carom_telemetry::readable;
 
 /// Maximum number of cores. More than any machine of today has CPUs, and the most CPUs in the kernel's usual mask.
@@ -43,7 +43,7 @@ impl fmt::Display for CpuChoice {
 }
 
 /// Formats a list as in settings: ranges such as `4-7`, and never a single number, which would be a count.
-pub(super) fn ranges(cpus: &[usize]) -> String {
+pub(crate) fn ranges(cpus: &[usize]) -> String {
     match cpus {
         [cpu] => format!("{cpu}-{cpu}"),
         cpus => runs(cpus),
@@ -65,7 +65,7 @@ fn runs(cpus: &[usize]) -> String {
 }
 
 /// Describes the cores for people, such as `1 core on CPU 0` or `4 cores on CPUs 0-3`.
-pub(super) fn on_cpus(cpus: &[usize]) -> String {
+pub(crate) fn on_cpus(cpus: &[usize]) -> String {
     let cores = if cpus.len() == 1 { "core" } else { "cores" };
     let several = if cpus.iter().all(|cpu| Some(cpu) == cpus.first()) { "CPU" } else { "CPUs" };
     let mut distinct = cpus.to_vec();
@@ -75,7 +75,7 @@ pub(super) fn on_cpus(cpus: &[usize]) -> String {
 }
 
 /// Reads a count, a list or `all`.
-pub(super) fn parse(written: &Written) -> Result<CpuChoice, InvalidValue> {
+pub(crate) fn parse(written: &Written) -> Result<CpuChoice, InvalidValue> {
     let text = match written {
         Written::Integer(digits) => digits,
         Written::List(_) => {
@@ -126,7 +126,7 @@ fn right() -> String {
 }
 
 /// Assigns a CPU to each core, given the CPUs that the process may use (at least one).
-pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), InvalidValue> {
+pub(crate) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), InvalidValue> {
     let (cpus, warning) = match &choice {
         CpuChoice::All => (allowed.to_vec(), None),
         CpuChoice::Count(count) => {
@@ -155,7 +155,7 @@ fn join(cpus: &[usize]) -> String {
 }
 
 /// Returns the CPUs that the kernel lets this process use, in order; at least one.
-pub(super) fn allowed() -> Vec<usize> {
+pub(crate) fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         // The kernel rejects a mask of this size only if it may have more than 1,024 CPUs; they are counted then.
