@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::data;
-use crate::peers::{BenchDirs, Running};
-use crate::process::{Cpu, Server};
 use crate::results::Sample;
+use crate::servers::peers::{BenchDirs, Running};
+use crate::servers::process::{Cpu, Server};
 
 /// A load on a server.
 #[derive(Clone, Debug)]

@@ -1,4 +1,7 @@
-//! Facts about this machine, and the commit of the working copy.
+//! Facts about this machine, and the commit of the working copy; its CPUs (`cpus`) and virtual interfaces (`namespaces`).
+
+pub(crate) mod cpus;
+pub(crate) mod namespaces;
 
 use std::process::Command;
 use std::time::SystemTime;

@@ -1,23 +1,15 @@
 //! `carom-bench`: compares carom with its peers in one run, and measures its growth. One command reproduces every
 //! figure.
 
-mod bypass;
 mod client;
-mod compare;
-mod cpus;
 mod data;
-mod fleet;
-mod floors;
-mod growth;
 mod instructions;
 mod machine;
+mod measurements;
 mod micro;
-mod namespaces;
-mod peers;
-mod process;
 mod report;
 mod results;
-mod shared_home;
+mod servers;
 mod terminal;
 
 use std::io::Write;
@@ -30,10 +22,13 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cpus::Cpus;
-use crate::growth::GrowthPart;
-use crate::peers::BenchDirs;
+use crate::machine::cpus::Cpus;
+use crate::machine::namespaces;
+use crate::measurements::growth::GrowthPart;
+use crate::measurements::{bypass, compare, fleet, growth, shared_home};
 use crate::results::{Machine, Results};
+use crate::servers::floors;
+use crate::servers::peers::BenchDirs;
 use crate::terminal::say;
 
 /// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.

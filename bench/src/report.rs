@@ -7,8 +7,8 @@ mod format;
 
 use std::fmt::Write as _;
 
-use crate::peers::REFERENCE;
 use crate::results::{Budget, Figure, Results, Sample};
+use crate::servers::peers::REFERENCE;
 
 use self::bars::{Bar, bars};
 use self::format::{number, verdict, write_machine};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::namespaces::{SERVER_INTERFACE, SERVER_IP, command_in};
-use crate::peers::{self, BenchDirs};
-use crate::process::Server;
+use crate::machine::namespaces::{SERVER_INTERFACE, SERVER_IP, command_in};
+use crate::servers::peers::{self, BenchDirs};
+use crate::servers::process::Server;
 use carom_netns::Namespace;
 
 /// Names of the subjects, in the order of reports.

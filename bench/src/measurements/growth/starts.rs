@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 
 use super::{Growth, await_redirect, keep_alive};
 use crate::client::Scenario;
-use crate::peers::{self, Running};
 use crate::results::{Budget, median};
+use crate::servers::peers::{self, Running};
 
 /// Time within which a node must have written the file of its filters of codes.
 const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);

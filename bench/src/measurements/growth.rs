@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::client::{self, Scenario};
-use crate::cpus::Cpus;
 use crate::data;
-use crate::peers::{self, BenchDirs, Peer, Running};
-use crate::process::{Cpu, Server, free_port};
+use crate::machine::cpus::Cpus;
 use crate::results::{Budget, Figure, Results, Sample, median};
+use crate::servers::peers::{self, BenchDirs, Peer, Running};
+use crate::servers::process::{Cpu, Server, free_port};
 use crate::terminal::say;
 
 /// Idle connections whose memory is measured.

@@ -20,13 +20,14 @@ use serde_json::Value;
 use self::scenarios::{SATURATED, SCENARIOS, WITH_TLS};
 use self::servers::{ADMIN, Candidate, OVER_BYPASS, OVER_KERNEL, PLAIN, REFERENCE, SECURE, carom, nginx};
 use crate::client::{self, Load, Scenario};
-use crate::cpus::Cpus;
-use crate::namespaces::VethPair;
-use crate::peers::{self, BenchDirs};
-use crate::process::{Cpu, Server, softirq_thread};
+use crate::data;
+use crate::machine::cpus::Cpus;
+use crate::machine::namespaces::VethPair;
+use crate::measurements::growth;
 use crate::results::{BypassResults, Run, Sample, Subject, median};
+use crate::servers::peers::{self, BenchDirs};
+use crate::servers::process::{Cpu, Server, softirq_thread};
 use crate::terminal::say;
-use crate::{data, growth};
 
 /// Links that the client requests, evenly spread over all links of a server. With more, the counts of their visits would
 /// be folded into the store during one run or another. The runs of `growth` request all links, and include folds.

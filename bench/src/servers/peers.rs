@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::data;
-use crate::process::{Server, free_port};
+use crate::servers::process::{Server, free_port};
 
 /// Number of links in the maps of servers that are not meant for millions.
 pub(crate) const MAP_LINKS: u64 = 100_000;

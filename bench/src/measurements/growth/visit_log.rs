@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::{Growth, copy_folder, keep_alive};
-use crate::peers::{self, Running};
 use crate::results::{Budget, median};
+use crate::servers::peers::{self, Running};
 
 /// The beginning of the names of the threads of cores.
 const CORE_THREADS: &str = "core-";

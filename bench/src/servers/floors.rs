@@ -192,7 +192,7 @@ mod tests {
     use std::time::Instant;
 
     fn check(serve: fn(SocketAddr) -> Result<()>) {
-        let address = SocketAddr::from(([127, 0, 0, 1], crate::process::free_port().unwrap()));
+        let address = SocketAddr::from(([127, 0, 0, 1], crate::servers::process::free_port().unwrap()));
         std::thread::spawn(move || serve(address));
         let begin = Instant::now();
         let mut stream = loop {

@@ -15,12 +15,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::client::{self, Scenario};
-use crate::cpus::Cpus;
-use crate::fleet;
-use crate::growth;
-use crate::peers::{self, BenchDirs, Running};
-use crate::process::{Server, free_port};
+use crate::machine::cpus::Cpus;
+use crate::measurements::fleet;
+use crate::measurements::growth;
 use crate::results::{Figure, Results, Sample, median};
+use crate::servers::peers::{self, BenchDirs, Running};
+use crate::servers::process::{Server, free_port};
 use crate::terminal::say;
 
 /// Memory for a link of the data sets, in bytes.

@@ -18,10 +18,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::client;
-use crate::cpus::Cpus;
-use crate::peers::{self, BenchDirs};
-use crate::process::{Server, free_port};
+use crate::machine::cpus::Cpus;
 use crate::results::{FleetResults, FleetRun, RedisLoad};
+use crate::servers::peers::{self, BenchDirs};
+use crate::servers::process::{Server, free_port};
 use crate::terminal::say;
 
 /// Redis, as Debian installs it.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 
 use crate::client::{self, Scenario};
-use crate::cpus::Cpus;
-use crate::peers::{BenchDirs, NAMES, Peer, Running};
+use crate::machine::cpus::Cpus;
 use crate::results::{Results, Run, Sample, Subject};
+use crate::servers::peers::{BenchDirs, NAMES, Peer, Running};
 use crate::terminal::say;
 
 /// Scenarios of the comparison, in the order of reports.
@@ -107,7 +107,8 @@ pub(crate) fn run(
         }
     }
     for (peer, running) in peers.iter().zip(&running) {
-        let memory = running.server.memory() + running.helper.as_ref().map_or(0, crate::process::Server::memory);
+        let memory =
+            running.server.memory() + running.helper.as_ref().map_or(0, crate::servers::process::Server::memory);
         results.subjects.push(Subject {
             name: peer.name.to_owned(),
             version: peer.version.clone(),
