@@ -11,15 +11,15 @@ use redis::Value;
 use rustix::event::{PollFd, PollFlags};
 
 use super::address::ServerAddress;
-use super::connection;
-use super::dial::{Dialed, Dialer};
 use super::error::RedisError;
 use super::reply::{self, Reply};
 use super::request::{PendingRequest, Question, Replies, RequestId, Route};
-use super::role::ServerRole;
 use super::scripts::Scripts;
+use super::server::connection;
+use super::server::dial::{Dialed, Dialer};
 use super::server::{FailedRequest, Readiness, Server, ServerReply};
 use super::settings::{ClientSettings, Login};
+use super::topology::role::ServerRole;
 use super::topology::{RoleQuestion, Search, Topology};
 use carom_tls::trust;
 

@@ -17,22 +17,18 @@
 //! 2. [`Route`], which server a request is for;
 //! 3. [`RedisError`], what may have become of a request without a reply;
 //! 4. `topology`, how the masters of a cluster are found;
-//! 5. `sentinel`, how the master of a service is found;
+//! 5. `topology::sentinel`, how the master of a service is found;
 //! 6. `server`, the state of one connection;
 //! 7. `scripts`, how scripts are loaded and called;
 //! 8. [`EvictionPolicy`], whether a server may remove keys by itself.
 
 mod address;
 mod client;
-mod connection;
-mod dial;
 mod error;
 mod eviction;
 mod reply;
 mod request;
-mod role;
 mod scripts;
-mod sentinel;
 mod server;
 mod settings;
 mod topology;

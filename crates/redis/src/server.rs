@@ -2,6 +2,10 @@
 //!
 //! An expired request is dropped, and so is its reply when it arrives: replies come in order, so each one matches its
 //! request. A silent server gets no further requests until it answers. After a while its connection is replaced.
+//! `dial` opens a `connection` in the background.
+
+pub(crate) mod connection;
+pub(crate) mod dial;
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,14 +14,14 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use rustix::event::{PollFd, PollFlags};
 
+use self::connection::Connection;
+use self::dial::Dialer;
 use super::address::ServerAddress;
-use super::connection::Connection;
-use super::dial::Dialer;
 use super::error::RedisError;
 use super::request::PendingRequest;
-use super::role::ServerRole;
 use super::scripts::Scripts;
 use super::topology::RoleQuestion;
+use super::topology::role::ServerRole;
 
 /// Time for which a server that did not answer is avoided.
 const AVOIDED_FOR: Duration = Duration::from_millis(250);

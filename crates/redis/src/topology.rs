@@ -1,15 +1,21 @@
 //! The topology: one server with all keys, or the masters of a cluster by the slots of our few hash tags.
+//!
+//! `role` is a server's answer to the question whether it is a master; `sentinel` has the processes that name the master of
+//! a service.
+
+pub(crate) mod role;
+pub(crate) mod sentinel;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use redis::{Cmd, Value};
 
+use self::role::ServerRole;
+use self::sentinel::role_of_sentinel;
 use super::address::ServerAddress;
 use super::error::RedisError;
 use super::reply::text;
-use super::role::ServerRole;
-use super::sentinel::{self, role_of_sentinel};
 
 /// The servers of all keys.
 #[derive(Clone, Debug)]

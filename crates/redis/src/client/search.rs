@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::Client;
 use crate::address::ServerAddress;
 use crate::error::RedisError;
-use crate::role::ServerRole;
 use crate::server::Server;
+use crate::topology::role::ServerRole;
 use crate::topology::{Search, Topology};
 
 /// Time for the answer of one server, after which the next one is asked as well.

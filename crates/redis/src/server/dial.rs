@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::address::ServerAddress;
-use super::connection::{Connection, late};
-use super::error::RedisError;
-use super::role::ServerRole;
-use super::scripts::Scripts;
-use super::sentinel::{self, role_of_sentinel};
-use super::settings::{Login, SentinelSettings};
-use super::topology::role_of;
+use crate::address::ServerAddress;
+use crate::error::RedisError;
+use crate::scripts::Scripts;
+use crate::server::connection::{Connection, late};
+use crate::settings::{Login, SentinelSettings};
+use crate::topology::role::ServerRole;
+use crate::topology::role_of;
+use crate::topology::sentinel::{self, role_of_sentinel};
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -32,15 +32,15 @@ const DIAL_TIME: Duration = Duration::from_secs(1);
 const NAME_TIME: Duration = Duration::from_millis(250);
 
 /// The result of an attempt to connect.
-pub(super) struct Dialed {
-    pub(super) address: ServerAddress,
+pub(crate) struct Dialed {
+    pub(crate) address: ServerAddress,
     /// The number of the attempt.
-    pub(super) attempt: u64,
-    pub(super) result: Result<(Connection, ServerRole), RedisError>,
+    pub(crate) attempt: u64,
+    pub(crate) result: Result<(Connection, ServerRole), RedisError>,
 }
 
 /// Opens connections on threads of their own.
-pub(super) struct Dialer {
+pub(crate) struct Dialer {
     login: Arc<Login>,
     scripts: Arc<Scripts>,
     names: HashMap<ServerAddress, Arc<Name>>,
@@ -52,14 +52,14 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(login: Login, scripts: Arc<Scripts>) -> io::Result<Dialer> {
+    pub(crate) fn new(login: Login, scripts: Arc<Scripts>) -> io::Result<Dialer> {
         let (sender, receiver) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         Ok(Dialer { login: Arc::new(login), scripts, names: HashMap::new(), attempts: 0, sender, receiver, bell })
     }
 
     /// Begins to connect. Returns the number of the attempt.
-    pub(super) fn start(&mut self, address: &ServerAddress, is_sentinel: bool) -> io::Result<u64> {
+    pub(crate) fn start(&mut self, address: &ServerAddress, is_sentinel: bool) -> io::Result<u64> {
         self.attempts += 1;
         let attempt = self.attempts;
         let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
@@ -78,12 +78,12 @@ impl Dialer {
     }
 
     /// Returns a descriptor to poll for results.
-    pub(super) fn bell(&self) -> &OwnedFd {
+    pub(crate) fn bell(&self) -> &OwnedFd {
         &self.bell
     }
 
     /// Returns the results that have arrived.
-    pub(super) fn take(&self) -> Vec<Dialed> {
+    pub(crate) fn take(&self) -> Vec<Dialed> {
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         self.receiver.try_iter().collect()
     }

@@ -8,18 +8,18 @@
 
 use redis::{Cmd, Value};
 
-use super::address::ServerAddress;
-use super::error::RedisError;
-use super::reply::text;
-use super::role::ServerRole;
+use crate::address::ServerAddress;
+use crate::error::RedisError;
+use crate::reply::text;
+use crate::topology::role::ServerRole;
 
 /// Builds the question for the master of a service.
-pub(super) fn question(service: &str) -> Cmd {
+pub(crate) fn question(service: &str) -> Cmd {
     redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service).to_owned()
 }
 
 /// Returns the master that a sentinel names, from its answer to [`question`].
-pub(super) fn role_of_sentinel(
+pub(crate) fn role_of_sentinel(
     address: &ServerAddress,
     service: &str,
     answer: &Value,

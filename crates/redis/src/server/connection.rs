@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::address::ServerAddress;
-use super::error::RedisError;
-use super::settings::Login;
+use crate::address::ServerAddress;
+use crate::error::RedisError;
+use crate::settings::Login;
 
 /// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;
@@ -31,7 +31,7 @@ const LINE_MAX: usize = 64 * 1024;
 /// Largest accepted number in a reply, such as the length of a string, in bytes.
 const REPLY_MAX: usize = 512 * 1024 * 1024;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// Bytes to write.
@@ -45,7 +45,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects to the first of these addresses that answers. Blocks the thread until `deadline` at the latest.
-    pub(super) fn open(
+    pub(crate) fn open(
         address: &ServerAddress,
         sockets: &[SocketAddr],
         login: &Login,
@@ -69,13 +69,13 @@ impl Connection {
     }
 
     /// Adds a command to the next [`Connection::flush`].
-    pub(super) fn put(&mut self, command: &Cmd) {
+    pub(crate) fn put(&mut self, command: &Cmd) {
         command.write_packed_command(&mut self.send_buffer);
     }
 
     /// Writes and reads as much as possible without blocking. Replies that were read before an error remain available
     /// from [`Connection::next`].
-    pub(super) fn pump(&mut self) -> io::Result<()> {
+    pub(crate) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         self.read()?;
         // TLS records that were read may require an answer.
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Returns the next reply, if it is complete.
-    pub(super) fn next(&mut self) -> io::Result<Option<Value>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Value>> {
         let unread = &self.receive_buffer[self.consumed..];
         let Some(len) = self.scanner.complete_len(unread)? else { return Ok(None) };
         let value = redis::parse_redis_value(&unread[..len]).map_err(|_| protocol_error())?;
@@ -93,13 +93,13 @@ impl Connection {
     }
 
     /// Returns the events that [`Connection::pump`] needs to make progress.
-    pub(super) fn awaits(&self) -> PollFlags {
+    pub(crate) fn awaits(&self) -> PollFlags {
         let writes = !self.send_buffer.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     }
 
     /// Sends commands and waits for their replies. For a thread that does nothing else meanwhile.
-    pub(super) fn ask(&mut self, commands: &[Cmd], deadline: Instant) -> io::Result<Vec<Value>> {
+    pub(crate) fn ask(&mut self, commands: &[Cmd], deadline: Instant) -> io::Result<Vec<Value>> {
         commands.iter().for_each(|command| self.put(command));
         let mut values = Vec::with_capacity(commands.len());
         loop {
@@ -122,7 +122,7 @@ impl Connection {
     }
 
     /// Writes as much as possible without blocking.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.writer().write_all(&self.send_buffer)?;
             self.send_buffer.clear();
@@ -190,7 +190,7 @@ impl AsFd for Connection {
 }
 
 /// Waits until one of these is ready, at most `within`.
-pub(super) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()> {
+pub(crate) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()> {
     let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     match poll(polled, Some(&within)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -221,7 +221,7 @@ fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-pub(super) fn late() -> io::Error {
+pub(crate) fn late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "no answer in time")
 }
 

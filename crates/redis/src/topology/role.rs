@@ -1,9 +1,9 @@
 //! The role of a server.
 
-use super::address::ServerAddress;
+use crate::address::ServerAddress;
 
 /// The role of a server, as it reports itself.
-pub(super) enum ServerRole {
+pub(crate) enum ServerRole {
     /// A standalone master.
     Alone,
     /// A replica of another server.
