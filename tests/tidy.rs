@@ -51,6 +51,9 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Most modules at the root of `src/`.
 const ROOT_MODULES_MAX: usize = 8;
 
+/// Most modules at the root of another crate. Beyond it, nobody finds a file by the names of the others.
+const CRATE_MODULES_MAX: usize = 13;
+
 /// The door of each third-party crate: files, or folders with a slash at the end. A crate of the workspace that a
 /// library enters has no other door for it.
 const DOORS: &[(&str, &[&str])] = &[
@@ -205,10 +208,8 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn server_root_has_few_modules() {
-    let root = std::fs::read_to_string(root().join("src/lib.rs")).expect("there is a root");
-    let modules = root.lines().filter(|line| line.starts_with("pub mod ") || line.starts_with("mod ")).count();
-    assert!(modules <= ROOT_MODULES_MAX, "{modules} modules in src/lib.rs; at most {ROOT_MODULES_MAX}");
+fn crate_roots_have_few_modules() {
+    check_rust(root_modules);
 }
 
 #[test]
@@ -323,6 +324,17 @@ fn uses_of_bench(path: &str, text: &str) -> Vec<String> {
     if used { vec!["uses carom_bench, which nothing may depend on".into()] } else { vec![] }
 }
 
+fn root_modules(path: &str, text: &str) -> Vec<String> {
+    let most = match path {
+        "src/lib.rs" => ROOT_MODULES_MAX,
+        _ if path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") => CRATE_MODULES_MAX,
+        _ => return vec![],
+    };
+    let declares = |line: &&str| line.ends_with(';') && (line.starts_with("mod ") || line.starts_with("pub mod "));
+    let modules = text.lines().filter(declares).count();
+    if modules > most { vec![format!("has {modules} modules; at most {most}, in folders by meaning")] } else { vec![] }
+}
+
 fn doors(path: &str, text: &str) -> Vec<String> {
     let through = |door: &&str| path == *door || door.ends_with('/') && path.starts_with(*door);
     let closed = DOORS.iter().filter(|(name, doors)| !doors.iter().any(through) && enters(path, text, name));
@@ -426,6 +438,8 @@ type Rule = fn(&str, &str) -> Vec<String>;
 fn planted_violations_are_found() {
     let unfinished_comment = format!("//! A.\n// {}: later\n", UNFINISHED[0]);
     let foreign = format!("see {}/page.md", FOREIGN_PLACES[0]);
+    let wide_root = "mod a;\n".repeat(ROOT_MODULES_MAX + 1);
+    let wide_crate = "pub mod a;\n".repeat(CRATE_MODULES_MAX + 1);
     let long_readme = "\n".repeat(README_LINES_MAX + 1);
     let long_release = format!("# Changelog\n\n## 0.1.0\n{}", "\n* An entry.".repeat(RELEASE_ENTRIES_MAX + 1));
     let planted: &[(Rule, &str, &str)] = &[
@@ -449,6 +463,9 @@ fn planted_violations_are_found() {
         (purity, "shards/src/map.rs", "fn a() { std::time::Instant::now(); }"),
         (purity, "shards/src/map.rs", "use std::time;"),
         (uses_of_bench, "src/a.rs", "use carom_bench::run;"),
+        (root_modules, "src/lib.rs", &wide_root),
+        (root_modules, "crates/net/src/lib.rs", &wide_crate),
+        (root_modules, "loadgen/src/main.rs", &wide_crate),
         (doors, "src/api/mod.rs", "use glommio::Task;"),
         (doors, "src/core/serve.rs", "use ::io_uring::IoUring;"),
         (doors, "crates/store/src/ids.rs", "fn a(b: fjall::Database) {}"),
@@ -464,6 +481,7 @@ fn planted_violations_are_found() {
 
 #[test]
 fn correct_code_passes_every_rule() {
+    let wide_folder = "mod a;\n".repeat(CRATE_MODULES_MAX + 1);
     let right: &[(Rule, &str, &str)] = &[
         (opens_with_doc, "src/a.rs", "//! What it is for.\n"),
         (leftovers, "src/a.rs", "// no dbg!() here\nconst A: &str = r#\"todo!() \"dbg!()\"#;"),
@@ -485,6 +503,7 @@ fn correct_code_passes_every_rule() {
         (rooms, "src/pages/qr.rs", "fn a() {}\n#[cfg(test)]\nmod tests { use crate::services::writer; }"),
         (purity, "shards/src/map.rs", "use std::time::Duration;\n#[cfg(test)]\nmod tests { use std::time::Instant; }"),
         (purity, "src/a.rs", "use std::fs;"),
+        (root_modules, "crates/net/src/stack.rs", &wide_folder),
         (short_enough, "CHANGELOG.md", "# Changelog\n\n## 0.2.0\n\n* An entry.\n\n## 0.1.0\n\n* An entry.\n"),
         (doors, "crates/settings/src/sources/file.rs", "use toml::Spanned;"),
         (doors, "src/a.rs", "fn a(url: &str) { b(url, ':', 'x'); crate::url::c(); }"),
