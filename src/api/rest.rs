@@ -1,25 +1,16 @@
-//! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request.
+//! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request, and `bulk/` for those with many
+//! links.
 //!
-//! [`routes`] is the table of paths, [`parameters`] that of query parameters, and [`openapi`] the description that a node serves. [`create`] and [`patch`]
-//! check the fields of a link; [`short_urls`] asks the store for it and answers.
+//! [`routes`] is the table of paths, [`parameters`] that of query parameters, and [`openapi`] the description that a node
+//! serves. [`create`] and [`patch`] check the fields of a link; [`short_urls`] asks the store for it and answers.
 
 pub(in crate::api) mod apps;
-pub(in crate::api) mod bulk;
-mod bulk_body;
-mod bulk_changes;
-mod bulk_dry_run;
-mod bulk_edit;
-mod bulk_import;
-mod bulk_matching;
-mod bulk_report;
-mod bulk_work;
+mod bulk;
 pub(in crate::api) mod create;
 pub(in crate::api) mod describe;
 pub(in crate::api) mod domains;
 pub(in crate::api) mod events;
 pub(in crate::api) mod export;
-mod import_line;
-pub(in crate::api) mod lines;
 pub(in crate::api) mod list;
 pub(in crate::api) mod openapi;
 mod own_key;
@@ -33,7 +24,6 @@ pub(in crate::api) mod single_step;
 pub(in crate::api) mod streaming;
 pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
-mod tried_slugs;
 mod visit_filters;
 pub(in crate::api) mod visit_lists;
 mod visit_stats;

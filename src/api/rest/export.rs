@@ -8,7 +8,7 @@ use std::task::Poll;
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
-use super::bulk_body::NDJSON;
+use super::bulk::body::NDJSON;
 use super::list::{filter_within, named_in};
 use super::streaming::{Outlet, stream};
 use crate::api::context::Context;

@@ -11,8 +11,8 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::bulk_edit::{BulkEdit, EditTarget};
-use super::bulk_matching::{CONFIRMED_MAX, MatchingLinks, SAMPLE_LEN};
+use super::bulk::edit::{BulkEdit, EditTarget};
+use super::bulk::matching::{CONFIRMED_MAX, MatchingLinks, SAMPLE_LEN};
 use super::list::filter_within;
 use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;

@@ -6,9 +6,9 @@
 use carom_shards::Code;
 use serde_json::{Map, Value};
 
-use super::create::{Bounds, Create, Slug, flag, instant, whole_number};
-use super::rules;
 use crate::api::problem::Invalid;
+use crate::api::rest::create::{Bounds, Create, Slug, flag, instant, whole_number};
+use crate::api::rest::rules;
 use carom_model::access::AppName;
 use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::rules::RedirectRules;

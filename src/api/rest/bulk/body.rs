@@ -9,10 +9,10 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 
 use super::lines::{Line, Lines};
-use super::short_urls::refused;
-use super::streaming::TurnShare;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
+use crate::api::rest::short_urls::refused;
+use crate::api::rest::streaming::TurnShare;
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_BYTES, BULK_CHUNK_LINES, IMPORT_LINE_MAX};

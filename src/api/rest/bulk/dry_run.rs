@@ -1,12 +1,12 @@
 //! Dry runs of bulk creates: what each line would get, without a change.
 
-use super::bulk_report::{push_create, push_problem};
-use super::bulk_work::LineWork;
-use super::create::Slug;
-use super::short_urls::{NewLink, refused, taken};
+use super::report::{push_create, push_problem};
 use super::tried_slugs::TriedSlugs;
+use super::work::LineWork;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::rest::create::Slug;
+use crate::api::rest::short_urls::{NewLink, refused, taken};
 use crate::bridge::LinkAnswer;
 use carom_model::access::idempotency::IdempotencyKey;
 use carom_model::link::Reuse;

@@ -5,13 +5,13 @@ use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
 
-use super::bulk_body::BulkBody;
-use super::bulk_edit::{BulkEdit, EditTarget};
-use super::bulk_work::LineWork;
-use super::short_urls::{parse_line, refused};
+use super::body::BulkBody;
+use super::edit::{BulkEdit, EditTarget};
+use super::work::LineWork;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::ApiResponse;
+use crate::api::rest::short_urls::{parse_line, refused};
 use crate::bridge::LinkAnswer;
 use carom_model::domains::DomainName;
 

@@ -11,36 +11,36 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
-use super::bulk_body::NDJSON;
-use super::bulk_edit::{BulkEdit, EditTarget};
-use super::bulk_report::{push_early_end, push_totals};
-use super::describe::ShortUrl;
-use super::list::filter_within;
-use super::short_urls::{read_object, refused};
-use super::streaming::{Outlet, stream};
+use super::body::NDJSON;
+use super::edit::{BulkEdit, EditTarget};
+use super::report::{push_early_end, push_totals};
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer_with, json as json_answer};
+use crate::api::rest::describe::ShortUrl;
+use crate::api::rest::list::filter_within;
+use crate::api::rest::short_urls::{read_object, refused};
+use crate::api::rest::streaming::{Outlet, stream};
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
 use carom_model::query::{Filter, ListPage};
 
 /// The largest number that clients in JavaScript can confirm exactly.
-pub(super) const CONFIRMED_MAX: u64 = (1 << 53) - 1;
+pub(in crate::api::rest) const CONFIRMED_MAX: u64 = (1 << 53) - 1;
 
 /// Links that a request without `confirm` shows.
-pub(super) const SAMPLE_LEN: usize = 10;
+pub(in crate::api::rest) const SAMPLE_LEN: usize = 10;
 
 /// Answer to a request without `confirm`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MatchingLinks<'a> {
+pub(in crate::api::rest) struct MatchingLinks<'a> {
     /// Links that match.
-    pub(super) count: u64,
+    pub(in crate::api::rest) count: u64,
     /// The oldest of them.
-    pub(super) sample: Vec<ShortUrl<'a>>,
+    pub(in crate::api::rest) sample: Vec<ShortUrl<'a>>,
 }
 
 impl Context {

@@ -2,18 +2,18 @@
 //!
 //! The kind of a request is its [`LineWork`]: what a line means, and what happens to a batch of them. This module does
 //! the rest: it reads the batches and writes one result for each line, in order. Creates read ahead while the store
-//! works, so [`super::bulk`] drives itself.
+//! works, so [`super::creates`] drives itself.
 
 use std::future::poll_fn;
 
 use hyper::StatusCode;
 
-use super::bulk_body::{BodyEvent, BulkBody, NDJSON, ReadLine, shutting_down};
-use super::bulk_report::{push_early_end, push_problem};
-use super::streaming::{Outlet, stream};
+use super::body::{BodyEvent, BulkBody, NDJSON, ReadLine, shutting_down};
+use super::report::{push_early_end, push_problem};
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, answer_with};
+use crate::api::rest::streaming::{Outlet, stream};
 
 /// Work on the lines of a bulk request.
 pub(super) trait LineWork {

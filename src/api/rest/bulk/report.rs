@@ -4,8 +4,8 @@ use carom_shards::Code;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::describe::ShortUrl;
 use crate::api::problem::Problem;
+use crate::api::rest::describe::ShortUrl;
 use carom_model::domains::DomainName;
 
 /// The result of a line, in the form of its JSON.

@@ -1,18 +1,18 @@
 //! Changes of many links: what a request may ask for, and how a batch of links gets it.
 //!
-//! [`super::bulk_changes`] takes one change per line, [`super::bulk_matching`] one for all links that match a filter. Both
+//! [`super::changes`] takes one change per line, [`super::matching`] one for all links that match a filter. Both
 //! send a batch to the writer, wait for its answers, and write one result for each link, so a request holds one batch in
 //! memory. A repeated request finds the links as they are, so it continues one that ended early.
 
 use carom_shards::Code;
 use serde_json::{Map, Value};
 
-use super::bulk_report::push_link;
-use super::create::Bounds;
-use super::patch;
-use super::short_urls::{changed, starts_too_late, write_failed};
+use super::report::push_link;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
+use crate::api::rest::create::Bounds;
+use crate::api::rest::patch;
+use crate::api::rest::short_urls::{changed, starts_too_late, write_failed};
 use crate::bridge::{ChangeAnswer, DeleteAnswer, StoreRequest};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
@@ -32,24 +32,24 @@ pub(in crate::api) enum BulkEdit {
 const EDIT_FIELDS: [&str; 4] = ["delete", "change", "addTags", "removeTags"];
 
 /// A link to edit.
-pub(super) struct EditTarget {
-    pub(super) code: Code,
-    pub(super) domain: Option<DomainName>,
-    pub(super) edit: BulkEdit,
+pub(in crate::api::rest) struct EditTarget {
+    pub(in crate::api::rest) code: Code,
+    pub(in crate::api::rest) domain: Option<DomainName>,
+    pub(in crate::api::rest) edit: BulkEdit,
 }
 
 impl EditTarget {
     /// Returns the edit of a known link.
-    pub(super) fn of(link: &Link, edit: BulkEdit) -> EditTarget {
+    pub(in crate::api::rest) fn of(link: &Link, edit: BulkEdit) -> EditTarget {
         EditTarget { code: link.code, domain: link.labels.domain.clone(), edit }
     }
 
-    pub(super) fn slug(&self) -> String {
+    pub(in crate::api::rest) fn slug(&self) -> String {
         self.code.as_slug().to_string()
     }
 
     /// Appends the result of this link.
-    pub(super) fn report(&self, line: u64, result: Result<(), Problem>, out: &mut Vec<u8>) {
+    pub(in crate::api::rest) fn report(&self, line: u64, result: Result<(), Problem>, out: &mut Vec<u8>) {
         push_link(line, self.code, self.domain.as_ref(), result.map(|()| false), out);
     }
 }
@@ -101,7 +101,11 @@ impl BulkEdit {
     }
 
     /// Adds every field that is neither part of a change nor one of `others`.
-    pub(super) fn refuse_unknown(fields: &Map<String, Value>, others: &[&str], invalid: &mut Vec<Invalid>) {
+    pub(in crate::api::rest) fn refuse_unknown(
+        fields: &Map<String, Value>,
+        others: &[&str],
+        invalid: &mut Vec<Invalid>,
+    ) {
         let is_known = |name: &str| EDIT_FIELDS.contains(&name) || others.contains(&name);
         let unknown = fields.keys().filter(|name| !is_known(name));
         invalid.extend(unknown.map(|name| Invalid::new(name, "is not a known field")));
@@ -115,7 +119,7 @@ impl BulkEdit {
     ///
     /// # Errors
     /// The problem that it would meet.
-    pub(super) fn judge(&self, link: &Link) -> Result<(), Problem> {
+    pub(in crate::api::rest) fn judge(&self, link: &Link) -> Result<(), Problem> {
         let BulkEdit::Change(patch) = self else { return Ok(()) };
         match patch.apply(link) {
             Ok(link) if self.lacks_room(&link) => Err(Problem::no_room_for_tags(&link.code.as_slug().to_string())),
@@ -143,7 +147,7 @@ fn tags_of(value: &Value) -> Result<Vec<String>, String> {
 impl Context {
     /// Edits links in their order. Returns the result of each. Neighbours with the same kind of change are one batch,
     /// so a deletion waits for the changes before it.
-    pub(super) async fn edit_all(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+    pub(in crate::api::rest) async fn edit_all(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
         let mut results = Vec::with_capacity(targets.len());
         for batch in targets.chunk_by(|one, next| one.edit.is_delete() == next.edit.is_delete()) {
             results.extend(match batch[0].edit {
