@@ -61,16 +61,16 @@ impl Context {
     }
 
     /// Returns the results that these edits would have, one by one.
-    async fn judge_edits(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
+    async fn check_edits(&self, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
         let scope = self.caller.scope();
         let answers = self.services.read_all(targets.len(), |at| targets[at].code).await;
-        let judge = |(target, answer): (&&EditTarget, LinkAnswer)| match answer {
-            LinkAnswer::Found(link, _) if scope.has(&link) => target.edit.judge(&link),
+        let check = |(target, answer): (&&EditTarget, LinkAnswer)| match answer {
+            LinkAnswer::Found(link, _) if scope.has(&link) => target.edit.check(&link),
             LinkAnswer::Damaged if scope.is_all() => Err(Problem::damaged(&target.slug())),
             LinkAnswer::Found(..) | LinkAnswer::NotFound | LinkAnswer::Damaged => Err(Problem::no_link(&target.slug())),
             LinkAnswer::Refused(reason) => Err(refused(reason)),
         };
-        targets.iter().zip(answers).map(judge).collect()
+        targets.iter().zip(answers).map(check).collect()
     }
 }
 
@@ -93,7 +93,7 @@ impl LineWork for BulkChanges {
     }
 
     async fn carry_out(&mut self, context: &Context, targets: &[&EditTarget]) -> Vec<Result<(), Problem>> {
-        if self.dry { context.judge_edits(targets).await } else { context.edit_all(targets).await }
+        if self.dry { context.check_edits(targets).await } else { context.edit_all(targets).await }
     }
 
     fn report(line: u64, target: &EditTarget, result: Result<(), Problem>, out: &mut Vec<u8>) {

@@ -35,11 +35,11 @@ impl LineWork for DryCreates {
         let chosen: Vec<&NewLink> = items.iter().copied().flatten().collect();
         let answers = context.services.read_all(chosen.len(), |at| chosen[at].link.code).await;
         let mut answers = answers.into_iter();
-        let judge = |item: &&Option<NewLink>| match item {
+        let check = |item: &&Option<NewLink>| match item {
             None => Ok(()),
-            Some(new) => self.judge(context, new, &answers.next().expect("each read has an answer")),
+            Some(new) => self.check(context, new, &answers.next().expect("each read has an answer")),
         };
-        items.iter().map(judge).collect()
+        items.iter().map(check).collect()
     }
 
     fn report(line: u64, _item: &Option<NewLink>, outcome: Result<(), Problem>, out: &mut Vec<u8>) {
@@ -52,7 +52,7 @@ impl LineWork for DryCreates {
 
 impl DryCreates {
     /// Returns the result that a create with a chosen slug would get, as far as this node knows.
-    fn judge(&mut self, context: &Context, new: &NewLink, answer: &LinkAnswer) -> Result<(), Problem> {
+    fn check(&mut self, context: &Context, new: &NewLink, answer: &LinkAnswer) -> Result<(), Problem> {
         let finds = new.reuse == Reuse::OfSlug;
         match answer {
             LinkAnswer::Found(link, _)

@@ -119,7 +119,7 @@ impl BulkEdit {
     ///
     /// # Errors
     /// The problem that it would meet.
-    pub(in crate::api::rest) fn judge(&self, link: &Link) -> Result<(), Problem> {
+    pub(in crate::api::rest) fn check(&self, link: &Link) -> Result<(), Problem> {
         let BulkEdit::Change(patch) = self else { return Ok(()) };
         match patch.apply(link) {
             Ok(link) if self.lacks_room(&link) => Err(Problem::no_room_for_tags(&link.code.as_slug().to_string())),

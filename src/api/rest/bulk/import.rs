@@ -132,7 +132,7 @@ impl LineWork for BulkImport {
     }
 
     async fn carry_out(&mut self, context: &Context, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
-        if self.dry { self.judge_all(context, links).await } else { context.import_all(links).await }
+        if self.dry { self.check_all(context, links).await } else { context.import_all(links).await }
     }
 
     fn report(line: u64, link: &Arc<Link>, outcome: ImportOutcome, out: &mut Vec<u8>) {
@@ -142,15 +142,15 @@ impl LineWork for BulkImport {
 
 impl BulkImport {
     /// Returns the results that these links would have.
-    async fn judge_all(&mut self, context: &Context, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
+    async fn check_all(&mut self, context: &Context, links: &[&Arc<Link>]) -> Vec<ImportOutcome> {
         let answers = context.services.read_all(links.len(), |at| links[at].code).await;
-        let judge =
-            |(link, answer): (&&Arc<Link>, LinkAnswer)| found(link, answer).unwrap_or_else(|| self.judge_free(link));
-        links.iter().zip(answers).map(judge).collect()
+        let check =
+            |(link, answer): (&&Arc<Link>, LinkAnswer)| found(link, answer).unwrap_or_else(|| self.check_free(link));
+        links.iter().zip(answers).map(check).collect()
     }
 
     /// Returns the result of a link whose slug is free, unless an earlier line of the dry run would have taken it.
-    fn judge_free(&mut self, link: &Link) -> ImportOutcome {
+    fn check_free(&mut self, link: &Link) -> ImportOutcome {
         match self.tried.take(link) {
             None => Ok(false),
             Some(true) => Ok(true),
