@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum FilterStep {
         /// A commit puts or removes a link, and its message is on its way to the core.
         Commit { code: u64, is_put: bool },
         /// The thread asks the core to begin.
@@ -230,17 +230,17 @@ mod tests {
         Deliver { is_whole: bool },
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = FilterStep> {
         prop_oneof![
-            6 => (0..24u64, any::<bool>()).prop_map(|(code, is_put)| Step::Commit { code, is_put }),
-            2 => Just(Step::Begin),
-            4 => Just(Step::Read),
-            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| Step::End { is_whole }),
-            8 => Just(Step::Take),
-            2 => Just(Step::Seal),
-            1 => Just(Step::Restart),
-            1 => Just(Step::Await),
-            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| Step::Deliver { is_whole }),
+            6 => (0..24u64, any::<bool>()).prop_map(|(code, is_put)| FilterStep::Commit { code, is_put }),
+            2 => Just(FilterStep::Begin),
+            4 => Just(FilterStep::Read),
+            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| FilterStep::End { is_whole }),
+            8 => Just(FilterStep::Take),
+            2 => Just(FilterStep::Seal),
+            1 => Just(FilterStep::Restart),
+            1 => Just(FilterStep::Await),
+            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| FilterStep::Deliver { is_whole }),
         ]
     }
 
@@ -279,19 +279,19 @@ mod tests {
     }
 
     impl World {
-        fn take(&mut self, step: &Step) {
+        fn take(&mut self, step: &FilterStep) {
             match *step {
-                Step::Commit { code, is_put } => {
+                FilterStep::Commit { code, is_put } => {
                     if is_put && self.stored.insert(code) || !is_put && self.stored.remove(&code) {
                         self.mail.push_back(Mail::Apply { code, is_put });
                         self.changed.push(code);
                     }
                 }
-                Step::Begin if self.part.is_none() => {
+                FilterStep::Begin if self.part.is_none() => {
                     self.part = Some(0);
                     self.mail.push_back(Mail::Begin);
                 }
-                Step::Read => {
+                FilterStep::Read => {
                     if let Some(part) = self.part.filter(|&part| part < 3) {
                         self.part = Some(part + 1);
                         self.mail.push_back(Mail::Stored(
@@ -299,15 +299,15 @@ mod tests {
                         ));
                     }
                 }
-                Step::End { is_whole } if self.part.is_some_and(|part| part == 3 || !is_whole) => {
+                FilterStep::End { is_whole } if self.part.is_some_and(|part| part == 3 || !is_whole) => {
                     self.part = None;
                     self.mail.push_back(Mail::End { is_whole });
                 }
-                Step::Seal => {
+                FilterStep::Seal => {
                     self.sealed.clone_from(&self.stored);
                     self.changed.clear();
                 }
-                Step::Restart => {
+                FilterStep::Restart => {
                     self.mail.clear();
                     self.part = None;
                     self.known.clone_from(&self.stored);
@@ -315,10 +315,10 @@ mod tests {
                     // The first message of the load, before the node serves.
                     self.codes.wait_for(AWAITED);
                 }
-                Step::Await if self.part.is_none() => self.mail.push_back(Mail::Await),
-                Step::Deliver { is_whole } if self.part.is_none() => self.deliver(is_whole),
-                Step::Begin | Step::End { .. } | Step::Await | Step::Deliver { .. } => {}
-                Step::Take => self.take_mail(),
+                FilterStep::Await if self.part.is_none() => self.mail.push_back(Mail::Await),
+                FilterStep::Deliver { is_whole } if self.part.is_none() => self.deliver(is_whole),
+                FilterStep::Begin | FilterStep::End { .. } | FilterStep::Await | FilterStep::Deliver { .. } => {}
+                FilterStep::Take => self.take_mail(),
             }
         }
 
@@ -368,7 +368,7 @@ mod tests {
                 World { codes, mail: VecDeque::new(), stored, known, part: None, built: 0, sealed, changed };
             steps.iter().for_each(|step| world.take(step));
             while !world.mail.is_empty() {
-                world.take(&Step::Take);
+                world.take(&FilterStep::Take);
             }
         }
     }

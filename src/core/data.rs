@@ -168,7 +168,7 @@ mod tests {
 
     /// An event of the simulated node.
     #[derive(Clone, Debug)]
-    enum Step {
+    enum MeshStep {
         /// A client asks a core.
         Ask { core: usize, code: usize },
         /// A core takes the messages that others have left for it.
@@ -187,16 +187,16 @@ mod tests {
         Evict { code: usize },
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = MeshStep> {
         prop_oneof![
-            6 => (0..CORES, 0..CODES).prop_map(|(core, code)| Step::Ask { core, code }),
-            4 => (0..CORES).prop_map(|core| Step::Serve { core }),
-            4 => (0..CORES).prop_map(|core| Step::Mail { core }),
-            1 => (0..CODES).prop_map(|code| Step::Change { code }),
-            1 => Just(Step::Tell),
-            2 => (0..8usize).prop_map(|at| Step::Read { at }),
-            2 => (0..8usize).prop_map(|at| Step::Post { at }),
-            1 => (0..CODES).prop_map(|code| Step::Evict { code }),
+            6 => (0..CORES, 0..CODES).prop_map(|(core, code)| MeshStep::Ask { core, code }),
+            4 => (0..CORES).prop_map(|core| MeshStep::Serve { core }),
+            4 => (0..CORES).prop_map(|core| MeshStep::Mail { core }),
+            1 => (0..CODES).prop_map(|code| MeshStep::Change { code }),
+            1 => Just(MeshStep::Tell),
+            2 => (0..8usize).prop_map(|at| MeshStep::Read { at }),
+            2 => (0..8usize).prop_map(|at| MeshStep::Post { at }),
+            1 => (0..CODES).prop_map(|code| MeshStep::Evict { code }),
         ]
     }
 
@@ -267,22 +267,22 @@ mod tests {
             self.cores[0].shard.resolve(&code(number)).1.index()
         }
 
-        fn take(&mut self, step: &Step) {
+        fn take(&mut self, step: &MeshStep) {
             match *step {
-                Step::Ask { core, code } => self.ask(core, code),
-                Step::Serve { core } => self.serve(core),
-                Step::Mail { core } => self.take_mail(core),
-                Step::Change { code } => self.change(code),
-                Step::Tell => {
+                MeshStep::Ask { core, code } => self.ask(core, code),
+                MeshStep::Serve { core } => self.serve(core),
+                MeshStep::Mail { core } => self.take_mail(core),
+                MeshStep::Change { code } => self.change(code),
+                MeshStep::Tell => {
                     if let Some((owner, mail)) = self.untold.pop_front() {
                         self.mail[owner].push_back(mail);
                     }
                 }
-                Step::Read { at } if at < self.fetching.len() => {
+                MeshStep::Read { at } if at < self.fetching.len() => {
                     let asked = self.fetching.remove(at);
                     self.read.push((asked, self.stored[asked.code], self.commits));
                 }
-                Step::Post { at } if at < self.read.len() => {
+                MeshStep::Post { at } if at < self.read.len() => {
                     let (asked, version, as_of) = self.read.remove(at);
                     let owner = self.owner(asked.code);
                     if is_link(version) {
@@ -290,8 +290,8 @@ mod tests {
                     }
                     self.mail[asked.core].push_back(Mail::LookedUp { asked, version });
                 }
-                Step::Read { .. } | Step::Post { .. } => {}
-                Step::Evict { code: number } => {
+                MeshStep::Read { .. } | MeshStep::Post { .. } => {}
+                MeshStep::Evict { code: number } => {
                     let owner = self.owner(number);
                     self.cores[owner].shard.evict(&code(number));
                 }
@@ -397,12 +397,12 @@ mod tests {
         /// Continues until nothing waits.
         fn settle(&mut self) {
             for _ in 0..10 {
-                (0..self.untold.len()).for_each(|_| self.take(&Step::Tell));
+                (0..self.untold.len()).for_each(|_| self.take(&MeshStep::Tell));
                 (0..CORES).for_each(|core| self.serve(core));
-                (0..self.fetching.len()).for_each(|_| self.take(&Step::Read { at: 0 }));
-                (0..self.read.len()).for_each(|_| self.take(&Step::Post { at: 0 }));
+                (0..self.fetching.len()).for_each(|_| self.take(&MeshStep::Read { at: 0 }));
+                (0..self.read.len()).for_each(|_| self.take(&MeshStep::Post { at: 0 }));
                 for core in 0..CORES {
-                    (0..self.mail[core].len()).for_each(|_| self.take(&Step::Mail { core }));
+                    (0..self.mail[core].len()).for_each(|_| self.take(&MeshStep::Mail { core }));
                 }
             }
             assert!(self.asking.is_empty() && self.changing.is_empty(), "every question and change comes to an end");
@@ -543,11 +543,11 @@ mod tests {
     #[test]
     fn copies_are_used() {
         let mut node = Node::new(MemoryBudget::All);
-        (0..CODES).for_each(|code| node.take(&Step::Change { code }));
+        (0..CODES).for_each(|code| node.take(&MeshStep::Change { code }));
         node.settle();
         for _ in 0..2 {
             for (core, code) in (0..CORES).flat_map(|core| (0..CODES).map(move |code| (core, code))) {
-                node.take(&Step::Ask { core, code });
+                node.take(&MeshStep::Ask { core, code });
             }
             node.settle();
         }

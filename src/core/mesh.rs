@@ -43,7 +43,7 @@ pub(super) struct Question {
 
 /// An answer, or a further part of one. The parts of an answer follow each other.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct AnswerPart {
     token: u64,
     cache_seconds: Option<u32>,
     valid_until_ms: Option<u64>,
@@ -61,7 +61,7 @@ struct Part {
 /// answer. Its confirmation goes by mail (`ToCore::CopyDropped`), because nothing depends on its order.
 #[derive(Clone, Debug)]
 enum OwnerMessage {
-    Part(Part),
+    Part(AnswerPart),
     /// The answer about a link with redirect rules, whole: the asking core has the request.
     Ruled {
         token: u64,
@@ -228,7 +228,7 @@ impl Peer {
         let mut left = target;
         loop {
             let (now, later) = left.split_at(left.len().min(PART_LEN));
-            let mut part = Part {
+            let mut part = AnswerPart {
                 token,
                 cache_seconds: policy.cache_seconds,
                 valid_until_ms: policy.valid_until_ms,
@@ -260,8 +260,8 @@ fn encode<'a>(lookup: &BorrowedLookup<'a>) -> (Lookup<()>, Destination<&'a [u8]>
 }
 
 /// The result that the last part of an answer and its whole target carry.
-fn decode<'a>(part: &Part, target: &'a [u8]) -> BorrowedLookup<'a> {
-    let Part { status, cache_seconds, valid_until_ms, max_visits, forward_query, .. } = *part;
+fn decode<'a>(part: &AnswerPart, target: &'a [u8]) -> BorrowedLookup<'a> {
+    let AnswerPart { status, cache_seconds, valid_until_ms, max_visits, forward_query, .. } = *part;
     let policy = Policy { status, cache_seconds, valid_until_ms, max_visits, forward_query, ..Policy::default() };
     part.found.map(|()| Destination { policy, target })
 }

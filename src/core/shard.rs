@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum LoadStep {
         /// A client changes a code: the commit ends, and its Apply is on its way to the owner.
         Change { code: usize, to: Stored },
         /// The owner takes the oldest Apply.
@@ -387,16 +387,16 @@ mod tests {
         ]
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = LoadStep> {
         prop_oneof![
-            4 => (0..CODES, any_stored()).prop_map(|(code, to)| Step::Change { code, to }),
-            4 => Just(Step::Apply),
-            3 => (1..4usize).prop_map(|count| Step::Scan { count }),
-            2 => (1..4usize).prop_map(|count| Step::ReadPage { count }),
-            2 => (0..4usize).prop_map(|at| Step::Load { at }),
-            1 => (0..CODES).prop_map(|code| Step::Fetch { code }),
-            1 => (0..4usize).prop_map(|at| Step::Keep { at }),
-            1 => (0..CODES).prop_map(|code| Step::Evict { code }),
+            4 => (0..CODES, any_stored()).prop_map(|(code, to)| LoadStep::Change { code, to }),
+            4 => Just(LoadStep::Apply),
+            3 => (1..4usize).prop_map(|count| LoadStep::Scan { count }),
+            2 => (1..4usize).prop_map(|count| LoadStep::ReadPage { count }),
+            2 => (0..4usize).prop_map(|at| LoadStep::Load { at }),
+            1 => (0..CODES).prop_map(|code| LoadStep::Fetch { code }),
+            1 => (0..4usize).prop_map(|at| LoadStep::Keep { at }),
+            1 => (0..CODES).prop_map(|code| LoadStep::Evict { code }),
         ]
     }
 
@@ -451,30 +451,30 @@ mod tests {
             World { shard, stored: *stored, commits: 0, untold, next: 0, sent: Vec::new(), fetched: Vec::new() }
         }
 
-        fn take(&mut self, step: &Step) {
+        fn take(&mut self, step: &LoadStep) {
             match *step {
-                Step::Change { code, to } if to != Stored::Nothing || self.stored[code] != Stored::Nothing => {
+                LoadStep::Change { code, to } if to != Stored::Nothing || self.stored[code] != Stored::Nothing => {
                     self.commits += 1;
                     self.stored[code] = to;
                     self.untold.push_back((code, to, self.commits));
                 }
-                Step::Change { .. } => {}
-                Step::Apply => self.apply(),
-                Step::Scan { count } => self.scan(count),
-                Step::ReadPage { count } => self.read_page(count),
-                Step::Load { at } if at < self.sent.len() => match self.sent.remove(at) {
+                LoadStep::Change { .. } => {}
+                LoadStep::Apply => self.apply(),
+                LoadStep::Scan { count } => self.scan(count),
+                LoadStep::ReadPage { count } => self.read_page(count),
+                LoadStep::Load { at } if at < self.sent.len() => match self.sent.remove(at) {
                     Sent::Batch(batch) => self.shard.load(&batch),
                     Sent::Page(page) => self.shard.load_page(page),
                 },
-                Step::Fetch { code } => self.fetched.push((code, self.stored[code], self.commits)),
-                Step::Keep { at } if at < self.fetched.len() => {
+                LoadStep::Fetch { code } => self.fetched.push((code, self.stored[code], self.commits)),
+                LoadStep::Keep { at } if at < self.fetched.len() => {
                     let (number, stored, as_of) = self.fetched.remove(at);
                     if stored != Stored::Nothing {
                         self.shard.keep(&code(number), link(number, stored).map(Arc::new).as_ref(), as_of);
                     }
                 }
-                Step::Load { .. } | Step::Keep { .. } => {}
-                Step::Evict { code } => self.shard.evict(&self::code(code)),
+                LoadStep::Load { .. } | LoadStep::Keep { .. } => {}
+                LoadStep::Evict { code } => self.shard.evict(&self::code(code)),
             }
         }
 
@@ -548,14 +548,14 @@ mod tests {
         fn end(mut self) {
             self.scan(CODES);
             while !self.sent.is_empty() {
-                self.take(&Step::Load { at: 0 });
+                self.take(&LoadStep::Load { at: 0 });
             }
             self.shard.end_load();
             while !self.untold.is_empty() {
                 self.apply();
             }
             while !self.fetched.is_empty() {
-                self.take(&Step::Keep { at: 0 });
+                self.take(&LoadStep::Keep { at: 0 });
             }
             let is_hot = matches!(self.shard.links, LinkMemory::Hot(_));
             for number in 0..CODES {

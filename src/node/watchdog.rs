@@ -45,13 +45,13 @@ impl Watchdog {
 /// If the operating system refuses a thread.
 pub(super) fn start(base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
     let Some(timeout) = watchdog_timeout() else { return Ok(()) };
-    let watchdog = spawn(Progress::new(Arc::clone(&base.core_stats)), Arc::clone(&base.stats), timeout)
+    let watchdog = spawn(TurnProgress::new(Arc::clone(&base.core_stats)), Arc::clone(&base.stats), timeout)
         .map_err(|error| thread_exit("the watchdog", &error))?;
     supervisor.register(Phase::Watchdog, "watchdog", move || watchdog.stop());
     Ok(())
 }
 
-fn spawn(mut progress: Progress, node: Arc<NodeStats>, timeout: Duration) -> io::Result<Watchdog> {
+fn spawn(mut progress: TurnProgress, node: Arc<NodeStats>, timeout: Duration) -> io::Result<Watchdog> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
@@ -120,18 +120,18 @@ impl StallReports {
 }
 
 /// The progress of every core since the last keep-alive ping.
-struct Progress {
+struct TurnProgress {
     /// The counters of each core, the admin listener's last.
     cores: Arc<[Arc<CoreStats>]>,
     /// The turns of each core at the last keep-alive ping.
     turns: Vec<u64>,
 }
 
-impl Progress {
-    fn new(cores: Arc<[Arc<CoreStats>]>) -> Progress {
+impl TurnProgress {
+    fn new(cores: Arc<[Arc<CoreStats>]>) -> TurnProgress {
         assert!(!cores.is_empty(), "a node without cores would seem alive forever");
         let turns = cores.iter().map(|core| core.turns.get()).collect();
-        Progress { cores, turns }
+        TurnProgress { cores, turns }
     }
 
     /// Checks that every core has turned since the last successful look, or has ended in order.
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_sign_of_life_takes_progress_of_every_core() {
         let cores: Arc<[Arc<CoreStats>]> = (0..3).map(|_| Arc::default()).collect();
-        let mut progress = Progress::new(Arc::clone(&cores));
+        let mut progress = TurnProgress::new(Arc::clone(&cores));
         let turn = |core: usize| cores[core].turns.add(1);
         assert_eq!(progress.look(), Err("core 0".to_owned()));
         turn(0);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_core_that_has_ended_need_not_turn() {
         let cores: Arc<[Arc<CoreStats>]> = (0..2).map(|_| Arc::default()).collect();
-        let mut progress = Progress::new(Arc::clone(&cores));
+        let mut progress = TurnProgress::new(Arc::clone(&cores));
         cores[0].has_ended.store(true, Ordering::Release);
         assert!(progress.look().is_err());
         cores[1].turns.add(1);

@@ -167,7 +167,7 @@ struct Shared {
     sharing: Sharing,
     /// Lock this before the state.
     intake: Mutex<Intake>,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// True if the active segment is to be sealed at the next write, so that the upkeep sees its visits.
     wants_seal: AtomicBool,
     /// True while a purge waits for files of blocks that Redis has received.
@@ -182,7 +182,7 @@ struct Intake {
 }
 
 /// The log without what is in the intake.
-struct State {
+struct LogState {
     /// The records of the active segment, by write.
     active: Vec<Arc<[u8]>>,
     active_bytes: usize,
@@ -198,7 +198,7 @@ struct State {
     outgoing: Outgoing,
 }
 
-impl State {
+impl LogState {
     /// Adds records to the active segment.
     fn push(&mut self, chunk: Arc<[u8]>) {
         if self.active.is_empty() {
@@ -222,7 +222,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the state of the log on disk, and the number of the active segment.
-fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(State, u64)> {
+fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(LogState, u64)> {
     let (mut sealed, mut actives, mut kept) = (Vec::new(), Vec::new(), Vec::<u64>::new());
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -251,7 +251,7 @@ fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(Sta
     let unmarked = sealed.iter().rev().find(|segment| !has_marks(segment.seq)).map_or(0, |segment| segment.seq);
     let shared_log = sharing::open(dir, mode, (is_empty, unmarked), unix_ms())?;
     kept.retain(|of| outgoing_path(dir, *of).exists());
-    let mut state = State {
+    let mut state = LogState {
         active: Vec::new(),
         active_bytes: 0,
         active_seq: seq,
@@ -267,7 +267,7 @@ fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(Sta
     Ok((state, seq))
 }
 
-impl State {
+impl LogState {
     /// Reads the files behind sealed segments: those that are kept for other nodes, and those that a crash has left
     /// between the seal of a segment and their removal.
     fn read_kept(&mut self, dir: &Path, mut kept: Vec<u64>, actives: Vec<u64>) -> io::Result<()> {

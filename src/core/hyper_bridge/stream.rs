@@ -59,11 +59,11 @@ pub(in crate::core) struct Stream {
     progress_len: usize,
     pub(super) services: Rc<ServiceHandle>,
     pub(super) tasks: Tasks,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<StreamState>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct StreamState {
     inbound: Vec<u8>,
     /// Bytes of `inbound` that hyper has read.
     read: usize,
@@ -105,7 +105,7 @@ pub(super) struct State {
     waiting: Vec<Waker>,
 }
 
-impl State {
+impl StreamState {
     /// True if hyper should write no more for now.
     fn is_congested(&self, queued_max: usize) -> bool {
         self.congested || self.outbound.len() >= queued_max
@@ -141,8 +141,12 @@ impl Stream {
         tasks: Tasks,
         services: Rc<ServiceHandle>,
     ) -> Stream {
-        let state =
-            RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
+        let state = RefCell::new(StreamState {
+            put_heads: heads,
+            asked_heads: heads,
+            answered_heads: heads,
+            ..StreamState::default()
+        });
         let (queued_max, progress_len) = (limits.queued_len, limits.progress_len());
         Stream { slot, is_http2, queued_max, progress_len, services, tasks, state }
     }
@@ -301,7 +305,7 @@ impl Stream {
     }
 
     /// Records progress. For HTTP/1.1 the loop does that itself.
-    pub(super) fn note_progress(&self, state: &mut State) {
+    pub(super) fn note_progress(&self, state: &mut StreamState) {
         if self.is_http2 {
             (state.progress, state.arrived) = (Some(Instant::now()), 0);
         }

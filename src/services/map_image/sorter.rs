@@ -35,7 +35,7 @@ pub(super) struct Sorter {
 
 /// A sorted part.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct SortedPart {
     bytes: Vec<u8>,
     /// The records in order.
     order: Vec<RecordPlace>,
@@ -83,7 +83,7 @@ impl Sorter {
     }
 
     /// Returns the next part in order; `None` after the last one.
-    pub(super) fn next_part(&mut self) -> io::Result<Option<Part>> {
+    pub(super) fn next_part(&mut self) -> io::Result<Option<SortedPart>> {
         if self.next == self.spill.parts() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl Sorter {
         sort_with_pauses(&mut order);
         let begins_core = self.next.is_multiple_of(self.per_core);
         self.next += 1;
-        Ok(Some(Part { bytes, order, begins_core }))
+        Ok(Some(SortedPart { bytes, order, begins_core }))
     }
 }
 
@@ -118,7 +118,7 @@ fn sort_with_pauses(order: &mut [RecordPlace]) {
     sort_with_pauses(behind);
 }
 
-impl Part {
+impl SortedPart {
     /// Iterates over the records of the part, in index order.
     pub(super) fn records(&self) -> impl Iterator<Item = Sealed<'_>> {
         let bytes = |at: &RecordPlace| &self.bytes[at.1 as usize..at.2 as usize];

@@ -62,7 +62,7 @@ impl RecentCreates {
 
 /// The progress of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Step {
+enum ReuseStep {
     /// Redis is asked for a code next.
     Ask,
     /// This code is looked up next.
@@ -74,7 +74,7 @@ enum Step {
 }
 
 /// A search for an existing link, on behalf of one request or of several like ones in a turn.
-struct Search<'r> {
+struct ReuseSearch<'r> {
     link: &'r Arc<Link>,
     reuse: Reuse,
     key: UrlKey,
@@ -88,7 +88,7 @@ struct Search<'r> {
     offered: bool,
     /// The answer of Redis to the claim of the request's own code.
     claimed: Option<FleetDecision>,
-    step: Step,
+    step: ReuseStep,
 }
 
 /// True if an existing link may answer a request. Only such requests come to this thread.
@@ -178,7 +178,7 @@ impl LinkReuse {
         }
         for search in &mut searches {
             // A search that is still open has run out of time.
-            if matches!(search.step, Step::Ask | Step::Look(_)) {
+            if matches!(search.step, ReuseStep::Ask | ReuseStep::Look(_)) {
                 search.decide_here();
             }
         }
@@ -202,19 +202,19 @@ impl LinkReuse {
     }
 
     /// Returns the searches of a turn, with what this node knows.
-    fn begin<'r>(&mut self, turn: &Turn<'_>, requests: &'r [StoreRequest]) -> Vec<Search<'r>> {
-        let mut searches: Vec<Search<'r>> = Vec::new();
+    fn begin<'r>(&mut self, turn: &Turn<'_>, requests: &'r [StoreRequest]) -> Vec<ReuseSearch<'r>> {
+        let mut searches: Vec<ReuseSearch<'r>> = Vec::new();
         let mut known: HashMap<(UrlKey, Reuse), usize> = HashMap::new();
         for (at, request) in requests.iter().enumerate() {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
             let key = link.url_key();
             if *reuse == Reuse::OfSlug {
                 // Only the link with this very slug can be the answer.
-                let search = Search::new(link, *reuse, key, at);
+                let search = ReuseSearch::new(link, *reuse, key, at);
                 let is_here =
                     turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_match(&state, link, turn.now_ms));
                 searches.push(if is_here {
-                    Search { step: Step::Look(link.code), here: Some(link.code), ..search }
+                    ReuseSearch { step: ReuseStep::Look(link.code), here: Some(link.code), ..search }
                 } else {
                     search
                 });
@@ -225,7 +225,7 @@ impl LinkReuse {
                 continue;
             }
             known.insert((key, *reuse), searches.len());
-            let search = self.search(turn, Search::new(link, *reuse, key, at));
+            let search = self.search(turn, ReuseSearch::new(link, *reuse, key, at));
             // The link of this request will be created, unless the search finds one.
             if search.here.is_none() {
                 self.making.add(key, link.code);
@@ -236,7 +236,7 @@ impl LinkReuse {
     }
 
     /// Fills in a search for a generated or random code with what this node knows.
-    fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
+    fn search<'r>(&self, turn: &Turn<'_>, search: ReuseSearch<'r>) -> ReuseSearch<'r> {
         let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.
         let making = self.making.code(search.key).filter(|code| turn.fleet.stored_state(code).is_none());
@@ -244,26 +244,26 @@ impl LinkReuse {
         if search.reuse == Reuse::Any
             && let Some(code) = find(ReuseCandidates::All)
         {
-            return Search { step: Step::Look(code), here: Some(code), ..search };
+            return ReuseSearch { step: ReuseStep::Look(code), here: Some(code), ..search };
         }
         match turn.window() {
             // Within a window, a URL has one generated code, whatever slugs it gets.
             Some(window) if search.link.origin == Origin::Issued => {
                 let since = turn.now_ms.saturating_sub(window.as_millis() as u64).saturating_add(1);
-                Search { step: Step::Ask, here: find(ReuseCandidates::UsedSince(since)), ..search }
+                ReuseSearch { step: ReuseStep::Ask, here: find(ReuseCandidates::UsedSince(since)), ..search }
             }
-            _ => Search { step: Step::Nothing, ..search },
+            _ => ReuseSearch { step: ReuseStep::Nothing, ..search },
         }
     }
 
     /// Turns a finished search into the answers of its requests.
-    fn end(&mut self, mut search: Search<'_>, decisions: &mut [Option<FleetDecision>]) {
+    fn end(&mut self, mut search: ReuseSearch<'_>, decisions: &mut [Option<FleetDecision>]) {
         let existing =
             |code: Code, found: Option<State>, spare: bool| Some(FleetDecision::Existing { code, found, spare });
         debug_assert!(search.requests.iter().all(|&at| decisions[at].is_none()), "two searches answer one request");
         let mut others = &search.requests[..];
         match &search.step {
-            Step::Found(code, found) => {
+            ReuseStep::Found(code, found) => {
                 if self.making.code(search.key) == Some(search.link.code) {
                     self.making.forget(search.key);
                 }
@@ -272,7 +272,7 @@ impl LinkReuse {
                 others = rest;
                 others.iter().for_each(|&at| decisions[at] = existing(*code, found.clone(), true));
             }
-            Step::Ask | Step::Look(_) | Step::Nothing => {
+            ReuseStep::Ask | ReuseStep::Look(_) | ReuseStep::Nothing => {
                 if search.link.origin == Origin::Issued {
                     self.making.add(search.key, search.link.code);
                 }
@@ -284,9 +284,9 @@ impl LinkReuse {
     }
 }
 
-impl<'r> Search<'r> {
-    fn new(link: &'r Arc<Link>, reuse: Reuse, key: UrlKey, at: usize) -> Search<'r> {
-        Search {
+impl<'r> ReuseSearch<'r> {
+    fn new(link: &'r Arc<Link>, reuse: Reuse, key: UrlKey, at: usize) -> ReuseSearch<'r> {
+        ReuseSearch {
             link,
             reuse,
             key,
@@ -295,14 +295,14 @@ impl<'r> Search<'r> {
             wrong: Vec::new(),
             offered: false,
             claimed: None,
-            step: Step::Nothing,
+            step: ReuseStep::Nothing,
         }
     }
 
     /// Decides without Redis.
     fn decide_here(&mut self) {
-        if !matches!(self.step, Step::Found(..)) {
-            self.step = self.here.map_or(Step::Nothing, |code| Step::Found(code, None));
+        if !matches!(self.step, ReuseStep::Found(..)) {
+            self.step = self.here.map_or(ReuseStep::Nothing, |code| ReuseStep::Found(code, None));
         }
     }
 
@@ -312,7 +312,7 @@ impl<'r> Search<'r> {
             self.here = None;
         }
         let may_ask = has_window && self.link.origin == Origin::Issued;
-        self.step = if may_ask { Step::Ask } else { Step::Nothing };
+        self.step = if may_ask { ReuseStep::Ask } else { ReuseStep::Nothing };
         self.wrong = code.to_string().into_bytes();
     }
 }
@@ -337,13 +337,14 @@ impl Turn<'_> {
     }
 
     /// Has Redis name a code for each search that needs one.
-    fn ask(&mut self, searches: &mut [Search<'_>]) {
+    fn ask(&mut self, searches: &mut [ReuseSearch<'_>]) {
         let Some(window) = self.window() else { return };
-        let mut asking: Vec<&mut Search<'_>> = searches.iter_mut().filter(|search| search.step == Step::Ask).collect();
+        let mut asking: Vec<&mut ReuseSearch<'_>> =
+            searches.iter_mut().filter(|search| search.step == ReuseStep::Ask).collect();
         if asking.is_empty() || !self.has_time() {
             return;
         }
-        let question = |search: &&mut Search<'_>| Recent {
+        let question = |search: &&mut ReuseSearch<'_>| Recent {
             key: search.key,
             code: search.here.unwrap_or(search.link.code),
             wrong: search.wrong.clone(),
@@ -354,8 +355,8 @@ impl Turn<'_> {
             search.offered |= question.code == search.link.code;
             match answer {
                 Ok(named) => match Code::from_key(&named) {
-                    Ok(code) if code == search.link.code => search.step = Step::Nothing,
-                    Ok(code) => search.step = Step::Look(code),
+                    Ok(code) if code == search.link.code => search.step = ReuseStep::Nothing,
+                    Ok(code) => search.step = ReuseStep::Look(code),
                     Err(_) => search.wrong = named,
                 },
                 Err(error) => {
@@ -367,8 +368,8 @@ impl Turn<'_> {
     }
 
     /// Claims the codes of links that are to be created.
-    fn claim(&mut self, searches: &mut [Search<'_>]) {
-        let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
+    fn claim(&mut self, searches: &mut [ReuseSearch<'_>]) {
+        let is_open = |search: &&mut ReuseSearch<'_>| search.step == ReuseStep::Nothing && search.claimed.is_none();
         let (mut open, mut claims) = (Vec::new(), Vec::new());
         for search in searches.iter_mut().filter(is_open) {
             match self.fleet.state_for_redis(&search.link.code) {
@@ -392,21 +393,22 @@ impl Turn<'_> {
     }
 
     /// Looks up the codes that may be the answer.
-    fn look(&mut self, searches: &mut [Search<'_>], making: &RecentCreates) {
+    fn look(&mut self, searches: &mut [ReuseSearch<'_>], making: &RecentCreates) {
         // Half of the timeout, so that the other half is left to replace entries without a link.
         let wait_max = self.fleet.answer_time() / 2;
         let mut wait = FIRST_WAIT;
         loop {
             for search in searches.iter_mut() {
                 // The link is on its way to the writer, which will look it up itself.
-                if let Step::Look(code) = search.step
+                if let ReuseStep::Look(code) = search.step
                     && making.code(search.key) == Some(code)
                     && self.fleet.stored_state(&code).is_none()
                 {
-                    search.step = Step::Found(code, None);
+                    search.step = ReuseStep::Found(code, None);
                 }
             }
-            let looking = |search: &Search<'_>| if let Step::Look(code) = search.step { Some(code) } else { None };
+            let looking =
+                |search: &ReuseSearch<'_>| if let ReuseStep::Look(code) = search.step { Some(code) } else { None };
             let codes: Vec<Code> = searches.iter().filter_map(looking).collect();
             if codes.is_empty() || !self.has_time() {
                 return;
@@ -414,16 +416,16 @@ impl Turn<'_> {
             let answers = self.redis.states(&codes, self.fleet.answer_time());
             let again = self.begin.elapsed() + wait < wait_max;
             let has_window = self.window().is_some();
-            let looked = searches.iter_mut().filter(|search| matches!(search.step, Step::Look(_)));
+            let looked = searches.iter_mut().filter(|search| matches!(search.step, ReuseStep::Look(_)));
             for ((search, code), answer) in looked.zip(codes).zip(answers) {
                 match self.judge(search.link, code, answer) {
-                    Judgement::Is(found) => search.step = Step::Found(code, found),
+                    Judgement::Is(found) => search.step = ReuseStep::Found(code, found),
                     Judgement::Nothing if again => {}
                     Judgement::Nothing | Judgement::Other => search.reject(code, has_window),
                     Judgement::NoReply => search.decide_here(),
                 }
             }
-            if !searches.iter().any(|search| matches!(search.step, Step::Look(_))) {
+            if !searches.iter().any(|search| matches!(search.step, ReuseStep::Look(_))) {
                 return;
             }
             std::thread::sleep(wait);

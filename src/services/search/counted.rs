@@ -11,13 +11,13 @@ use carom_store::links::{StoreError, Value};
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     fences: Fences,
-    progress: Progress,
+    progress: CountProgress,
     /// Changes after the counted part, since the part now being read was begun; true for an added entry.
     pending: Vec<(Vec<u8>, bool)>,
 }
 
 #[derive(Debug, Default)]
-enum Progress {
+enum CountProgress {
     /// Counting has not begun.
     #[default]
     None,
@@ -30,18 +30,18 @@ enum Progress {
 impl Counted {
     /// Returns the counts once everything is counted.
     pub(super) fn whole(&self) -> Option<&Fences> {
-        matches!(self.progress, Progress::Whole).then_some(&self.fences)
+        matches!(self.progress, CountProgress::Whole).then_some(&self.fences)
     }
 
     /// Applies a change, if it is in the counted part. Then returns its key, and true if the key's run is too long now.
     pub(super) fn change(&mut self, key: Vec<u8>, added: bool) -> Option<(Vec<u8>, bool)> {
         match &self.progress {
-            Progress::None => return None,
-            Progress::UpTo(last) if key > *last => {
+            CountProgress::None => return None,
+            CountProgress::UpTo(last) if key > *last => {
                 self.pending.push((key, added));
                 return None;
             }
-            Progress::UpTo(_) | Progress::Whole => {}
+            CountProgress::UpTo(_) | CountProgress::Whole => {}
         }
         if !added {
             self.fences.remove(&key);
@@ -63,7 +63,7 @@ impl Counted {
         let middle = len / 2;
         let to = match (&self.progress, next) {
             (_, Some(next)) => next.to_vec(),
-            (Progress::UpTo(last), None) => just_behind(last),
+            (CountProgress::UpTo(last), None) => just_behind(last),
             (_, None) => Vec::new(),
         };
         if let Some(key) = view.keys(kind, first, &to).nth(middle as usize) {
@@ -75,11 +75,11 @@ impl Counted {
     /// Returns the first key of the next part. From now on, changes after the counted part are kept.
     pub(super) fn begin_part(&mut self) -> Vec<u8> {
         self.pending.clear();
-        if matches!(self.progress, Progress::None) {
-            self.progress = Progress::UpTo(Vec::new());
+        if matches!(self.progress, CountProgress::None) {
+            self.progress = CountProgress::UpTo(Vec::new());
         }
         match &self.progress {
-            Progress::UpTo(last) if !last.is_empty() => just_behind(last),
+            CountProgress::UpTo(last) if !last.is_empty() => just_behind(last),
             _ => Vec::new(),
         }
     }
@@ -91,9 +91,9 @@ impl Counted {
             self.fences.append(&run[0], run.len() as u32);
         }
         self.progress = if is_last {
-            Progress::Whole
+            CountProgress::Whole
         } else {
-            Progress::UpTo(part.last().map(|last| last.to_vec()).unwrap_or_default())
+            CountProgress::UpTo(part.last().map(|last| last.to_vec()).unwrap_or_default())
         };
         std::mem::take(&mut self.pending)
     }

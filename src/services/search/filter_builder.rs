@@ -13,7 +13,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::catalog::Catalog;
 use super::keeping;
 use super::ngram_filters::{Work, divided};
-use super::part::{Part, entry_of};
+use super::part::{TextPart, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::texts::Texts;
 use crate::services::threads;
@@ -172,7 +172,7 @@ pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<boo
 }
 
 /// Writes texts to the text file, and returns their place.
-fn save(catalog: &Catalog, part: &Part) -> Source {
+fn save(catalog: &Catalog, part: &TextPart) -> Source {
     let Some(file) = &catalog.texts else { return Source::None };
     pause_if_due();
     match file.write(part) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::part::{Part, key_of};
+use super::part::{TextPart, key_of};
 
 /// Size of a chunk in bytes. A commit copies that much if a search is reading the last chunk.
 const CHUNK_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
@@ -26,7 +26,7 @@ struct Position {
 /// The current texts of links in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    chunks: Vec<Arc<Part>>,
+    chunks: Vec<Arc<TextPart>>,
     /// The position of the newest entry of each link, by the hash of its key.
     newest: HashMap<u64, Position>,
     live_len: usize,
@@ -79,7 +79,7 @@ impl Held {
     }
 
     /// Returns the chunks, oldest first. They may still have replaced entries.
-    pub(super) fn chunks(&self) -> &[Arc<Part>] {
+    pub(super) fn chunks(&self) -> &[Arc<TextPart>] {
         &self.chunks
     }
 

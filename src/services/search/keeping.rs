@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum CatalogStep {
         Commit(Vec<(Code, Option<Link>)>),
         Sign,
         Save,
@@ -270,7 +270,7 @@ mod tests {
         Restart(Damage),
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = CatalogStep> {
         let file = || prop_oneof![Just("search.sections"), Just("search.texts")];
         let damage = prop_oneof![
             3 => Just(Damage::None),
@@ -279,11 +279,11 @@ mod tests {
             1 => Just(Damage::Old),
         ];
         prop_oneof![
-            4 => proptest::collection::vec(any_change(), 1..12).prop_map(Step::Commit),
-            4 => Just(Step::Sign),
-            2 => Just(Step::Save),
-            1 => Just(Step::Copy),
-            2 => damage.prop_map(Step::Restart),
+            4 => proptest::collection::vec(any_change(), 1..12).prop_map(CatalogStep::Commit),
+            4 => Just(CatalogStep::Sign),
+            2 => Just(CatalogStep::Save),
+            1 => Just(CatalogStep::Copy),
+            2 => damage.prop_map(CatalogStep::Restart),
         ]
     }
 
@@ -316,11 +316,11 @@ mod tests {
             };
             for step in steps {
                 match step {
-                    Step::Commit(changes) => model.commit(changes),
-                    Step::Sign => _ = work_once(&model.catalog, || ()).unwrap(),
-                    Step::Save => save(&model.catalog, true),
-                    Step::Copy => _ = std::fs::copy(model.dir().join("search.sections"), model.dir().join("aside")),
-                    Step::Restart(damage) => {
+                    CatalogStep::Commit(changes) => model.commit(changes),
+                    CatalogStep::Sign => _ = work_once(&model.catalog, || ()).unwrap(),
+                    CatalogStep::Save => save(&model.catalog, true),
+                    CatalogStep::Copy => _ = std::fs::copy(model.dir().join("search.sections"), model.dir().join("aside")),
+                    CatalogStep::Restart(damage) => {
                         model = model.restarted(|dir| harm(dir, &damage));
                         restore(&model.catalog).unwrap();
                     }

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::held::Held;
-use super::part::{Part, key_of};
+use super::part::{TextPart, key_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::text_file::Extent;
 use crate::services::threads::priority::pause_if_due;
@@ -36,13 +36,13 @@ pub(super) type Range = (Vec<u8>, Vec<u8>);
 #[derive(Debug)]
 pub(super) enum Work {
     /// A section that took new links is to be divided; these are its texts.
-    Divide(Range, Vec<Arc<Part>>),
+    Divide(Range, Vec<Arc<TextPart>>),
     /// The last links of a range are to be made into a section.
     Sign(Range),
 }
 
 /// Makes the sections of a range from all its texts.
-pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
+pub(super) fn divided((from, _): &Range, parts: &[Arc<TextPart>]) -> Vec<Section> {
     let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
     // The sort is stable, so the newest of the entries of one link is the last.
     entries.sort_by_key(|entry| key_of(entry));
@@ -363,7 +363,7 @@ fn time_of(key: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::super::section::Needle;
-    use super::skip::Step;
+    use super::skip::SkipStep;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -426,9 +426,9 @@ mod tests {
         let (mut rest, mut found) = (range.clone(), Vec::new());
         loop {
             let reached = match signatures.step(&needle(term), &rest, descending) {
-                Step::End => return found,
-                Step::On(reached) => reached,
-                Step::Read(range, _) => {
+                SkipStep::End => return found,
+                SkipStep::On(reached) => reached,
+                SkipStep::Read(range, _) => {
                     let reached = if descending { range.0.clone() } else { range.1.clone() };
                     found.push(range);
                     reached
@@ -586,7 +586,7 @@ mod tests {
         // Some letters have several bytes.
         assert_eq!((read("xyz"), read("xyzz"), read("Ä"), read("ÄÖ")), (1, 0, 1, 0));
         let either = Needle::of(["long enough", "abc"].into_iter());
-        assert!(matches!(signatures.step(&either, &all, true), Step::Read(..)));
+        assert!(matches!(signatures.step(&either, &all, true), SkipStep::Read(..)));
         let off = NgramFilters::new(b"", SIGNATURE_BYTES as u64 - 1);
         assert!(!off.is_on());
         assert_eq!(ranges(&off, "anything", &(b"a".to_vec(), Vec::new()), true), [(b"a".to_vec(), Vec::new())]);

@@ -20,7 +20,7 @@ const START_LEN: usize = size_of::<u32>();
 
 /// The texts of some links, in any order.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct TextPart {
     bytes: Vec<u8>,
     /// The offset of each entry.
     starts: Vec<u32>,
@@ -55,10 +55,10 @@ pub(super) fn entry_of_link(link: &Link) -> Vec<u8> {
     entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 
-impl Part {
+impl TextPart {
     /// Returns one part with all entries of `parts`, in their order.
-    pub(super) fn joined(parts: &[Arc<Part>]) -> Part {
-        let mut joined = Part::default();
+    pub(super) fn joined(parts: &[Arc<TextPart>]) -> TextPart {
+        let mut joined = TextPart::default();
         parts.iter().flat_map(|part| part.entries()).for_each(|entry| joined.push(entry));
         joined
     }
@@ -100,7 +100,7 @@ impl Part {
         bytes
     }
 
-    /// Fills the part from the stored form of [`Part::to_bytes`], which has `len` bytes and `count` entries. `read`
+    /// Fills the part from the stored form of [`TextPart::to_bytes`], which has `len` bytes and `count` entries. `read`
     /// fills a buffer with it.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ mod tests {
     use carom_model::link::{Link, Origin};
     use carom_model::testing::link;
 
-    fn part() -> Part {
-        let mut part = Part::default();
+    fn part() -> TextPart {
+        let mut part = TextPart::default();
         for (key, title) in [("k1", "Erster"), ("k2", "Zweiter"), ("k3", "erst")] {
             let mut link: Link = link("MyCode", Origin::Custom);
             link.target = "https://Example.org/A".to_owned();
@@ -151,7 +151,7 @@ mod tests {
         part
     }
 
-    fn found(part: &Part, term: &str) -> String {
+    fn found(part: &TextPart, term: &str) -> String {
         let finder = Finder::new(term);
         let keys: Vec<&str> = part.keys_with(&finder).map(|key| std::str::from_utf8(key).unwrap()).collect();
         keys.join(" ")
@@ -184,6 +184,6 @@ mod tests {
                 assert_eq!(found(&part, term), keys, "{term}");
             }
         }
-        assert_eq!(found(&Part::default(), "e"), "");
+        assert_eq!(found(&TextPart::default(), "e"), "");
     }
 }

@@ -7,8 +7,8 @@ use memchr::memmem::Finder;
 
 use super::catalog::Catalog;
 use super::ngram_filters::Range;
-use super::ngram_filters::skip::Step;
-use super::part::Part;
+use super::ngram_filters::skip::SkipStep;
+use super::part::TextPart;
 use super::section::{Needle, Readable, ToRead};
 use super::walk::{Entries, Listed, Run};
 use carom_model::query::{Filter, LinkPosition};
@@ -84,17 +84,17 @@ impl<'c> CandidateScan<'c> {
     /// Iterates lazily over the candidates of a range, section by section in the given direction.
     fn found(&self, range: Range, descending: bool) -> impl Iterator<Item = Found> + use<'c> {
         let (catalog, needle, terms) = (self.catalog, self.needle.clone(), self.terms.clone());
-        let (mut rest, mut part) = (Some(range), Part::default());
+        let (mut rest, mut part) = (Some(range), TextPart::default());
         std::iter::from_fn(move || {
             loop {
                 let step = catalog.signatures().step(&needle, rest.as_ref()?, descending);
                 let (range, to_read) = match step {
-                    Step::End => return None,
-                    Step::On(reached) => {
+                    SkipStep::End => return None,
+                    SkipStep::On(reached) => {
                         rest = rest.take().and_then(|rest| behind(rest, reached, descending));
                         continue;
                     }
-                    Step::Read(range, to_read) => (range, to_read),
+                    SkipStep::Read(range, to_read) => (range, to_read),
                 };
                 let reached = if descending { range.0.clone() } else { range.1.clone() };
                 rest = rest.take().and_then(|rest| behind(rest, reached, descending));
@@ -115,10 +115,10 @@ fn look_through(
     to_read: &ToRead,
     terms: &[Finder<'_>],
     range: &Range,
-    part: &mut Part,
+    part: &mut TextPart,
     descending: bool,
 ) -> Option<Vec<Listed>> {
-    let chunks: Vec<&Part> = match &to_read.texts {
+    let chunks: Vec<&TextPart> = match &to_read.texts {
         Readable::Memory(chunks) => chunks.iter().map(|chunk| &**chunk).collect(),
         Readable::Stored(extent) => {
             // If the disk fails, the links are read from the store instead, which reports the error.

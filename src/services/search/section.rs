@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::held::Held;
-use super::part::{Part, key_of, texts_of};
+use super::part::{TextPart, key_of, texts_of};
 use super::text_file::Extent;
 use carom_limits::SEARCH_SECTION_BYTES;
 
@@ -194,9 +194,9 @@ impl Section {
     }
 
     /// Moves texts in memory to the place that `save` returns.
-    pub(super) fn save(&mut self, save: impl FnOnce(&Part) -> Source) {
+    pub(super) fn save(&mut self, save: impl FnOnce(&TextPart) -> Source) {
         if let Source::Memory(held) = &self.texts {
-            self.texts = save(&Part::joined(held.chunks()));
+            self.texts = save(&TextPart::joined(held.chunks()));
         }
     }
 
@@ -282,6 +282,6 @@ pub(super) struct ToRead {
 /// The place from which a search reads texts.
 #[derive(Clone, Debug)]
 pub(super) enum Readable {
-    Memory(Vec<Arc<Part>>),
+    Memory(Vec<Arc<TextPart>>),
     Stored(Arc<Extent>),
 }

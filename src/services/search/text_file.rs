@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, fallocate};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::part::Part;
+use super::part::TextPart;
 use crate::services::maintenance::disk_guard::DiskGuard;
 
 /// Name of the file.
@@ -78,7 +78,7 @@ impl TextFile {
     ///
     /// # Errors
     /// If the disk fails, or has too little space left for the store.
-    pub(super) fn write(self: &Arc<TextFile>, part: &Part) -> io::Result<Extent> {
+    pub(super) fn write(self: &Arc<TextFile>, part: &TextPart) -> io::Result<Extent> {
         let bytes = part.to_bytes();
         self.check_room(bytes.len() as u64)?;
         let at = self.end.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Extent {
     ///
     /// # Errors
     /// If the disk fails, or the checksum is wrong.
-    pub(super) fn read(&self, part: &mut Part) -> io::Result<()> {
+    pub(super) fn read(&self, part: &mut TextPart) -> io::Result<()> {
         part.fill(self.len, self.count, |room| {
             self.of.file.read_exact_at(room, self.at)?;
             if xxh3_64(room) == self.sum { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
@@ -215,12 +215,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Arc::new(TextFile::open(dir.path()).unwrap());
         let parts = ["a", "bb"].map(|text| {
-            let mut part = Part::default();
+            let mut part = TextPart::default();
             (0..1_000).for_each(|_| part.push(text.as_bytes()));
             part
         });
         let [first, second] = parts.each_ref().map(|part| file.write(part).unwrap());
-        let mut read = Part::default();
+        let mut read = TextPart::default();
         for (part, extent) in parts.iter().zip([&first, &second]) {
             extent.read(&mut read).unwrap();
             assert_eq!(read, *part);

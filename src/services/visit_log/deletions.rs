@@ -27,7 +27,7 @@ const KEPT: &str = "kept";
 
 /// The progress of a deletion: whether its visits have left the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
+enum DeletionState {
     /// The visits wait for a pass.
     Pending,
     /// A pass is removing them.
@@ -40,7 +40,7 @@ enum Progress {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Deletion {
     until_ms: u64,
-    progress: Progress,
+    progress: DeletionState,
 }
 
 /// The deletions, and their file: a line for each, with the instant up to which visits are deleted.
@@ -67,8 +67,8 @@ impl Deletions {
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let (until_ms, name, progress) = match words[..] {
-                [until_ms, name] => (until_ms, name, Progress::Pending),
-                [until_ms, name, KEPT] => (until_ms, name, Progress::Kept),
+                [until_ms, name] => (until_ms, name, DeletionState::Pending),
+                [until_ms, name, KEPT] => (until_ms, name, DeletionState::Kept),
                 _ => continue,
             };
             if let (Ok(until_ms), Some(of)) = (until_ms.parse(), parsed(name)) {
@@ -110,7 +110,7 @@ impl Deletions {
                 is_full |= !next.put(of, *until_ms);
             }
         }
-        let waits = is_full && next.all.values().any(|of| of.progress != Progress::Kept);
+        let waits = is_full && next.all.values().any(|of| of.progress != DeletionState::Kept);
         if next.all != self.all {
             self.replace(next)?;
         }
@@ -124,21 +124,21 @@ impl Deletions {
             return true;
         }
         if !self.all.contains_key(&of) && self.all.len() >= VISIT_DELETIONS_MAX {
-            let kept = self.all.iter().filter(|(_, of)| of.progress == Progress::Kept && of.until_ms < until_ms);
+            let kept = self.all.iter().filter(|(_, of)| of.progress == DeletionState::Kept && of.until_ms < until_ms);
             let Some(oldest) = kept.min_by_key(|(_, deletion)| deletion.until_ms).map(|(of, _)| *of) else {
                 return false;
             };
             self.all.remove(&oldest);
         }
-        self.all.insert(of, Deletion { until_ms, progress: Progress::Pending });
+        self.all.insert(of, Deletion { until_ms, progress: DeletionState::Pending });
         self.revision += 1;
         true
     }
 
     /// Notes that a pass begins, which removes the visits of all deletions so far.
     pub(super) fn begin_pass(&mut self) {
-        let pending = self.all.values_mut().filter(|deletion| deletion.progress == Progress::Pending);
-        pending.for_each(|deletion| deletion.progress = Progress::Passing);
+        let pending = self.all.values_mut().filter(|deletion| deletion.progress == DeletionState::Pending);
+        pending.for_each(|deletion| deletion.progress = DeletionState::Passing);
     }
 
     /// Notes that the pass is over. Its deletions are kept if they are from `kept_since_ms` on, and else removed.
@@ -147,9 +147,9 @@ impl Deletions {
     /// If the file cannot be written.
     pub(super) fn end_pass(&mut self, kept_since_ms: u64) -> io::Result<()> {
         let mut next = self.clone();
-        let over = next.all.values_mut().filter(|deletion| deletion.progress == Progress::Passing);
-        over.for_each(|deletion| deletion.progress = Progress::Kept);
-        next.all.retain(|_, of| of.progress == Progress::Pending || of.until_ms >= kept_since_ms);
+        let over = next.all.values_mut().filter(|deletion| deletion.progress == DeletionState::Passing);
+        over.for_each(|deletion| deletion.progress = DeletionState::Kept);
+        next.all.retain(|_, of| of.progress == DeletionState::Pending || of.until_ms >= kept_since_ms);
         self.replace(next)
     }
 
@@ -165,7 +165,7 @@ impl Deletions {
 
     /// True if visits wait for their removal from the disk.
     pub(super) fn is_pending(&self) -> bool {
-        self.all.values().any(|deletion| deletion.progress == Progress::Pending)
+        self.all.values().any(|deletion| deletion.progress == DeletionState::Pending)
     }
 
     /// Returns a number that grows with each new deletion.
@@ -181,7 +181,7 @@ impl Deletions {
     fn replace(&mut self, next: Deletions) -> io::Result<()> {
         let mut text = String::new();
         for (of, Deletion { until_ms, progress }) in &next.all {
-            let end = if *progress == Progress::Kept { format!(" {KEPT}") } else { String::new() };
+            let end = if *progress == DeletionState::Kept { format!(" {KEPT}") } else { String::new() };
             let _ = writeln!(text, "{until_ms} {}{end}", named(of.as_ref()));
         }
         write_whole(&next.path, text.as_bytes())?;

@@ -72,7 +72,7 @@ pub(super) trait Collect {
 }
 
 /// A search in progress.
-struct Search<'s, C> {
+struct VisitSearch<'s, C> {
     filter: &'s VisitFilter,
     shared: &'s Shared,
     contents: &'s Contents,
@@ -92,7 +92,7 @@ pub(super) fn search<C: Collect>(
 ) -> bool {
     let until = Instant::now() + VISIT_QUERY_TIME_MAX;
     let verdicts = LinkVerdicts::new(&shared.links);
-    let mut search = Search { filter, shared, contents, verdicts, until, collector, complete: true };
+    let mut search = VisitSearch { filter, shared, contents, verdicts, until, collector, complete: true };
     for chunk in &contents.recent {
         search.search_block(chunk);
     }
@@ -106,7 +106,7 @@ pub(super) fn search<C: Collect>(
     search.complete
 }
 
-impl<C: Collect> Search<'_, C> {
+impl<C: Collect> VisitSearch<'_, C> {
     fn look_into(&mut self, segment: &Sealed) {
         let VisitFilter { start_ms, end_ms, .. } = *self.filter;
         if !segment.is_readable {

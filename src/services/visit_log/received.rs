@@ -10,7 +10,7 @@ use super::mark::{BlockContent, BlockMark};
 use super::outgoing::{OwnBlock, open_blocks};
 use super::segment::{active_path, each_record, push_block};
 use super::sharing::{self, LogSharing, ReceivedBlock};
-use super::{Shared, State, Writer, locked};
+use super::{LogState, Shared, Writer, locked};
 use carom_limits::VISIT_DELETIONS_KEPT;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogSpan, OriginPosition, SharedLogState};
@@ -29,7 +29,7 @@ impl Shared {
     /// written uses up its number, so that other nodes notice the gap.
     pub(super) fn note_own(&self, mark: BlockMark, place: Option<(u64, u64, u32)>, chunk: &[u8]) {
         let mut state = locked(&self.state);
-        let State { shared_log, outgoing, .. } = &mut *state;
+        let LogState { shared_log, outgoing, .. } = &mut *state;
         let Some(shared_log) = shared_log.as_mut().filter(|shared_log| shared_log.own() == mark.origin) else { return };
         let span = BlockContent::of(chunk).span.unwrap_or(LogSpan { from_ms: 0, to_ms: 0 });
         shared_log.reach(mark.origin, mark.number, span.to_ms);
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// Stores the knowledge about the logs of all nodes, after the blocks that its positions count.
-    fn store_shared_log(&self, state: &mut State, next: SharedLogState) -> io::Result<()> {
+    fn store_shared_log(&self, state: &mut LogState, next: SharedLogState) -> io::Result<()> {
         match open_blocks(&self.dir, state.active_seq) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => opened?.sync_data()?,
@@ -84,7 +84,7 @@ impl Shared {
     /// If the disk fails. The next start then does the same.
     pub(super) fn leave_active(&self, seq: u64) -> io::Result<()> {
         let mut state = locked(&self.state);
-        let State { shared_log, outgoing, .. } = &mut *state;
+        let LogState { shared_log, outgoing, .. } = &mut *state;
         match shared_log {
             None => fs::remove_file(active_path(&self.dir, seq)),
             Some(shared_log) => {

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 use carom_shards::Code;
 
-use self::progress::Search;
+use self::progress::SubjectSearch;
 use self::recovery::{Recovered, recover};
 use super::fleet_counts::{self, FleetFolds};
 use super::fold::{FOLD_STEP, Fold, Period};
@@ -105,7 +105,7 @@ pub(super) struct VisitAggregator {
     /// The number of the last log whose rows are all stored.
     folded: u32,
     /// The search for subjects with many rows.
-    search: Search,
+    search: SubjectSearch,
     /// The names of the subjects in the snapshot being received; `None` if no snapshot is, or it has more of them than
     /// [`SNAPSHOT_NAMES_NOTED`](carom_limits::SNAPSHOT_NAMES_NOTED).
     snapshot_names: Option<Vec<Vec<u8>>>,
@@ -152,7 +152,7 @@ impl VisitAggregator {
             folding: FleetFolds::default(),
             folds,
             folded,
-            search: Search::default(),
+            search: SubjectSearch::default(),
             snapshot_names: None,
             top_links: TopLinks::default(),
             ranked: Vec::new(),

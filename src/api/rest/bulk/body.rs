@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 
-use super::lines::{Line, Lines};
+use super::lines::{BodyLine, Lines};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::rest::short_urls::refused;
@@ -125,8 +125,8 @@ impl BulkBody {
             && let Some(line) = self.lines.next()
         {
             let (number, item, bytes) = match line {
-                Line::Whole(number, line) => (number, read(number, line).await, line.len()),
-                Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX)), 0),
+                BodyLine::Whole(number, line) => (number, read(number, line).await, line.len()),
+                BodyLine::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX)), 0),
             };
             batch.lines.push((number, item));
             batch.bytes += bytes;

@@ -7,7 +7,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line and its number, counted from 1.
 #[derive(PartialEq, Eq, Debug)]
-pub(in crate::api) enum Line<'l> {
+pub(in crate::api) enum BodyLine<'l> {
     /// A complete line, without its line end and without surrounding blanks.
     Whole(u64, &'l [u8]),
     /// A line longer than [`IMPORT_LINE_MAX`] bytes. Its rest is skipped.
@@ -50,7 +50,7 @@ impl Lines {
     }
 
     /// Returns the next line that is not blank, if the buffer holds a complete one.
-    pub(in crate::api) fn next(&mut self) -> Option<Line<'_>> {
+    pub(in crate::api) fn next(&mut self) -> Option<BodyLine<'_>> {
         loop {
             let (mut start, end) = match memchr::memchr(b'\n', &self.bytes[self.searched..]) {
                 Some(at) => (self.taken, self.searched + at),
@@ -61,7 +61,7 @@ impl Lines {
                         return None;
                     }
                     self.number += 1;
-                    return Some(Line::TooLong(self.number));
+                    return Some(BodyLine::TooLong(self.number));
                 }
                 None => {
                     self.searched = self.bytes.len();
@@ -75,13 +75,13 @@ impl Lines {
             }
             self.number += 1;
             if end - start > IMPORT_LINE_MAX {
-                return Some(Line::TooLong(self.number));
+                return Some(BodyLine::TooLong(self.number));
             }
             if self.number == 1 && self.bytes[start..end].starts_with(BYTE_ORDER_MARK) {
                 start += BYTE_ORDER_MARK.len();
             }
             if !self.bytes[start..end].trim_ascii().is_empty() {
-                return Some(Line::Whole(self.number, self.bytes[start..end].trim_ascii()));
+                return Some(BodyLine::Whole(self.number, self.bytes[start..end].trim_ascii()));
             }
         }
     }
@@ -99,8 +99,8 @@ mod tests {
         let mut take = |lines: &mut Lines| {
             while let Some(line) = lines.next() {
                 found.push(match line {
-                    Line::Whole(number, line) => (number, Some(line.to_vec())),
-                    Line::TooLong(number) => (number, None),
+                    BodyLine::Whole(number, line) => (number, Some(line.to_vec())),
+                    BodyLine::TooLong(number) => (number, None),
                 });
             }
         };

@@ -125,16 +125,16 @@ fn link_that_a_later_version_may_have_changed_is_no_answer() {
 #[test]
 fn rejected_code_is_replaced_where_redis_names_codes() {
     for (has_window, origin, step) in [
-        (true, Origin::Issued, Step::Ask),
-        (false, Origin::Issued, Step::Nothing),
-        (true, Origin::Custom, Step::Nothing),
+        (true, Origin::Issued, ReuseStep::Ask),
+        (false, Origin::Issued, ReuseStep::Nothing),
+        (true, Origin::Custom, ReuseStep::Nothing),
     ] {
         let link = Arc::new(link("abc", origin));
-        let mut search = Search { here: Some(code()), ..Search::new(&link, Reuse::Any, link.url_key(), 0) };
+        let mut search = ReuseSearch { here: Some(code()), ..ReuseSearch::new(&link, Reuse::Any, link.url_key(), 0) };
         search.reject(code(), has_window);
         assert_eq!((&search.step, search.here, &search.wrong[..]), (&step, None, &b"abc"[..]));
         search.decide_here();
-        assert_eq!(search.step, Step::Nothing, "the rejected link would be the answer without Redis");
+        assert_eq!(search.step, ReuseStep::Nothing, "the rejected link would be the answer without Redis");
     }
 }
 

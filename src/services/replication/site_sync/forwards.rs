@@ -17,7 +17,7 @@ const FORWARD_AFTER: Duration = Duration::from_secs(5);
 
 /// The progress of a forwarded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
+enum ForwardState {
     /// The other site has the request.
     Forwarded,
     /// This relay brings the chunks of the other site.
@@ -29,13 +29,13 @@ enum Progress {
 /// A forwarded request.
 #[derive(Clone, Copy, Debug)]
 struct Forward {
-    progress: Progress,
+    progress: ForwardState,
     /// The time at which it was forwarded, or the last chunk came.
     since: Instant,
 }
 
 impl Forward {
-    fn now(progress: Progress) -> Forward {
+    fn now(progress: ForwardState) -> Forward {
         Forward { progress, since: Instant::now() }
     }
 }
@@ -82,14 +82,14 @@ impl Forwards {
         self.open.retain(|wanted, _| own.contains(&wanted));
         self.seen.retain(|subject, _| own.iter().any(|wanted| subject_of(wanted) == *subject));
         for wanted in there.iter().filter(|wanted| own.contains(wanted)) {
-            self.open.entry(wanted.clone()).or_insert_with(|| Forward::now(Progress::Forwarded));
+            self.open.entry(wanted.clone()).or_insert_with(|| Forward::now(ForwardState::Forwarded));
         }
         // A node that still waits has repeated its request by now. Nobody takes back the request of one that is gone.
         let stale = self.open.values_mut().filter(|forward| forward.since.elapsed() >= STALE_AFTER);
-        stale.for_each(|forward| forward.progress = Progress::Ended);
+        stale.for_each(|forward| forward.progress = ForwardState::Ended);
         let mut steps = Steps::default();
         for wanted in &there {
-            if self.open.get(wanted).is_none_or(|forward| forward.progress == Progress::Ended) {
+            if self.open.get(wanted).is_none_or(|forward| forward.progress == ForwardState::Ended) {
                 steps.taken_back.push(wanted.by);
             }
         }
@@ -97,7 +97,7 @@ impl Forwards {
             let since = *self.seen.entry(subject_of(wanted)).or_insert_with(Instant::now);
             let is_due = match self.open.get(wanted) {
                 // The other site has lost it.
-                Some(forward) => forward.progress == Progress::Forwarded && !there.contains(wanted),
+                Some(forward) => forward.progress == ForwardState::Forwarded && !there.contains(wanted),
                 None => since.elapsed() >= FORWARD_AFTER,
             };
             if is_due {
@@ -109,12 +109,12 @@ impl Forwards {
 
     /// Notes that the other site has a request.
     pub(super) fn note_forwarded(&mut self, wanted: SnapshotRequest) {
-        self.open.insert(wanted, Forward::now(Progress::Forwarded));
+        self.open.insert(wanted, Forward::now(ForwardState::Forwarded));
     }
 
     /// Returns the requests whose chunks this relay may bring.
     pub(super) fn awaited(&self) -> Vec<SnapshotRequest> {
-        let open = self.open.iter().filter(|(_, forward)| forward.progress != Progress::Ended);
+        let open = self.open.iter().filter(|(_, forward)| forward.progress != ForwardState::Ended);
         open.map(|(wanted, _)| wanted.clone()).collect()
     }
 
@@ -129,11 +129,11 @@ impl Forwards {
         claim: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
         let brings = match self.open.get(wanted).map(|forward| forward.progress) {
-            Some(Progress::Bringing) => true,
-            Some(Progress::Forwarded) => claim()?,
-            Some(Progress::Ended) | None => return Ok(false),
+            Some(ForwardState::Bringing) => true,
+            Some(ForwardState::Forwarded) => claim()?,
+            Some(ForwardState::Ended) | None => return Ok(false),
         };
-        let progress = if brings { Progress::Bringing } else { Progress::Ended };
+        let progress = if brings { ForwardState::Bringing } else { ForwardState::Ended };
         self.open.insert(wanted.clone(), Forward::now(progress));
         Ok(brings)
     }
@@ -164,7 +164,7 @@ mod tests {
         forwards.open.values_mut().for_each(|forward| forward.since = long_ago);
     }
 
-    fn progress(forwards: &Forwards, by: u64) -> Option<Progress> {
+    fn progress(forwards: &Forwards, by: u64) -> Option<ForwardState> {
         forwards.open.get(&wanted(by)).map(|forward| forward.progress)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         // An earlier relay may have forwarded it.
         assert_eq!(forwards.steps("berlin", &[], &[forwarded(1)]), back);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default());
-        assert_eq!(progress(&forwards, 1), Some(Progress::Forwarded), "this relay brings its chunks");
+        assert_eq!(progress(&forwards, 1), Some(ForwardState::Forwarded), "this relay brings its chunks");
         // A node of this site was faster.
         assert_eq!(forwards.take(&wanted(1), || Ok::<_, ()>(false)), Ok(false));
         assert_eq!(forwards.awaited(), []);
@@ -245,7 +245,7 @@ mod tests {
         let mut forwards = Forwards::default();
         forwards.note_forwarded(wanted(1));
         assert_eq!(forwards.take(&wanted(1), || Err("no answer")), Err("no answer"));
-        assert_eq!(progress(&forwards, 1), Some(Progress::Forwarded), "a node of this site may claim it");
+        assert_eq!(progress(&forwards, 1), Some(ForwardState::Forwarded), "a node of this site may claim it");
         assert_eq!(forwards.take(&wanted(1), || Ok::<_, ()>(true)), Ok(true));
         let claimed_once = || -> Result<bool, ()> { panic!("it is claimed") };
         assert_eq!(forwards.take(&wanted(1), claimed_once), Ok(true));

@@ -10,7 +10,7 @@ const AT_ONCE: usize = if cfg!(test) { 2 } else { 512 };
 
 /// The next step of a search through a range.
 #[derive(Debug)]
-pub(in crate::services::search) enum Step {
+pub(in crate::services::search) enum SkipStep {
     /// A range to read: its texts if there are any, otherwise its links.
     Read(Range, Option<ToRead>),
     /// No match up to this key.
@@ -20,39 +20,39 @@ pub(in crate::services::search) enum Step {
 }
 
 impl NgramFilters {
-    /// Returns the next step from the start of a range, or from its end if `descending`. After [`Step::On`], release
+    /// Returns the next step from the start of a range, or from its end if `descending`. After [`SkipStep::On`], release
     /// the lock before the next step, for threads that wait for it.
-    pub(in crate::services::search) fn step(&self, needle: &Needle, (from, to): &Range, descending: bool) -> Step {
+    pub(in crate::services::search) fn step(&self, needle: &Needle, (from, to): &Range, descending: bool) -> SkipStep {
         if !to.is_empty() && from >= to {
-            return Step::End;
+            return SkipStep::End;
         }
         if descending { self.step_down(needle, from, to) } else { self.step_up(needle, from, to) }
     }
 
-    fn step_up(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+    fn step_up(&self, needle: &Needle, from: &[u8], to: &[u8]) -> SkipStep {
         let Some(at) = self.section_of(from) else {
             let end = self.sections.front().map_or(&[][..], |first| &first.first);
-            return Step::Read((from.to_vec(), earlier(end, to).to_vec()), None);
+            return SkipStep::Read((from.to_vec(), earlier(end, to).to_vec()), None);
         };
         let walked = (at..self.sections.len()).take(AT_ONCE).try_fold(from, |from, at| {
             let (section, end) = (&self.sections[at], self.end_of(at));
             if section.may_have(needle) {
                 let range = (from.to_vec(), earlier(end, to).to_vec());
-                return ControlFlow::Break(Step::Read(range, section.to_read()));
+                return ControlFlow::Break(SkipStep::Read(range, section.to_read()));
             }
             match end {
-                [] => ControlFlow::Break(Step::End),
-                end if !to.is_empty() && end >= to => ControlFlow::Break(Step::End),
+                [] => ControlFlow::Break(SkipStep::End),
+                end if !to.is_empty() && end >= to => ControlFlow::Break(SkipStep::End),
                 end => ControlFlow::Continue(end),
             }
         });
         match walked {
             ControlFlow::Break(step) => step,
-            ControlFlow::Continue(reached) => Step::On(reached.to_vec()),
+            ControlFlow::Continue(reached) => SkipStep::On(reached.to_vec()),
         }
     }
 
-    fn step_down(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+    fn step_down(&self, needle: &Needle, from: &[u8], to: &[u8]) -> SkipStep {
         // Only sections that begin before the end.
         let len = match to {
             [] => self.sections.len(),
@@ -62,18 +62,18 @@ impl NgramFilters {
             let section = &self.sections[at];
             if section.may_have(needle) {
                 let range = (from.max(&section.first).to_vec(), to.to_vec());
-                return ControlFlow::Break(Step::Read(range, section.to_read()));
+                return ControlFlow::Break(SkipStep::Read(range, section.to_read()));
             }
             match &*section.first {
-                first if first <= from => ControlFlow::Break(Step::End),
+                first if first <= from => ControlFlow::Break(SkipStep::End),
                 first => ControlFlow::Continue(first),
             }
         });
         match walked {
             ControlFlow::Break(step) => step,
-            ControlFlow::Continue(reached) if len > AT_ONCE => Step::On(reached.to_vec()),
+            ControlFlow::Continue(reached) if len > AT_ONCE => SkipStep::On(reached.to_vec()),
             // The range before all sections.
-            ControlFlow::Continue(reached) => Step::Read((from.to_vec(), reached.to_vec()), None),
+            ControlFlow::Continue(reached) => SkipStep::Read((from.to_vec(), reached.to_vec()), None),
         }
     }
 

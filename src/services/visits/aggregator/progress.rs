@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 /// The search under way, and the time of the next one.
 #[derive(Debug, Default)]
-pub(super) struct Search {
+pub(super) struct SubjectSearch {
     /// The position of the next step; `None` between two searches.
     pub(super) next: Option<Bound<Vec<u8>>>,
     /// True once the search has left out a damaged block.

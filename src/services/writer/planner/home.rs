@@ -271,7 +271,7 @@ mod tests {
 
     /// An event of a node and of the Redis that has its link.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum HomeStep {
         /// Another node changes the link in Redis.
         Other,
         /// Redis accepts a change of this node, whose writer hears of it later.
@@ -286,14 +286,14 @@ mod tests {
         Answer(usize),
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = HomeStep> {
         prop_oneof![
-            2 => Just(Step::Other),
-            2 => Just(Step::Own),
-            3 => Just(Step::Commit),
-            3 => Just(Step::Follow),
-            3 => Just(Step::Ask),
-            3 => (0..3usize).prop_map(Step::Answer),
+            2 => Just(HomeStep::Other),
+            2 => Just(HomeStep::Own),
+            3 => Just(HomeStep::Commit),
+            3 => Just(HomeStep::Follow),
+            3 => Just(HomeStep::Ask),
+            3 => (0..3usize).prop_map(HomeStep::Answer),
         ]
     }
 
@@ -318,31 +318,31 @@ mod tests {
             World { outbox: Outbox::default().with_settling(), ..World::default() }
         }
 
-        fn take(&mut self, step: Step) {
+        fn take(&mut self, step: HomeStep) {
             match step {
-                Step::Other => self.redis += 1,
-                Step::Own => {
+                HomeStep::Other => self.redis += 1,
+                HomeStep::Own => {
                     self.redis += 1;
                     self.undelivered.push_back(self.redis);
                 }
-                Step::Commit => {
+                HomeStep::Commit => {
                     if let Some(edit) = self.undelivered.pop_front() {
                         self.commit(vec![accepted(u64::from(edit), edit)]);
                     }
                 }
-                Step::Follow => {
+                HomeStep::Follow => {
                     let entries = self.followed + 1..=self.redis;
                     self.followed = self.redis;
                     self.commit(entries.map(|edit| followed(u64::from(edit), state(edit))).collect());
                 }
-                Step::Ask => self.asked.push((self.commits, self.redis)),
-                Step::Answer(at) if at < self.asked.len() => {
+                HomeStep::Ask => self.asked.push((self.commits, self.redis)),
+                HomeStep::Answer(at) if at < self.asked.len() => {
                     let (as_of, edit) = self.asked.remove(at);
                     if self.changed <= as_of && self.memory.is_none() {
                         self.memory = Some(edit);
                     }
                 }
-                Step::Answer(_) => {}
+                HomeStep::Answer(_) => {}
             }
             let is_current = self.memory.is_none_or(|edit| edit >= self.followed);
             assert!(is_current, "{:?} is served, and the stream has shown {}", self.memory, self.followed);
@@ -362,9 +362,9 @@ mod tests {
             let mut world = World::new();
             steps.into_iter().for_each(|step| world.take(step));
             while !world.undelivered.is_empty() {
-                world.take(Step::Commit);
+                world.take(HomeStep::Commit);
             }
-            world.take(Step::Follow);
+            world.take(HomeStep::Follow);
             prop_assert_eq!(world.outbox.len(), 0, "Redis has every change");
             for second in [2, 20] {
                 world.stored.commit(&mut world.outbox, second, vec![WriterOrder::Tick]);
