@@ -13,7 +13,7 @@ use crate::console::{Console, say};
 use crate::failure::Failure;
 use crate::measurement::{finish, measure};
 use crate::plan::Loop;
-use crate::report::{FoundRate, Report, Step};
+use crate::report::{FoundRate, RateStep, Report};
 use crate::results::check::Fault;
 use crate::results::verdict::{self, Verdict};
 use crate::run::RunOutcome;
@@ -32,12 +32,12 @@ const CONFIRMATIONS_MAX: usize = 16;
 /// Share by which a rate is lowered if a confirmation run fails.
 const STEP_BACK: f64 = 0.05;
 
-struct Search<'a> {
+struct RateSearch<'a> {
     order: &'a RunOptions,
     links: &'a Arc<Links>,
     stop: &'a Arc<AtomicBool>,
     console: &'a Console,
-    steps: Vec<Step>,
+    steps: Vec<RateStep>,
     /// Lowest rate that missed, and the reason.
     limit: Option<(f64, String)>,
 }
@@ -57,7 +57,7 @@ pub(crate) fn search(
     stop: &Arc<AtomicBool>,
     console: &Console,
 ) -> Result<u8, Failure> {
-    let mut search = Search { order, links, stop, console, steps: Vec::new(), limit: None };
+    let mut search = RateSearch { order, links, stop, console, steps: Vec::new(), limit: None };
     let (mut held, mut missed): (Option<Run>, Option<Run>) = (None, None);
     let mut rate = order.plan.rate().unwrap_or(1.0);
     while search.steps.len() < RUNS_MAX {
@@ -96,7 +96,7 @@ fn is_wrong_at_any_rate(outcome: &RunOutcome) -> bool {
     outcome.record.wrong_answers() > outcome.record.fault(Fault::Status)
 }
 
-impl Search<'_> {
+impl RateSearch<'_> {
     /// Confirms the result with another run, at lower rates if it does not hold again. `limit` is the rate at which
     /// the generator was the bottleneck, and the reason.
     fn confirm(mut self, mut rate: f64, limit: Option<&(f64, String)>) -> Result<u8, Failure> {
@@ -152,9 +152,11 @@ impl Search<'_> {
             return;
         }
         let shown = units::show_count(rate as u64);
-        let why = match (report.verdict, report.judged.iter().find(|judged| !judged.held)) {
+        let why = match (report.verdict, report.objectives.iter().find(|objective| !objective.held)) {
             (Verdict::Bottleneck, _) => format!("the generator, at {shown}/s"),
-            (Verdict::Missed, Some(judged)) => format!("{} of {} at {shown}/s", judged.measure(), judged.shown),
+            (Verdict::Missed, Some(objective)) => {
+                format!("{} of {} at {shown}/s", objective.measure(), objective.shown)
+            }
             (Verdict::Ok, _) => format!("requests without an answer at {shown}/s"),
             (verdict, _) => format!("{} at {shown}/s", verdict.text()),
         };
@@ -172,7 +174,7 @@ impl Search<'_> {
         let reached = verdict::is_reached(&outcome.record);
         let held = report.verdict == Verdict::Ok && reached;
         let mut figures: Vec<String> =
-            report.judged.iter().map(|judged| format!("{} ({})", judged.shown, judged.text)).collect();
+            report.objectives.iter().map(|objective| format!("{} ({})", objective.shown, objective.text)).collect();
         if !reached {
             let without = outcome.record.errors() + outcome.record.counts.unsent;
             figures.push(format!("{} without an answer", units::show_count(without)));
@@ -181,7 +183,7 @@ impl Search<'_> {
         if !held {
             self.note_limit(rate, &report);
         }
-        let step = Step { rate, held, text: format!("{word}: {}", figures.join(", ")) };
+        let step = RateStep { rate, held, text: format!("{word}: {}", figures.join(", ")) };
         if !self.order.quiet {
             say(&step.to_string());
         }

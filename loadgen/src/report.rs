@@ -13,7 +13,7 @@ use crate::command_line::output::{OutputFile, OutputFormat};
 use crate::plan::{Loop, Plan};
 use crate::results::check::Fault;
 use crate::results::record::{Record, Summary};
-use crate::results::verdict::{self, Judged, Objective, Verdict};
+use crate::results::verdict::{self, Objective, ObjectiveResult, Verdict};
 use crate::run::RunOutcome;
 use crate::units;
 use crate::workload::traffic::RequestKind;
@@ -31,7 +31,7 @@ pub(crate) struct LatencyRow {
 
 /// One run of a search for the highest rate.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct RateStep {
     /// Rate in requests per second.
     pub(crate) rate: f64,
     /// True if the run met the objectives.
@@ -40,7 +40,7 @@ pub(crate) struct Step {
     pub(crate) text: String,
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for RateStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:>11}/s  {}", units::show_count(self.rate as u64), self.text)
     }
@@ -61,9 +61,9 @@ pub(crate) struct Report {
     /// Verdict on the run.
     pub(crate) verdict: Verdict,
     /// Objectives with their measured values.
-    pub(crate) judged: Vec<Judged>,
+    pub(crate) objectives: Vec<ObjectiveResult>,
     /// Steps of a search for the highest rate.
-    pub(crate) found: Vec<Step>,
+    pub(crate) found: Vec<RateStep>,
     /// Result of a search; `None` for a single run.
     pub(crate) found_rate: Option<FoundRate>,
     /// True if the user ended the run early.
@@ -95,13 +95,13 @@ impl Report {
                 .filter(|&kind| plan.mix.has(kind))
                 .map(|kind| row(kind.name(), record.kind(kind))),
         );
-        let judged: Vec<Judged> =
-            objectives.iter().map(|objective| objective.judge(record, &rows[0].intended)).collect();
+        let objectives: Vec<ObjectiveResult> =
+            objectives.iter().map(|objective| objective.evaluate(record, &rows[0].intended)).collect();
         let is_open = plan.rate().is_some();
         Report {
-            verdict: Verdict::of(record, is_open, outcome.interrupted, &judged),
-            bottleneck: verdict::bottleneck(record, is_open, &judged),
-            judged,
+            verdict: Verdict::of(record, is_open, outcome.interrupted, &objectives),
+            bottleneck: verdict::bottleneck(record, is_open, &objectives),
+            objectives,
             found: Vec::new(),
             found_rate: None,
             interrupted: outcome.interrupted,

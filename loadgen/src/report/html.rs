@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 
 use super::Report;
-use super::plot::{Line, Plot, linear_marks, log_marks, second_marks};
+use super::plot::{Curve, Plot, linear_marks, log_marks, second_marks};
 use crate::results::record::Summary;
 use crate::results::verdict::Verdict;
 use crate::run::Second;
@@ -75,20 +75,20 @@ impl Report {
     }
 
     fn write_objectives(&self, out: &mut String) -> std::fmt::Result {
-        if self.judged.is_empty() {
+        if self.objectives.is_empty() {
             return Ok(());
         }
         writeln!(
             out,
             "<h2>Objectives</h2><div class=\"scroll\"><table><thead><tr><th>Objective</th><th>Measured</th><th>Result</th></tr></thead>"
         )?;
-        for judged in &self.judged {
-            let (class, word) = if judged.held { ("good", "Met") } else { ("bad", "Missed") };
+        for objective in &self.objectives {
+            let (class, word) = if objective.held { ("good", "Met") } else { ("bad", "Missed") };
             writeln!(
                 out,
                 "<tr><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
-                escaped(&judged.text),
-                judged.shown
+                escaped(&objective.text),
+                objective.shown
             )?;
         }
         writeln!(out, "</table></div>")
@@ -97,9 +97,9 @@ impl Report {
     /// Renders the distribution over nines: the axis is log10(1 / (1 - percentile)).
     fn curve(&self) -> String {
         let all = self.record.all();
-        let mut lines = vec![Line { name: "Corrected", class: "a", points: points(&all.intended) }];
+        let mut lines = vec![Curve { name: "Corrected", class: "a", points: points(&all.intended) }];
         if self.is_open() {
-            lines.push(Line { name: "Uncorrected", class: "b", points: points(&all.actual) });
+            lines.push(Curve { name: "Uncorrected", class: "b", points: points(&all.actual) });
         } else {
             lines[0].name = "Latency";
         }
@@ -216,7 +216,7 @@ fn points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
 fn latency_plot(series: &[Second]) -> String {
     let line = |name, class, pick: fn(&Summary) -> f64| {
         let points = series.iter().map(|one| (one.second as f64, pick(&one.summary).max(1e-3).log10())).collect();
-        Line { name, class, points }
+        Curve { name, class, points }
     };
     let lines = vec![
         line("p50", "a", |summary| summary.quantiles[0]),
@@ -231,7 +231,7 @@ fn latency_plot(series: &[Second]) -> String {
 }
 
 fn throughput_plot(series: &[Second]) -> String {
-    let line = |name, class, pick: fn(&Second) -> u64| Line {
+    let line = |name, class, pick: fn(&Second) -> u64| Curve {
         name,
         class,
         points: series.iter().map(|one| (one.second as f64, pick(one) as f64)).collect(),
@@ -242,7 +242,7 @@ fn throughput_plot(series: &[Second]) -> String {
     over_time("Throughput over time", series, y_marks, lines)
 }
 
-fn over_time(title: &'static str, series: &[Second], y_marks: Vec<super::plot::Mark>, lines: Vec<Line>) -> String {
+fn over_time(title: &'static str, series: &[Second], y_marks: Vec<super::plot::Mark>, lines: Vec<Curve>) -> String {
     let last = series.last().map_or(1, |one| one.second.max(1));
     Plot { title, x_name: "Seconds", x_marks: second_marks(last), y_marks, lines }.svg()
 }

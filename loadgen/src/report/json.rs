@@ -55,8 +55,8 @@ impl Report {
             "series": series.iter().map(second).collect::<Vec<_>>(),
             "generator": self.generator(),
             "machine": { "cpuSeconds": record.machine },
-            "slo": self.judged.iter().map(|judged| json!({
-                "objective": judged.text, "value": judged.value, "met": judged.held, "held": judged.held,
+            "slo": self.objectives.iter().map(|objective| json!({
+                "objective": objective.text, "value": objective.value, "met": objective.held, "held": objective.held,
             })).collect::<Vec<_>>(),
             "search": self.found.iter().map(|step| json!({
                 "rate": step.rate, "met": step.held, "held": step.held, "text": step.text,

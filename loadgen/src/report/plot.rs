@@ -17,7 +17,7 @@ const LABELS_MAX: usize = 9;
 
 /// A line of a plot.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Curve {
     /// Name of the line in the legend.
     pub(super) name: &'static str,
     /// Class of the line in the style sheet.
@@ -45,7 +45,7 @@ pub(super) struct Plot {
     /// Marks at the left, from the bottom to the top; the first and the last are the ends of the axis.
     pub(super) y_marks: Vec<Mark>,
     /// Lines of the plot.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<Curve>,
 }
 
 impl Plot {

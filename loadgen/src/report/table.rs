@@ -103,9 +103,9 @@ impl Report {
 
     /// Writes each objective, the verdict on the run, and the result of a search.
     fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
-        for judged in &self.judged {
-            let word = if judged.held { "met" } else { "missed" };
-            writeln!(out, "objective   {}: {} {word}", judged.text, judged.shown)?;
+        for objective in &self.objectives {
+            let word = if objective.held { "met" } else { "missed" };
+            writeln!(out, "objective   {}: {} {word}", objective.text, objective.shown)?;
         }
         writeln!(out, "verdict     {}", self.verdict.text())?;
         if let Some(why) = &self.bottleneck {

@@ -52,7 +52,7 @@ pub(crate) struct Objective {
 
 /// An objective with its measured value.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct ObjectiveResult {
     /// Text of the objective as the user wrote it.
     pub(crate) text: String,
     /// Microseconds for latencies, else a number.
@@ -113,7 +113,7 @@ impl Objective {
     }
 
     /// Compares the objective with the results of a run.
-    pub(crate) fn judge(&self, record: &Record, latency: &Summary) -> Judged {
+    pub(crate) fn evaluate(&self, record: &Record, latency: &Summary) -> ObjectiveResult {
         let (value, shown) = match self.figure {
             Figure::Errors => {
                 let value = record.errors() + record.counts.unsent;
@@ -132,11 +132,11 @@ impl Objective {
         };
         // Without a measured value, a bound on a latency is missed.
         let is_measured = latency.count > 0 || matches!(self.figure, Figure::Errors | Figure::Rate);
-        Judged { text: self.text.clone(), value, shown, held: is_within && is_measured, figure: self.figure }
+        ObjectiveResult { text: self.text.clone(), value, shown, held: is_within && is_measured, figure: self.figure }
     }
 }
 
-impl Judged {
+impl ObjectiveResult {
     /// Returns the name of the measure, such as `p99`.
     pub(crate) fn measure(&self) -> &str {
         self.text.split(['<', '=', '>']).next().unwrap_or_default().trim()
@@ -177,14 +177,14 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// Returns the verdict on a run. Findings that invalidate others come first.
-    pub(crate) fn of(record: &Record, is_open: bool, interrupted: bool, judged: &[Judged]) -> Verdict {
+    pub(crate) fn of(record: &Record, is_open: bool, interrupted: bool, objectives: &[ObjectiveResult]) -> Verdict {
         if record.wrong_answers() > 0 || (record.counts.completed == 0 && !interrupted) {
             Verdict::WrongAnswers
         } else if interrupted {
             Verdict::Interrupted
-        } else if bottleneck(record, is_open, judged).is_some() {
+        } else if bottleneck(record, is_open, objectives).is_some() {
             Verdict::Bottleneck
-        } else if judged.iter().any(|judged| !judged.held) {
+        } else if objectives.iter().any(|objective| !objective.held) {
             Verdict::Missed
         } else {
             Verdict::Ok
@@ -215,7 +215,7 @@ impl Verdict {
 }
 
 /// Returns the reason why the generator was the bottleneck; `None` if it was not.
-pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> Option<String> {
+pub(crate) fn bottleneck(record: &Record, is_open: bool, objectives: &[ObjectiveResult]) -> Option<String> {
     let busy = format!("a thread used {:.0}% of its CPU", record.busiest * 100.0);
     if !is_open {
         // An open loop shows it as lag: a thread that is kept from its CPU is late.
@@ -233,7 +233,7 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
         return Some(busy);
     }
     let (lag, latency) = (Summary::of(&record.lag), Summary::of(&record.all().intended));
-    let figures = std::iter::once(Figure::Quantile(P99)).chain(judged.iter().map(|judged| judged.figure));
+    let figures = std::iter::once(Figure::Quantile(P99)).chain(objectives.iter().map(|objective| objective.figure));
     let mut looked_at = figures.filter_map(|figure| match figure {
         Figure::Quantile(index) => Some((QUANTILES[index].0, lag.quantiles[index], latency.quantiles[index])),
         Figure::Max => Some(("max", lag.max, latency.max)),
@@ -270,9 +270,9 @@ mod tests {
 
     fn verdict(record: &Record, slo: &str) -> Verdict {
         let summary = Summary::of(&record.all().intended);
-        let judged: Vec<Judged> =
-            Objective::read_all(slo).unwrap().iter().map(|objective| objective.judge(record, &summary)).collect();
-        Verdict::of(record, true, false, &judged)
+        let objectives: Vec<ObjectiveResult> =
+            Objective::read_all(slo).unwrap().iter().map(|objective| objective.evaluate(record, &summary)).collect();
+        Verdict::of(record, true, false, &objectives)
     }
 
     #[test]

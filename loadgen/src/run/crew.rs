@@ -408,7 +408,7 @@ impl Crew {
                 }
                 Ok(Some(response)) => {
                     at += response.len;
-                    let verdict = self.judge(sent.call, &response, rest);
+                    let verdict = self.check_response(sent.call, &response, rest);
                     self.answered(slot, 0, sent, verdict, now_ns);
                     if response.close || self.clients[slot as usize].is_finished() {
                         self.end_after_last(slot, response.close, now_ns);
@@ -421,7 +421,7 @@ impl Crew {
     }
 
     /// Checks a response, whose ranges belong to `bytes`.
-    fn judge(&mut self, call: Call, response: &Response, bytes: &[u8]) -> Result<(), Fault> {
+    fn check_response(&mut self, call: Call, response: &Response, bytes: &[u8]) -> Result<(), Fault> {
         self.plan.expectation.check(call, response, bytes, &self.links)?;
         match call.kind {
             RequestKind::Create => self.take_created(call, &response.content(bytes)),

@@ -71,7 +71,7 @@ pub(crate) fn run(job: Job) {
 
 /// State of a connection at the ring.
 #[derive(Debug)]
-struct Line {
+struct SocketState {
     socket: Option<OwnedFd>,
     tag: Tag,
     connecting: bool,
@@ -86,7 +86,7 @@ struct Worker {
     job: Job,
     ring: Ring,
     crew: Crew,
-    lines: Vec<Line>,
+    sockets: Vec<SocketState>,
     /// Addresses by target.
     addresses: Vec<Address>,
     completions: Vec<Completion>,
@@ -106,7 +106,7 @@ impl Worker {
         let mut ring = Ring::new(None)?;
         let addresses = job.plan.targets.iter().map(|target| ring.add_address(target.address)).collect();
         let crew = Crew::new(&job.plan, &job.links, job.thread, job.counters.clone());
-        let line = |slot| Line {
+        let socket = |slot| SocketState {
             socket: None,
             tag: Tag { slot, generation: 0 },
             connecting: false,
@@ -115,13 +115,13 @@ impl Worker {
             sent: 0,
             shut: false,
         };
-        let lines = (0..crew.clients.len() as u32).map(line).collect();
+        let sockets = (0..crew.clients.len() as u32).map(socket).collect();
         let origin = Instant::now();
         Ok(Worker {
             job,
             ring,
             crew,
-            lines,
+            sockets,
             addresses,
             completions: Vec::new(),
             origin,
@@ -270,16 +270,16 @@ impl Worker {
     }
 
     /// Returns the connection with that tag, unless it has ended since.
-    fn line(&mut self, tag: Tag) -> Option<&mut Line> {
-        self.lines.get_mut(tag.slot as usize).filter(|line| line.tag == tag)
+    fn socket_state(&mut self, tag: Tag) -> Option<&mut SocketState> {
+        self.sockets.get_mut(tag.slot as usize).filter(|state| state.tag == tag)
     }
 
     fn complete(&mut self, completion: Completion) {
         let now_ns = self.now_ns();
         match completion {
             Completion::Connected { tag, result } => {
-                let Some(line) = self.line(tag) else { return };
-                line.connecting = false;
+                let Some(state) = self.socket_state(tag) else { return };
+                state.connecting = false;
                 match result {
                     Ok(()) => self.crew.connected(tag.slot, now_ns),
                     Err(error) => {
@@ -289,8 +289,8 @@ impl Worker {
                 }
             }
             Completion::Received { tag, result, more } => {
-                let Some(line) = self.line(tag) else { return };
-                line.receiving = more;
+                let Some(state) = self.socket_state(tag) else { return };
+                state.receiving = more;
                 match result {
                     Ok(Some(chunk)) => {
                         self.crew.receive(tag.slot, self.ring.bytes(&chunk), now_ns);
@@ -309,14 +309,14 @@ impl Worker {
     }
 
     fn sent(&mut self, tag: Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
-        let Some(line) = self.lines.get_mut(tag.slot as usize).filter(|line| line.tag == tag) else { return };
-        line.sending = false;
+        let Some(state) = self.sockets.get_mut(tag.slot as usize).filter(|state| state.tag == tag) else { return };
+        state.sending = false;
         match result {
-            Ok(len) if line.sent + len < buffer.len() => {
-                line.sent += len;
-                if let Some(socket) = line.socket.as_ref().filter(|_| !line.shut) {
-                    line.sending = true;
-                    self.ring.send(socket, tag, buffer, line.sent);
+            Ok(len) if state.sent + len < buffer.len() => {
+                state.sent += len;
+                if let Some(socket) = state.socket.as_ref().filter(|_| !state.shut) {
+                    state.sending = true;
+                    self.ring.send(socket, tag, buffer, state.sent);
                 }
             }
             Ok(_) => {
@@ -351,38 +351,38 @@ impl Worker {
     /// Submits the operations that a connection needs.
     fn settle(&mut self, slot: u32) -> io::Result<()> {
         let now_ns = self.now_ns();
-        let (line, client) = (&mut self.lines[slot as usize], &mut self.crew.clients[slot as usize]);
+        let (state, client) = (&mut self.sockets[slot as usize], &mut self.crew.clients[slot as usize]);
         match client.stage {
             Stage::Due { at_ns } if at_ns <= now_ns => return self.open(slot),
             Stage::Due { .. } => return Ok(()),
             Stage::Ending => {
-                let Some(socket) = &line.socket else {
+                let Some(socket) = &state.socket else {
                     self.crew.closed(slot, now_ns);
                     return Ok(());
                 };
-                if !line.shut {
-                    line.shut = true;
+                if !state.shut {
+                    state.shut = true;
                     Ring::shut_down(socket);
                 }
-                if !line.connecting && !line.receiving && !line.sending {
-                    line.socket = None;
+                if !state.connecting && !state.receiving && !state.sending {
+                    state.socket = None;
                     self.crew.closed(slot, now_ns);
                 }
                 return Ok(());
             }
             Stage::Opening | Stage::Open => {}
         }
-        let Some(socket) = &line.socket else { return Ok(()) };
-        if line.connecting {
+        let Some(socket) = &state.socket else { return Ok(()) };
+        if state.connecting {
             return Ok(());
         }
-        if !client.out.is_empty() && !line.sending {
-            (line.sending, line.sent) = (true, 0);
-            self.ring.send(socket, line.tag, std::mem::take(&mut client.out), 0);
+        if !client.out.is_empty() && !state.sending {
+            (state.sending, state.sent) = (true, 0);
+            self.ring.send(socket, state.tag, std::mem::take(&mut client.out), 0);
         }
-        if !line.receiving {
-            line.receiving = true;
-            self.ring.receive(socket, line.tag);
+        if !state.receiving {
+            state.receiving = true;
+            self.ring.receive(socket, state.tag);
         }
         Ok(())
     }
@@ -412,11 +412,11 @@ impl Worker {
                 return Ok(());
             }
         };
-        let line = &mut self.lines[slot as usize];
-        line.tag.generation = (line.tag.generation + 1) & 0x00ff_ffff;
-        (line.connecting, line.sent, line.shut) = (true, 0, false);
-        self.ring.connect(&socket, line.tag, self.addresses[target]);
-        line.socket = Some(socket);
+        let state = &mut self.sockets[slot as usize];
+        state.tag.generation = (state.tag.generation + 1) & 0x00ff_ffff;
+        (state.connecting, state.sent, state.shut) = (true, 0, false);
+        self.ring.connect(&socket, state.tag, self.addresses[target]);
+        state.socket = Some(socket);
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ const LASTING: Duration = Duration::from_secs(24 * 60 * 60);
 /// A line of an export. Unknown fields are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct ExportLine<'a> {
     #[serde(borrow)]
     short_code: Cow<'a, str>,
     #[serde(borrow)]
@@ -133,9 +133,9 @@ impl Links {
 
     /// Adds the link of a line; false if the link is skipped.
     fn take_line(&mut self, line: &[u8]) -> Result<bool, String> {
-        let line: Line<'_> = serde_json::from_slice(line)
+        let line: ExportLine<'_> = serde_json::from_slice(line)
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
-        let Line { valid_since, valid_until, max_visits, .. } = line;
+        let ExportLine { valid_since, valid_until, max_visits, .. } = line;
         if line.archived == Some(true)
             || !(Limits { valid_since, valid_until, max_visits }).allow_a_run()?
             || !line.meta.unwrap_or_default().allow_a_run()?

@@ -49,7 +49,7 @@ impl Crew {
             let Some(sent) = self.clients[slot as usize].in_flight.get(place).copied() else { break };
             let verdict = answer.map_err(|_| Fault::Closed).and_then(|answer| {
                 let (response, bytes) = answer.parts();
-                self.judge(sent.call, &response, bytes)
+                self.check_response(sent.call, &response, bytes)
             });
             self.answered(slot, place, sent, verdict, now_ns);
             if self.clients[slot as usize].is_finished() {
