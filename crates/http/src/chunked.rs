@@ -10,7 +10,7 @@ const SIZE_DIGITS_MAX: u8 = 8;
 /// The state between two bytes of a chunked body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunked {
-    part: Part,
+    part: ChunkPart,
     /// Bytes of data so far.
     data: u64,
     /// Bytes of sizes, extensions and trailers so far. They are bounded too.
@@ -20,7 +20,7 @@ pub struct Chunked {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+enum ChunkPart {
     Size {
         value: u64,
         digits: u8,
@@ -45,7 +45,7 @@ enum Part {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked { part: Part::Size { value: 0, digits: 0 }, data: 0, overhead: 0, endless: false }
+        Chunked { part: ChunkPart::Size { value: 0, digits: 0 }, data: 0, overhead: 0, endless: false }
     }
 }
 
@@ -69,10 +69,10 @@ impl Chunked {
     pub fn advance(&mut self, bytes: &[u8], data_max: u64) -> Result<(usize, bool), Rejection> {
         let mut at = 0;
         while at < bytes.len() {
-            if let Part::Data { left } = self.part {
+            if let ChunkPart::Data { left } = self.part {
                 let taken = left.min((bytes.len() - at) as u64);
                 at += taken as usize;
-                self.part = if taken == left { Part::DataCr } else { Part::Data { left: left - taken } };
+                self.part = if taken == left { ChunkPart::DataCr } else { ChunkPart::Data { left: left - taken } };
                 continue;
             }
             let byte = bytes[at];
@@ -81,7 +81,7 @@ impl Chunked {
             if self.overhead > self.overhead_max(data_max) {
                 return if at == 1 { Err(Rejection::BodyTooLarge) } else { Ok((at - 1, false)) };
             }
-            if self.part == Part::EndLf && byte == b'\n' {
+            if self.part == ChunkPart::EndLf && byte == b'\n' {
                 return Ok((at, true));
             }
             match self.after(byte, data_max) {
@@ -95,31 +95,31 @@ impl Chunked {
         Ok((at, false))
     }
 
-    fn after(&mut self, byte: u8, data_max: u64) -> Result<Part, Rejection> {
+    fn after(&mut self, byte: u8, data_max: u64) -> Result<ChunkPart, Rejection> {
         let part = match (self.part, byte) {
-            (Part::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
+            (ChunkPart::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
                 let digit = (byte as char).to_digit(16).map_or(0, u64::from);
-                Part::Size { value: value << 4 | digit, digits: digits + 1 }
+                ChunkPart::Size { value: value << 4 | digit, digits: digits + 1 }
             }
-            (Part::Size { value, digits: 1.. }, b'\r') => Part::SizeLf { value },
-            (Part::Size { value, digits: 1.. }, b';') => Part::Extension { value },
-            (Part::Extension { value }, b'\r') => Part::SizeLf { value },
-            (Part::Extension { .. }, b' '..=b'~' | b'\t') => self.part,
-            (Part::SizeLf { value: 0 }, b'\n') => Part::TrailerStart,
-            (Part::SizeLf { value }, b'\n') => {
+            (ChunkPart::Size { value, digits: 1.. }, b'\r') => ChunkPart::SizeLf { value },
+            (ChunkPart::Size { value, digits: 1.. }, b';') => ChunkPart::Extension { value },
+            (ChunkPart::Extension { value }, b'\r') => ChunkPart::SizeLf { value },
+            (ChunkPart::Extension { .. }, b' '..=b'~' | b'\t') => self.part,
+            (ChunkPart::SizeLf { value: 0 }, b'\n') => ChunkPart::TrailerStart,
+            (ChunkPart::SizeLf { value }, b'\n') => {
                 self.data = self.data.saturating_add(value);
                 if self.data > data_max && !self.endless {
                     return Err(Rejection::BodyTooLarge);
                 }
-                Part::Data { left: value }
+                ChunkPart::Data { left: value }
             }
-            (Part::DataCr, b'\r') => Part::DataLf,
-            (Part::DataLf, b'\n') => Part::Size { value: 0, digits: 0 },
-            (Part::TrailerStart, b'\r') => Part::EndLf,
-            (Part::TrailerStart, b'!'..=b'~') => Part::Trailer,
-            (Part::Trailer, b'\r') => Part::TrailerLf,
-            (Part::Trailer, b' '..=b'~' | b'\t' | 0x80..) => Part::Trailer,
-            (Part::TrailerLf, b'\n') => Part::TrailerStart,
+            (ChunkPart::DataCr, b'\r') => ChunkPart::DataLf,
+            (ChunkPart::DataLf, b'\n') => ChunkPart::Size { value: 0, digits: 0 },
+            (ChunkPart::TrailerStart, b'\r') => ChunkPart::EndLf,
+            (ChunkPart::TrailerStart, b'!'..=b'~') => ChunkPart::Trailer,
+            (ChunkPart::Trailer, b'\r') => ChunkPart::TrailerLf,
+            (ChunkPart::Trailer, b' '..=b'~' | b'\t' | 0x80..) => ChunkPart::Trailer,
+            (ChunkPart::TrailerLf, b'\n') => ChunkPart::TrailerStart,
             _ => return Err(Rejection::BadRequest),
         };
         Ok(part)
