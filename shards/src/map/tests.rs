@@ -85,7 +85,7 @@ impl Owned {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum MapStep {
     Put(Code, Owned),
     Remove(Code),
     Get(Code),
@@ -115,11 +115,11 @@ fn any_entry() -> impl Strategy<Value = Owned> {
     prop_oneof![20 => (policy, target).prop_map(|(policy, target)| Owned::Link(policy, target)), 1 => Just(Owned::Damaged)]
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = MapStep> {
     prop_oneof![
-        4 => (any_code(), any_entry()).prop_map(|(code, entry)| Step::Put(code, entry)),
-        2 => any_code().prop_map(Step::Remove),
-        1 => any_code().prop_map(Step::Get),
+        4 => (any_code(), any_entry()).prop_map(|(code, entry)| MapStep::Put(code, entry)),
+        2 => any_code().prop_map(MapStep::Remove),
+        1 => any_code().prop_map(MapStep::Get),
     ]
 }
 
@@ -133,19 +133,19 @@ proptest! {
         let mut link_bytes = 0;
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Put(code, entry) => {
+                MapStep::Put(code, entry) => {
                     let put = map.put(&code, entry.borrow());
                     link_bytes += code.len() + entry.target_len();
                     let old = model.insert(code, entry);
                     prop_assert_eq!(put, Ok(if old.is_some() { Put::Replaced } else { Put::Inserted }));
                     link_bytes -= old.map_or(0, |old| code.len() + old.target_len());
                 }
-                Step::Remove(code) => {
+                MapStep::Remove(code) => {
                     let old = model.remove(&code);
                     prop_assert_eq!(map.remove(&code), old.is_some());
                     link_bytes -= old.map_or(0, |old| code.len() + old.target_len());
                 }
-                Step::Get(code) => prop_assert_eq!(map.get(&code), model.get(&code).map(Owned::borrow)),
+                MapStep::Get(code) => prop_assert_eq!(map.get(&code), model.get(&code).map(Owned::borrow)),
             }
             prop_assert_eq!((map.map.len(), map.map.link_bytes()), (model.len(), link_bytes as u64));
             if number % 64 == 0 {

@@ -58,7 +58,7 @@ fn link(target: &[u8]) -> MapEntry<'_> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum CacheStep {
     /// Puts so many codes from this one on, with targets of about so many bytes.
     Put(u32, u32, usize),
     Remove(u32),
@@ -69,13 +69,13 @@ enum Step {
 /// Number of codes that are requested again and again: more than the smallest cache holds.
 const CODES: u32 = 4_000;
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = CacheStep> {
     let len = prop_oneof![4 => 1usize..200, 1 => 1usize..=2048];
     prop_oneof![
-        6 => (0..CODES, 1u32..20, len).prop_map(|(first, count, len)| Step::Put(first, count, len)),
-        1 => (0..CODES).prop_map(Step::Remove),
-        1 => (0..CODES).prop_map(Step::Forget),
-        6 => (0..CODES / 16).prop_map(|number| Step::Get(number * number % CODES)),
+        6 => (0..CODES, 1u32..20, len).prop_map(|(first, count, len)| CacheStep::Put(first, count, len)),
+        1 => (0..CODES).prop_map(CacheStep::Remove),
+        1 => (0..CODES).prop_map(CacheStep::Forget),
+        6 => (0..CODES / 16).prop_map(|number| CacheStep::Get(number * number % CODES)),
     ]
 }
 
@@ -91,7 +91,7 @@ proptest! {
         let mut model: HashMap<u32, Vec<u8>> = HashMap::new();
         for (at, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Put(first, count, len) => for number in first..first + count {
+                CacheStep::Put(first, count, len) => for number in first..first + count {
                     let target = vec![at as u8; (len - 1 + number as usize % 4).clamp(1, 2048)];
                     let was_there = cache.peek(&code(number).0, code(number).1).is_some();
                     let put = cache.put_target(number, &target);
@@ -99,19 +99,19 @@ proptest! {
                     prop_assert_eq!(cache.ask(number), Some(link(&target)), "what was just put is there");
                     model.insert(number, target);
                 },
-                Step::Remove(number) => {
+                CacheStep::Remove(number) => {
                     let (code, hash) = code(number);
                     let was_there = cache.peek(&code, hash).is_some();
                     prop_assert_eq!(cache.remove(&code, hash), was_there);
                     model.remove(&number);
                 }
-                Step::Forget(number) => {
+                CacheStep::Forget(number) => {
                     let (code, hash) = code(number);
                     let was_there = cache.peek(&code, hash).is_some();
                     prop_assert_eq!(cache.forget(hash), was_there);
                     model.remove(&number);
                 }
-                Step::Get(number) => {
+                CacheStep::Get(number) => {
                     if let Some(entry) = cache.ask(number) {
                         prop_assert_eq!(Some(entry), model.get(&number).map(|target| link(target)));
                     }
