@@ -1,72 +1,26 @@
 //! The description of a node in its heartbeat ([`about`]), and what the others do with it: they agree on the format
 //! that they write ([`compare`]), and find settings that differ.
 
+mod groups;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::groups::fingerprints;
+use self::groups::{GROUPS, RETENTION_GROUP, crosses_sites};
 use super::context::{FleetContext, FleetSetup, SettingFingerprints};
 use super::redis::HeartbeatReply;
 use super::retention::NodeRetention;
 use carom_model::replication::confirmations::DeliveryReport;
 use carom_model::replication::formats;
 use carom_model::replication::members::NodeId;
-use carom_settings::Settings;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
-
-/// The groups of settings that must be the same, with their keys for people.
-const GROUPS: [(&str, &str); 8] = [
-    ("domains", "base_url, domains.serve and domains.fallback"),
-    ("dedupe", "links.dedupe"),
-    ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
-    ("slugs", "links.multi_segment_slugs and links.slug_case"),
-    ("visitLog", "visits.log, visits.share_log and visits.keep"),
-    (RETENTION_GROUP, "fleet.retention"),
-    (SITE_GROUP, "fleet.site and fleet.other_site"),
-    ("codeSecret", "the code secret"),
-];
-
-/// The group of the time for which Redis keeps states.
-const RETENTION_GROUP: &str = "retention";
-
-/// The group of settings that are the same on all nodes of a site, and differ between two sites.
-const SITE_GROUP: &str = "site";
-
-/// Returns the fingerprints of the settings that must be the same on all nodes. `secret` is the fingerprint of the code
-/// secret, from which the secret cannot be derived (see [`carom_shards::CodeSecret::fingerprint`]).
-pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
-    let millis = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), |time| time.as_millis().to_string());
-    let mut domains: Vec<String> =
-        settings.domains.serve.iter().map(|domain| format!("{}={}", domain.name.as_str(), domain.base_url)).collect();
-    domains.sort();
-    let base_url = settings.base_url.as_ref().map_or("-", |base_url| base_url.as_str());
-    let (expiry, visits) = (&settings.expiry, &settings.visits);
-    let visit_log = match (visits.is_on, visits.is_shared) {
-        (true, true) => format!("shared {}", millis(visits.keep)),
-        (true, false) => "apart".to_owned(),
-        (false, _) => "off".to_owned(),
-    };
-    let texts = [
-        ("domains", format!("{base_url} {} {}", settings.domains.fallback, domains.join(" "))),
-        ("dedupe", millis(settings.dedupe)),
-        ("slugs", format!("{} {}", settings.slugs.multi_segment, settings.slugs.case.as_str())),
-        ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
-        ("visitLog", visit_log),
-        (RETENTION_GROUP, millis(settings.fleet.retention)),
-        (
-            SITE_GROUP,
-            settings.fleet.site.as_ref().map_or_else(String::new, |site| format!("{} {}", site.name, site.other)),
-        ),
-    ];
-    let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
-    hashed.chain([("codeSecret", secret.to_owned())]).collect()
-}
 
 /// The parts of a heartbeat that acknowledge heartbeats of the other nodes: those that this node has heard of (see
 /// [`carom_model::replication::confirmations`]), and those after which it has read all streams (see
@@ -248,8 +202,7 @@ pub(super) fn difference_of_sites(
 ) -> Option<String> {
     let live = live_at(heard, now);
     let others: Vec<(&str, &Value)> = live.iter().map(|(node, about)| (*node, about)).collect();
-    // Each site has its own name.
-    let crossing = differing(ours, &others).into_iter().filter(|(group, ..)| *group != SITE_GROUP);
+    let crossing = differing(ours, &others).into_iter().filter(|(group, ..)| crosses_sites(group));
     let described = |(_, keys, nodes): (&str, &str, String)| format!("{keys} (not as on {nodes})");
     let parts: Vec<String> = crossing.map(described).collect();
     (!parts.is_empty()).then(|| {

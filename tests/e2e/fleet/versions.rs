@@ -207,10 +207,11 @@ fn differing_settings_are_named() {
     let fleet = Fleet::new(2, &server.url());
     let first = fleet.setup(0).expect("settings_differ").start();
     let second = fleet.setup(1).env("CAROM_LINKS_DEDUPE", "1h").env("CAROM_LINKS_SLUG_CASE", "insensitive");
-    let second = second.expect("settings_differ").start();
+    let second = second.env("CAROM_FLEET_RECLAIM_SECONDS", "3600").expect("settings_differ").start();
     for (node, other) in [(&first, "n1"), (&second, "n0")] {
         is_seen(node, "settings_differ");
         let told = node.status()["alarms"].to_string();
+        assert!(told.contains("fleet.reclaim_seconds"), "{told}");
         assert!(told.contains("links.dedupe") && told.contains("links.slug_case") && told.contains(other), "{told}");
         assert!(!told.contains("domains.serve") && !told.contains("keep_expired") && !told.contains(KEY), "{told}");
     }

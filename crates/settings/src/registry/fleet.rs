@@ -79,7 +79,7 @@ pub(super) const FLEET: [Setting; 16] = [
         kind: "10 to 31536000",
         default: Some("604800"),
         secret: false,
-        doc: "Seconds without contact to a node after which another node takes over its unused codes.",
+        doc: "Seconds without contact to a node after which another node takes over its unused codes. Use the same value on all nodes of a fleet.",
         show: |settings| Shown::plain(settings.fleet.reclaim_after.as_secs()),
     },
     Setting {
