@@ -322,10 +322,9 @@ impl Follower {
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {
-                if !self.fleet.home.stores_all_links() {
-                    // Other nodes may be about to bring back links that Redis has lost, and no core has them any more.
-                    self.fleet.view.note_disturbance(since_boot());
-                }
+                // No connection is lost when Redis is emptied. Other nodes may be about to bring back links that it had, and
+                // that this node has not read or no longer has in memory.
+                self.fleet.view.note_disturbance(since_boot());
                 self.positions.remove(&partition);
                 Ok(())
             }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::browser::Browser;
 use crate::support::bulk::{BULK, KIND, code_of};
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, redirects, settle};
 use crate::support::fleet_clients::{self, Made, check};
 use crate::support::node::{Node, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -130,6 +130,43 @@ fn empty_redis_is_refilled() {
     let third = crate::support::fleet::setup(folder.path(), 9, &server.url()).start();
     settle(&third);
     assert_eq!(third.status()["links"], nodes[0].status()["links"]);
+}
+
+#[test]
+fn emptied_redis_denies_no_link() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let start = |number| fleet.setup(number).expect("redis_away").expect("counter_regressed").start();
+    let (first, second): (Node, Node) = (start(0), start(1));
+    [&first, &second].into_iter().for_each(settle);
+    first.wire().shorten_as("early", "https://example.org/early");
+    wait_until("the slug on both nodes", || redirects(&second, "early", "https://example.org/early"));
+    wait_until("a slug that nobody has", || second.wire().get("/late").status == 404);
+    // Only the first node has this link when no connection ends, and it cannot bring the link back yet.
+    second.pause();
+    first.wire().shorten_as("late", "https://example.org/late");
+    first.pause();
+    assert_eq!(server.command(&["FLUSHALL"]), "OK");
+    second.resume();
+    wait_until("a lost position", || second.status()["fleet"]["gaps"].as_u64() > Some(0));
+    let mut wire = second.wire();
+    for _ in 0..20 {
+        let unsure = wire.get("/late");
+        assert_eq!((unsure.status, unsure.field("retry-after")), (503, Some("1")), "{}", unsure.text());
+    }
+    let taken = wire.create(&json!({"longUrl": "https://example.org/other", "customSlug": "early"}));
+    assert_eq!(taken.status, 400, "{}", taken.text());
+    first.resume();
+    wait_until("the link on the other node", || redirects(&second, "late", "https://example.org/late"));
+    for node in [&first, &second] {
+        settle(node);
+        assert!(redirects(node, "early", "https://example.org/early"));
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    for slug in ["early", "late"] {
+        let keys = server.command(&["KEYS", &format!("{{carom:*}}:l:{slug}")]);
+        assert_eq!(keys.list().len(), 1, "Redis has {slug} again");
+    }
 }
 
 #[test]

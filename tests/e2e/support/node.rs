@@ -387,6 +387,17 @@ impl Node {
         kill_process(pid, signal).expect("the node runs");
     }
 
+    /// Stops it with SIGSTOP, and waits until it stands still: the kernel still accepts connections for it.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        wait_until("a node that stands still", || stands_still(self.pid()));
+    }
+
+    /// Lets it go on after [`Node::pause`].
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Asks it to end, and checks that it does so with exit code 0. Returns what is needed to start it again.
     pub(crate) fn terminate(self) -> Setup {
         self.signal(Signal::TERM);
@@ -449,6 +460,12 @@ impl Drop for Node {
             self.end();
         }
     }
+}
+
+/// True if a process that runs was stopped with SIGSTOP.
+pub(crate) fn stands_still(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
 }
 
 /// The standard error of a process, gathered by a thread.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::bypass;
-use crate::support::node::{free_address, wait_for, wait_until};
+use crate::support::node::{free_address, stands_still, wait_for, wait_until};
 pub(crate) use crate::support::resp::{Client, Reply};
 
 /// Longest wait for the answer to a command of a test.
@@ -233,11 +233,8 @@ impl Server {
     pub(crate) fn pause(&self) {
         let mut process = self.process.lock().unwrap();
         process.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", process.child.as_ref().expect("the server runs").id());
-        wait_until("a server that stands still", || {
-            let stat = std::fs::read_to_string(&stat).expect("the server runs");
-            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
-        });
+        let pid = process.child.as_ref().expect("the server runs").id();
+        wait_until("a server that stands still", || stands_still(pid));
         process.paused = true;
     }
 
