@@ -1,5 +1,5 @@
 //! Sentinels name the master: ordered failovers, a killed and a stopped master, lost writes, sentinels that do not
-//! answer, and their login.
+//! answer, their login, and TLS.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::support::fleet::{Fleet, settle, setup};
 use crate::support::fleet_clients::{self, Made};
-use crate::support::node::{CAROM, Node, wait_until};
-use crate::support::redis::{Server, Setup};
+use crate::support::node::{CAROM, Node, Setup as NodeSetup, wait_until};
+use crate::support::redis::{RedisCertificate, Server, Setup};
 use crate::support::sentinel::Sentinels;
 
 /// Longest time between the moment when all sentinels name a master and the first answer of that master to a client. It
@@ -19,9 +19,14 @@ const FOUND_WITHIN: Duration = Duration::from_secs(3);
 
 /// Two nodes that know only the sentinels.
 fn start(sentinels: &Sentinels) -> (Fleet, Vec<Node>) {
+    start_with(sentinels, |setup| setup)
+}
+
+fn start_with(sentinels: &Sentinels, of: impl Fn(NodeSetup) -> NodeSetup) -> (Fleet, Vec<Node>) {
     let fleet = Fleet::new(2, &sentinels.url());
     let start = |number: usize| {
-        fleet.setup(number).expect("redis_away").expect("counter_regressed").expect("codes_failed").start()
+        let setup = of(fleet.setup(number)).expect("redis_away");
+        setup.expect("counter_regressed").expect("codes_failed").start()
     };
     let nodes: Vec<Node> = (0..2).map(start).collect();
     nodes.iter().for_each(settle);
@@ -74,9 +79,32 @@ fn ordered_failovers_lose_nothing() {
             sentinels.wait_until_whole();
         }
     });
-    // Only the servers are shown, not the sentinels.
-    let master = sentinels.server(sentinels.master()).address().to_string();
-    wait_until("the new master in the status", || nodes[0].status()["fleet"]["servers"] == json!([master]));
+    shows_the_master(&nodes[0], &sentinels);
+}
+
+#[test]
+fn nodes_servers_and_sentinels_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = RedisCertificate::create(folder.path());
+    let sentinels = Sentinels::start_secured(&certificate);
+    assert!(sentinels.url().starts_with("rediss+sentinel://"));
+    let (fleet, nodes) = start_with(&sentinels, |setup| setup.env("CAROM_FLEET_CA_FILE", certificate.file()));
+    survive(&nodes, || {
+        sentinels.failover();
+        wait_for_slugs(&nodes, "tls");
+    });
+    shows_the_master(&nodes[0], &sentinels);
+    // A node that does not trust the certificate speaks with none of them.
+    drop(nodes);
+    let stranger = fleet.setup(0).expect("redis_away").expect("codes_failed").start();
+    wait_until("the reason", || stranger.status()["alarms"].to_string().contains("certificate"));
+    assert_eq!(stranger.status()["redis"]["connected"], false);
+}
+
+/// Waits until a node shows the master. Only the servers are shown, not the sentinels.
+fn shows_the_master(node: &Node, sentinels: &Sentinels) {
+    let master = format!("127.0.0.1:{}", sentinels.server(sentinels.master()).peer_port());
+    wait_until("the new master in the status", || node.status()["fleet"]["servers"] == json!([master]));
 }
 
 #[test]

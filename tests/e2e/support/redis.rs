@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Result};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +35,50 @@ pub(crate) struct Setup {
     in_cluster: bool,
     /// The port of the master that this sentinel watches.
     watched: Option<u16>,
+    /// The certificate with which it speaks TLS on a second port.
+    certificate: Option<RedisCertificate>,
     arguments: Vec<String>,
+}
+
+/// A certificate for loopback that trusts itself, in files.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisCertificate {
+    file: String,
+    key: String,
+}
+
+impl RedisCertificate {
+    /// Creates one in a folder.
+    pub(crate) fn create(folder: &Path) -> RedisCertificate {
+        let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let certificate = RedisCertificate { file: file("cert.pem"), key: file("key.pem") };
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+            .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-keyout", &certificate.key, "-out", &certificate.file])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        certificate
+    }
+
+    /// The file of the certificate, which clients are to trust.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The options of a server or sentinel that speaks TLS on that port, also with its master and other sentinels.
+    fn options(&self, port: u16) -> [(&'static str, String); 6] {
+        [
+            ("tls-port", port.to_string()),
+            ("tls-cert-file", self.file.clone()),
+            ("tls-key-file", self.key.clone()),
+            ("tls-ca-cert-file", self.file.clone()),
+            ("tls-auth-clients", "no".to_owned()),
+            ("tls-replication", "yes".to_owned()),
+        ]
+    }
 }
 
 impl Setup {
@@ -73,6 +116,12 @@ impl Setup {
         self
     }
 
+    /// Makes it speak TLS, too, on a port of its own ([`Server::peer_port`]).
+    pub(crate) fn secured(mut self, certificate: &RedisCertificate) -> Setup {
+        self.certificate = Some(certificate.clone());
+        self
+    }
+
     /// Starts a server on a free port and waits until it answers.
     pub(crate) fn start(&self) -> Server {
         bypass::enter();
@@ -84,6 +133,7 @@ impl Setup {
                 setup: self.clone(),
                 port: free_address().port(),
                 bus_port: free_address().port(),
+                tls_port: self.certificate.is_some().then(|| free_address().port()),
                 folder,
                 process,
             };
@@ -100,6 +150,7 @@ pub(crate) struct Server {
     setup: Setup,
     port: u16,
     bus_port: u16,
+    tls_port: Option<u16>,
     folder: TempDir,
     process: Mutex<Process>,
 }
@@ -133,6 +184,16 @@ impl Server {
     /// The port on loopback, which stays the same over restarts.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that nodes, replicas and sentinels use: the one with TLS, if there is one.
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
+    /// True if the server speaks TLS with its peers.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.tls_port.is_some()
     }
 
     /// The port for other nodes of the cluster.
@@ -361,15 +422,24 @@ impl Server {
             command.args(["--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"]);
             command.args(["--cluster-allow-replica-migration", "no", "--cluster-require-full-coverage", "no"]);
         }
+        for (name, value) in self.tls_options() {
+            command.args([format!("--{name}"), value]);
+        }
         command.args(&self.setup.arguments);
         command
+    }
+
+    fn tls_options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let of = self.setup.certificate.as_ref().zip(self.tls_port);
+        of.map(|(certificate, port)| certificate.options(port)).into_iter().flatten()
     }
 
     /// The configuration of a sentinel that finds a failure and tries again as early as it may.
     fn sentinel_config(&self, master: u16) -> String {
         let (port, data) = (self.port, self.data().display().to_string());
+        let tls: String = self.tls_options().map(|(name, value)| format!("{name} {value}\n")).collect();
         format!(
-            "port {port}\nbind 127.0.0.1\ndir {data}\nsentinel monitor main 127.0.0.1 {master} 2\n\
+            "port {port}\n{tls}bind 127.0.0.1\ndir {data}\nsentinel monitor main 127.0.0.1 {master} 2\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n\
              sentinel parallel-syncs main 2\n"
         )
@@ -395,25 +465,10 @@ pub(crate) fn value_of(reply: &Reply, name: &str) -> Option<String> {
 
 /// A server that also speaks TLS on that port, and the file of its certificate.
 pub(crate) fn tls_server(folder: &Path) -> (Server, u16, String) {
-    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &file("key.pem"), "-out", &file("cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let mut redis = Setup::new();
-    for (name, value) in [
-        ("--tls-port", port.to_string()),
-        ("--tls-cert-file", file("cert.pem")),
-        ("--tls-key-file", file("key.pem")),
-        ("--tls-auth-clients", "no".to_owned()),
-    ] {
-        redis = redis.argument(name).argument(value);
-    }
-    (redis.start(), port, file("cert.pem"))
+    let certificate = RedisCertificate::create(folder);
+    let server = Setup::new().secured(&certificate).start();
+    let port = server.peer_port();
+    (server, port, certificate.file)
 }
 
 #[cfg(test)]

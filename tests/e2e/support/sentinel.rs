@@ -1,7 +1,7 @@
 //! A real master with two replicas and the three sentinels that watch them.
 
 use crate::support::node::{wait_for, wait_until};
-use crate::support::redis::{Reply, Server, Setup};
+use crate::support::redis::{RedisCertificate, Reply, Server, Setup};
 
 /// A master, two replicas and three sentinels of the service `main`. Two sentinels decide.
 pub(crate) struct Sentinels {
@@ -12,11 +12,21 @@ pub(crate) struct Sentinels {
 impl Sentinels {
     /// Starts them and waits until all know each other. Server 0 is the master.
     pub(crate) fn start() -> Sentinels {
-        let master = Setup::new().append_only(true).start();
-        let replica = || Setup::new().append_only(true).replica_of(master.port()).start();
+        Sentinels::start_with(&Setup::new())
+    }
+
+    /// Starts them so that nodes, servers and sentinels speak TLS with each other.
+    pub(crate) fn start_secured(certificate: &RedisCertificate) -> Sentinels {
+        Sentinels::start_with(&Setup::new().secured(certificate))
+    }
+
+    fn start_with(setup: &Setup) -> Sentinels {
+        let server = || setup.clone().append_only(true);
+        let master = server().start();
+        let replica = || server().replica_of(master.peer_port()).start();
         let replicas = [replica(), replica()];
         replicas.iter().for_each(Server::wait_until_linked);
-        let sentinels = (0..3).map(|_| Setup::new().sentinel_of(master.port()).start()).collect();
+        let sentinels = (0..3).map(|_| setup.clone().sentinel_of(master.peer_port()).start()).collect();
         let servers = [master].into_iter().chain(replicas).collect();
         let all = Sentinels { servers, sentinels };
         all.wait_until_whole();
@@ -25,8 +35,10 @@ impl Sentinels {
 
     /// The URL of all sentinels.
     pub(crate) fn url(&self) -> String {
-        let sentinels: Vec<String> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
-        format!("redis+sentinel://{}/main", sentinels.join(","))
+        let address = |sentinel: &Server| format!("127.0.0.1:{}", sentinel.peer_port());
+        let sentinels: Vec<String> = self.sentinels.iter().map(address).collect();
+        let scheme = if self.sentinels[0].is_secured() { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{}/main", sentinels.join(","))
     }
 
     /// One of the servers.
@@ -44,7 +56,7 @@ impl Sentinels {
         wait_for("a master", || {
             let named: Vec<u16> = self.up().map(named).collect::<Option<_>>()?;
             let first = *named.first()?;
-            let index = self.servers.iter().position(|server| server.port() == first)?;
+            let index = self.servers.iter().position(|server| server.peer_port() == first)?;
             let server = &self.servers[index];
             let is_master = server.is_up() && server.info("role").as_deref() == Some("master");
             (is_master && named.iter().all(|port| *port == first)).then_some(index)
@@ -74,8 +86,9 @@ impl Sentinels {
     /// link.
     pub(crate) fn wait_until_whole(&self) {
         wait_until("sentinels that know everything", || {
-            let master = self.servers[self.master()].port().to_string();
-            let replicas = self.servers.iter().filter(|server| server.is_up() && server.port().to_string() != master);
+            let master = self.servers[self.master()].peer_port().to_string();
+            let is_replica = |server: &&Server| server.is_up() && server.peer_port().to_string() != master;
+            let replicas = self.servers.iter().filter(is_replica);
             let is_linked = |replica: &Server| {
                 let link = replica.info("master_link_status");
                 replica.info("master_port").as_ref() == Some(&master) && link.as_deref() == Some("up")
