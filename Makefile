@@ -123,7 +123,7 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 .PHONY: soak
 soak: packages page-tools rust ## Run the tests optimised, with CASES cases for each property, and schemathesis for longer
 	$(MAKE) api-test EXAMPLES=1000
-	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_FLIPS=250 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 CAROM_NET_CONNECTIONS=5000000 \
+	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_FLEET_FAULTS=60 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_FLIPS=250 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 CAROM_NET_CONNECTIONS=5000000 \
 		cargo test --release --workspace --locked --no-fail-fast
 
 # The node has CPU 0 and the clients have CPU 1, so nothing else should run meanwhile.

@@ -2,6 +2,7 @@
 
 mod absence;
 mod bulk;
+mod campaign;
 mod changes;
 mod clocks;
 mod conflicts;
