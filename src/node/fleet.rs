@@ -201,6 +201,7 @@ pub(super) fn join(
         settings: Arc::new(FleetSetup {
             redis,
             node: name(settings)?,
+            admin_listen: settings.admin_listen,
             answer_time: settings.fleet.answer_time,
             look_up_time: settings.fleet.look_up_time,
             accept_without_redis: settings.fleet.accept_without_redis,

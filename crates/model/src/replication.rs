@@ -12,7 +12,8 @@
 //! * answers 404 for a code only if no other node can have it ([`absence`], [`confirmations`]),
 //! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
 //! * refuses changes while it may lack states that Redis no longer has ([`retention`]),
-//! * waits for Redis for as long as its round trips suggest ([`round_trips`]).
+//! * waits for Redis for as long as its round trips suggest ([`round_trips`]),
+//! * gives way if another process has its name ([`twins`]).
 //!
 //! Two sites, each with a Redis of its own, exchange states through a relay ([`sites`]).
 //!
@@ -34,6 +35,7 @@ pub mod round_trips;
 pub mod rules;
 pub mod sites;
 pub mod state;
+pub mod twins;
 
 use std::fmt;
 use std::str::FromStr;

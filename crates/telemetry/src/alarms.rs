@@ -36,6 +36,7 @@ pub enum Alarm {
     CounterRegressed,
     DiskFull,
     DomainHidden,
+    DuplicateNode,
     EventsSinkFailed,
     FleetBehind,
     GeoFileInvalid,
@@ -101,6 +102,7 @@ impl Alarm {
             Alarm::CounterRegressed => "counter_regressed",
             Alarm::DiskFull => "disk_full",
             Alarm::DomainHidden => "domain_hidden",
+            Alarm::DuplicateNode => "duplicate_node",
             Alarm::EventsSinkFailed => "events_sink_failed",
             Alarm::FleetBehind => "fleet_behind",
             Alarm::GeoFileInvalid => "geo_file_invalid",
@@ -133,6 +135,7 @@ impl Alarm {
         match self {
             Alarm::CodesFailed
             | Alarm::DiskFull
+            | Alarm::DuplicateNode
             | Alarm::FleetBehind
             | Alarm::OtherKey
             | Alarm::StoreDamaged
@@ -171,7 +174,7 @@ impl Alarm {
 }
 
 /// Every alarm in the order of the enum, with the condition that raises it.
-const MEANINGS: [(Alarm, &str); 47] = [
+const MEANINGS: [(Alarm, &str); 48] = [
     (Alarm::AccessLogFailed, "The access log cannot be written; lines are dropped."),
     (Alarm::AllowListEntries, "Some entries of the dynamic allow list are not host names and are ignored."),
     (Alarm::AllowListMalformed, "The dynamic allow list is not a JSON object of strings and counts as empty."),
@@ -201,6 +204,10 @@ const MEANINGS: [(Alarm, &str); 47] = [
     (Alarm::CounterRegressed, "The code counter in Redis was behind the codes in use; carom raised it."),
     (Alarm::DiskFull, "The disk of the data directory is nearly full; writes are refused."),
     (Alarm::DomainHidden, "Links created while the host of base_url was in domains.serve are unreachable."),
+    (
+        Alarm::DuplicateNode,
+        "Two running processes have the same fleet.node; the one that joined later refuses writes and sends no heartbeats.",
+    ),
     (Alarm::EventsSinkFailed, "A sink does not accept events; they are kept for events.keep and tried again."),
     (
         Alarm::FleetBehind,

@@ -501,6 +501,8 @@ pub struct FleetStats {
     pub is_behind: AtomicBool,
     /// True if only a copy of another node can help.
     pub needs_copy: AtomicBool,
+    /// True if another process has the name of this node, and this one refuses writes. Written by the heartbeat thread.
+    pub gives_way: AtomicBool,
     /// True if the fleet recycles the codes of expired links. Set at the start.
     pub recycles: AtomicBool,
     /// The time for which expired links are kept then, in milliseconds. Set at the start.

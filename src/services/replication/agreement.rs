@@ -38,17 +38,20 @@ pub(super) struct HeartbeatAcks<'a> {
 }
 
 /// Returns the description of this node in its heartbeat, as JSON. `restoring` is the number of partitions in which
-/// Redis may lack links of this node. `stopped` is true in the last heartbeat before an ordered stop.
+/// Redis may lack links of this node. `stopped` is true in the last heartbeat before an ordered stop. `instance` describes
+/// this process.
 pub(super) fn about(
     setup: &FleetSetup,
     stats: &NodeStats,
     (restoring, stopped): (u64, bool),
     acks: &HeartbeatAcks<'_>,
+    instance: &Value,
 ) -> String {
     let last = stats.activity.last().unwrap_or_default();
     let of_cores = |of: fn(&CoreSample) -> u32| last.cores.iter().map(|core| u64::from(of(core))).sum::<u64>();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "instance": instance,
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
         "settings": setup.agreed,
         "retentionMillis": setup.retention.map(|retention| retention.as_millis() as u64),

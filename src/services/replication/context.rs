@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,10 @@ use carom_telemetry::stats::NodeStats;
 /// The settings that must be the same on all nodes, by the name of their group, each as a fingerprint.
 pub type SettingFingerprints = BTreeMap<&'static str, String>;
 
+/// Reason that clients get whose request a node refuses because another process has its name.
+const GIVES_WAY: &str =
+    "another process has the name of this node; it accepts writes once the other one has ended (alarm duplicate_node)";
+
 /// The settings of a node of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSetup {
@@ -32,6 +37,8 @@ pub struct FleetSetup {
     pub redis: Arc<RedisSettings>,
     /// The name of this node.
     pub node: String,
+    /// The admin listener of this node, as it is set, by which people tell processes apart.
+    pub admin_listen: SocketAddr,
     /// Timeout of Redis, after which it counts as away.
     pub answer_time: RedisTimeout,
     /// Time for which a request for an unknown code waits for Redis.
@@ -142,10 +149,16 @@ impl FleetContext {
             // The writer tells the client why. Redis must not get a change that a client will hear was refused.
             return Err("the store does not accept writes");
         }
-        if self.view.is_behind() {
-            return Err(BEHIND);
+        self.refusal().map_or(Ok(()), Err)
+    }
+
+    /// Returns the reason for which this node accepts no writes of clients, whether Redis answers or not; `None` if it
+    /// accepts them.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        if self.stats.fleet.gives_way.load(Ordering::Acquire) {
+            return Some(GIVES_WAY);
         }
-        Ok(())
+        self.view.is_behind().then_some(BEHIND)
     }
 
     /// Returns a connection to Redis for one thread, which is opened on first use.

@@ -16,7 +16,7 @@ pub(super) fn decision_of(
     answer: Result<Changed, RedisError>,
     change: Option<&CodeChange>,
 ) -> FleetDecision {
-    let alone = fleet.settings.accept_without_redis && fleet.lease_holds() && !fleet.view.is_behind();
+    let alone = fleet.settings.accept_without_redis && fleet.lease_holds() && fleet.refusal().is_none();
     match answer {
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {

@@ -20,7 +20,6 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::context::FleetContext;
 use super::decision::{UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
-use super::retention::BEHIND;
 use super::reuse;
 use crate::bridge::{FleetDecision, StoreRequest, ToCore, WriteFailure, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
@@ -112,8 +111,8 @@ impl Gateway {
                 self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if self.has_marked_code(&request) {
                 self.send_to_writer(request, UNKNOWN)?;
-            } else if self.fleet.view.is_behind() {
-                self.refuse(&request);
+            } else if let Some(why) = self.fleet.refusal() {
+                self.refuse(&request, why);
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
@@ -130,9 +129,9 @@ impl Gateway {
         Ok(())
     }
 
-    /// Refuses a request of a client, because this node is behind: neither it nor Redis knows which codes have a link.
-    fn refuse(&self, request: &StoreRequest) {
-        let (core, token, reply) = request.failed(WriteFailure::Refused(BEHIND)).into_parts();
+    /// Refuses a request of a client while this node accepts no writes, for the reason `why`.
+    fn refuse(&self, request: &StoreRequest, why: &'static str) {
+        let (core, token, reply) = request.failed(WriteFailure::Refused(why)).into_parts();
         self.fleet.mailboxes.to(core).post(ToCore::Reply { token, reply });
     }
 

@@ -1,5 +1,8 @@
 //! The heartbeat thread. Every second it tells Redis that this node is alive, and hears what the other nodes have seen
 //! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases.
+//! `twins` finds another process with the name of this node.
+
+mod twins;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
+use self::twins::Twins;
 use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_error};
 use super::eviction::EvictionWatch;
@@ -50,11 +54,13 @@ pub(super) fn start(
 ) -> io::Result<JoinHandle<()>> {
     update_retention(fleet);
     let first = getrandom::u64().map_err(io::Error::other)?;
+    let instance = getrandom::u64().map_err(io::Error::other)?;
     let heart = HeartbeatThread {
         redis: fleet.redis()?,
         fleet: fleet.clone(),
         lengths,
         members: Members::default(),
+        twins: Twins::new(instance, fleet.settings.admin_listen),
         confirmations: Confirmations::new(first),
         passing: Confirmations::new(first),
         heard: BTreeMap::new(),
@@ -82,6 +88,7 @@ struct HeartbeatThread {
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
+    twins: Twins,
     /// The reports of the other nodes on the delivery of their links.
     confirmations: Confirmations,
     /// Reports of the other nodes on what they have passed in the streams, for the same heartbeats.
@@ -105,7 +112,7 @@ struct HeartbeatThread {
 impl HeartbeatThread {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
-            let heard = self.beat();
+            let heard = if self.twins.gives_way() { self.look_for_twin() } else { self.beat() };
             let is_urgent = self.is_asked || self.fleet.view.has_doubts();
             if heard && !is_urgent {
                 self.eviction.look(&mut self.redis, &self.fleet.stats.alarms, BEAT_TIME);
@@ -123,12 +130,17 @@ impl HeartbeatThread {
 
     /// Sends the last heartbeat, by which the other nodes know that this node counts no more visits.
     fn send_last_heartbeat(&mut self) {
+        if self.twins.gives_way() {
+            // It would say that of the other process.
+            return;
+        }
         let Ok(seen) = self.seen() else { return };
         let number = self.begin(since_boot());
         let passed = self.passed_beats();
         let acks = HeartbeatAcks { number, heard: &self.heard, passed, is_asking: false };
         let restoring = self.restoring();
-        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &acks);
+        let about =
+            agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &acks, &self.twins.describe());
         self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
     }
 
@@ -174,7 +186,13 @@ impl HeartbeatThread {
         let number = self.begin(sent);
         let (passed, is_asking) = (self.passed_beats(), self.fleet.view.has_doubts());
         let acks = HeartbeatAcks { number, heard: &self.heard, passed, is_asking };
-        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &acks);
+        let about = agreement::about(
+            &self.fleet.settings,
+            &self.fleet.stats,
+            (restoring, false),
+            &acks,
+            &self.twins.describe(),
+        );
         let begun = Instant::now();
         let answer = self.send(about, &seen);
         match answer {
@@ -189,17 +207,20 @@ impl HeartbeatThread {
                 true
             }
             Err(error) => {
-                note_error(&self.fleet.stats, &error);
-                update_retention(&self.fleet);
-                let stats = &self.fleet.stats;
-                stats.fleet.connected.store(false, Ordering::Release);
-                stats.alarms.raise(
-                    Alarm::RedisAway,
-                    format!("{error}; redirects continue, and new links are synced when Redis is back"),
-                );
+                self.note_away(&error);
                 false
             }
         }
+    }
+
+    /// Notes that Redis did not answer.
+    fn note_away(&self, error: &RedisError) {
+        note_error(&self.fleet.stats, error);
+        update_retention(&self.fleet);
+        let stats = &self.fleet.stats;
+        stats.fleet.connected.store(false, Ordering::Release);
+        let text = format!("{error}; redirects continue, and new links are synced when Redis is back");
+        stats.alarms.raise(Alarm::RedisAway, text);
     }
 
     /// Stops all sharing until the fleet in Redis has the code secret of this node. Redirects continue.
@@ -224,6 +245,8 @@ impl HeartbeatThread {
     /// Takes the answer to the heartbeat with that number, which was sent at the instant `sent`, since boot.
     fn hear(&mut self, heard: &HeartbeatReply, (number, sent): (u64, Duration), seen: &[(CodeLength, u64)]) {
         self.join();
+        self.twins.observe(&self.fleet.settings.node, heard, since_boot());
+        self.publish_twin();
         // First: from `connected` on, other threads ask Redis for changes.
         self.measure(heard);
         let stats = &self.fleet.stats;
@@ -247,6 +270,38 @@ impl HeartbeatThread {
         self.hear_reports(others, number, now);
         self.show_fleet(heard, now);
         self.take_over(heard, now);
+    }
+
+    /// Looks whether another process with the name of this node still sends heartbeats, without sending one. Returns true if
+    /// Redis answered.
+    fn look_for_twin(&mut self) -> bool {
+        // It confirms nothing.
+        self.is_asked = false;
+        match self.redis.heartbeats(BEAT_TIME) {
+            Ok((heard, _)) => {
+                self.twins.look(&self.fleet.settings.node, &heard, since_boot());
+                self.publish_twin();
+                update_retention(&self.fleet);
+                let stats = &self.fleet.stats;
+                stats.fleet.connected.store(true, Ordering::Release);
+                stats.alarms.clear(Alarm::RedisAway);
+                true
+            }
+            Err(error) => {
+                self.note_away(&error);
+                false
+            }
+        }
+    }
+
+    /// Tells the other threads whether this node accepts writes, and the operator about another process with its name.
+    fn publish_twin(&self) {
+        let stats = &self.fleet.stats;
+        stats.fleet.gives_way.store(self.twins.gives_way(), Ordering::Release);
+        match self.twins.problem(&self.fleet.settings.node) {
+            Some(text) => stats.alarms.raise(Alarm::DuplicateNode, text),
+            None => stats.alarms.clear(Alarm::DuplicateNode),
+        }
     }
 
     /// Measures how far this node has followed the streams, by the clock of Redis.

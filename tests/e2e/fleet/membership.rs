@@ -1,7 +1,10 @@
 //! Fleet membership: joining and leaving, and the leases that a node leaves behind.
 
-use crate::support::fleet::{Fleet, KEY, settle, setup};
-use crate::support::node::{Setup, wait_until};
+use serde_json::json;
+
+use crate::support::alarms::{alarms, is_seen};
+use crate::support::fleet::{Fleet, KEY, redirects, settle, setup};
+use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{Server, tls_server};
 
 #[test]
@@ -162,4 +165,45 @@ fn redis_tls_needs_a_trusted_certificate() {
     assert_eq!(stranger.wire().get(&format!("/{code}")).status, 503, "the stranger cannot know whether it exists");
     assert_eq!(stranger.status()["redis"]["connected"], false);
     assert!(stranger.log().contains("certificate"), "{}", stranger.log());
+}
+
+/// Returns the status of a create.
+fn create(node: &Node) -> u16 {
+    node.wire().create(&json!({"longUrl": "https://example.org/"})).status
+}
+
+#[test]
+fn second_process_of_a_name_gives_way() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let named = |number: usize| fleet.setup(number).env("CAROM_FLEET_NODE", "n0").expect("duplicate_node");
+    let first = named(0).start();
+    settle(&first);
+    let code = first.wire().shorten("https://example.org/");
+    let second = named(1).start();
+    for node in [&first, &second] {
+        is_seen(node, "duplicate_node");
+        let told = node.status()["alarms"].to_string();
+        for pid in [first.pid(), second.pid()] {
+            assert!(told.contains(&format!("process {pid} on ")), "{told}");
+        }
+    }
+    wait_until("a node that refuses writes", || create(&second) == 503);
+    let refused = second.wire().delete(&code);
+    assert!(refused.status == 503 && refused.text().contains("duplicate_node"), "{}", refused.text());
+    assert_eq!(create(&first), 200);
+    wait_until("redirects", || redirects(&second, &code, "https://example.org/"));
+    // A node that restarts is no twin of its last process, and keeps the name.
+    let first = first.kill().start();
+    let number = || first.status()["fleet"]["nodes"][0]["about"]["beat"].as_u64();
+    wait_until("a heartbeat", || number().is_some());
+    let begun = number();
+    wait_until("two more", || number() >= begun.map(|begun| begun + 2));
+    assert!(!alarms(&first.status()).contains(&"duplicate_node"), "{}", first.status());
+    assert_eq!((create(&first), create(&second)), (200, 503));
+    first.terminate();
+    let second = second.restart();
+    settle(&second);
+    assert_eq!(create(&second), 200);
+    assert!(!alarms(&second.status()).contains(&"duplicate_node"), "{}", second.status());
 }

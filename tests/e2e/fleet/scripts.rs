@@ -534,3 +534,15 @@ fn home_of_links_lets_no_states_expire() {
     assert!(since_ms > 0);
     assert_eq!(beat(StateExpiry::Forbidden), since_ms, "they have expired before");
 }
+
+#[test]
+fn heartbeats_return_what_they_replace() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut beat = |node: &str, about: &str| {
+        let (about, expiry) = (about.to_owned(), StateExpiry::Off);
+        let beat = Heartbeat { node, about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry };
+        redis.beat(&beat, WITHIN).unwrap().replaced
+    };
+    assert_eq!([beat("n", "a"), beat("m", "b"), beat("n", "c"), beat("n", "d")], ["", "", "a", "c"]);
+}

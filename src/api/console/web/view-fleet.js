@@ -8,7 +8,7 @@ import { SILENT_MS, contactOf, relaysOf, siteLag } from "./fleet-sites.js";
 import { fleet as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
 
-const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behind", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared", "site_"];
+const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "fleet_behind", "duplicate_node", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared", "site_"];
 
 const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 

@@ -1,6 +1,7 @@
 -- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes. Also
 -- returns the time at which states began to expire in Redis, which all nodes remember: see
--- crates/model/src/replication/retention.rs.
+-- crates/model/src/replication/retention.rs; and the description that the one of this heartbeat replaces, by which a node
+-- finds another process with its name: see crates/model/src/replication/twins.rs.
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
 -- ARGV: the node, its description, its fingerprint of the secret key, the time at which states began to expire as far as
@@ -12,7 +13,7 @@ local known, expires, is_home = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[5] == '2
 
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
-if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0'} end
+if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0', ''} end
 -- A node that did not hear the value of a length would take codes that others have leased for unknown ones.
 local highest = {}
 for at = 6, #ARGV, 2 do
@@ -24,6 +25,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', beats, string.format('%.0f', now), node)
+local replaced = redis.call('HGET', nodes, node) or ''
 redis.call('HSET', nodes, node, about)
 local since = tonumber(redis.call('HGET', space, 'expiring') or '0') or 0
 local before = since
@@ -46,4 +48,5 @@ return {
     redis.call('HGETALL', nodes),
     floors,
     string.format('%.0f', since),
+    replaced,
 }

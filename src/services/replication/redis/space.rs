@@ -67,6 +67,8 @@ pub struct HeartbeatReply {
     pub floors: Vec<(CodeLength, u64)>,
     /// The time since which states expire in Redis, in milliseconds since 1970 UTC by its clock; 0 if they do not.
     pub expiring_ms: u64,
+    /// The description of this node that the heartbeat has replaced; empty if there was none.
+    pub replaced: String,
 }
 
 impl HeartbeatReply {
@@ -316,7 +318,7 @@ impl Redis {
 
 fn heard(answer: &Value) -> Option<HeartbeatReply> {
     let Value::Array(parts) = answer else { return None };
-    let [fingerprint, beats, about, floors, expiring] = &parts[..] else { return None };
+    let [fingerprint, beats, about, floors, expiring, replaced] = &parts[..] else { return None };
     let length = |text: &str| CodeLength::new(text.parse().ok()?);
     Some(HeartbeatReply {
         fingerprint: text(fingerprint),
@@ -324,5 +326,6 @@ fn heard(answer: &Value) -> Option<HeartbeatReply> {
         about: pairs(about),
         floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
         expiring_ms: text(expiring).parse().unwrap_or(0),
+        replaced: text(replaced),
     })
 }

@@ -31,6 +31,7 @@ fn context(dir: &Path) -> FleetContext {
     let settings = FleetSetup {
         redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
         node: "n0".to_owned(),
+        admin_listen: ([127, 0, 0, 1], 8081).into(),
         answer_time: RedisTimeout::Fixed(Duration::from_millis(50)),
         look_up_time: RedisTimeout::Fixed(Duration::from_millis(20)),
         accept_without_redis: true,
