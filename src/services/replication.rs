@@ -41,6 +41,8 @@ mod retention;
 mod reuse;
 mod site_orders;
 mod site_sync;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 use std::sync::Arc;

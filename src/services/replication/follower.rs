@@ -433,3 +433,37 @@ impl From<RedisError> for Stopped {
         Stopped::RedisError(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::replication::testing::context;
+    use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn lost_position_is_a_disturbance() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        let entry = |seq: u64| StreamEntry {
+            id: EntryId { ms: 1, seq },
+            code: None,
+            text: Vec::new(),
+            displaced: None,
+            is_newer: false,
+        };
+        let (partition, position) = (Partition(0), StreamPosition::of(&entry(1)));
+        // FLUSHALL takes the stream away. Another node may have begun a new one.
+        for (entries, is_lost) in [(vec![entry(1)], false), (vec![], true), (vec![entry(2)], true)] {
+            follower.positions.insert(partition, position);
+            let before = fleet.view.disturbed_ms();
+            while since_boot().as_millis() as u64 <= before {
+                std::thread::yield_now();
+            }
+            assert!(follower.take(partition, position, entries).is_ok());
+            assert_eq!(fleet.view.disturbed_ms() > before, is_lost);
+            assert_eq!(follower.positions.is_empty(), is_lost);
+        }
+    }
+}

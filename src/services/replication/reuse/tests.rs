@@ -1,60 +1,15 @@
 //! Tests of the search for existing links, on a node whose Redis does not answer. The answers of Redis are given.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Mutex;
-
-use super::super::context::FleetSetup;
-use super::super::home::StateHome;
-use super::super::retention::Retention;
 use super::*;
 use crate::bridge::Ticket;
-use crate::bridge::fleet_view::FleetView;
-use crate::services::replication::redis::RedisSettings;
-use crate::services::testing::TestNode;
+use crate::services::replication::testing::context;
 use carom_model::link::Version;
-use carom_model::replication::members::Lease;
-use carom_model::replication::round_trips::RedisTimeout;
 use carom_model::testing::link;
-use carom_redis::{ClientSettings, ServerAddress};
-use carom_shards::{CodeSecret, CodeSpace, CoreId};
+use carom_shards::CoreId;
 
 const NOW_MS: u64 = 1_800_000_000_000;
 
 type StateAnswer = Result<Option<ReceivedState>, RedisError>;
-
-/// The context of a node that reuses links for an hour, and whose Redis refuses connections.
-fn context(dir: &Path) -> FleetContext {
-    let node = TestNode::new(dir, 1);
-    node.stats.fleet.same_code_secret.store(true, Ordering::Release);
-    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
-    let settings = FleetSetup {
-        redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
-        node: "n0".to_owned(),
-        admin_listen: ([127, 0, 0, 1], 8081).into(),
-        answer_time: RedisTimeout::Fixed(Duration::from_millis(50)),
-        look_up_time: RedisTimeout::Fixed(Duration::from_millis(20)),
-        accept_without_redis: true,
-        reclaim_after: Duration::from_secs(600),
-        dedupe: Some(Duration::from_secs(3_600)),
-        retention: None,
-        fingerprint: String::new(),
-        agreed: BTreeMap::new(),
-        site: None,
-    };
-    FleetContext {
-        retention: Arc::new(Retention::new(settings.retention, &node.links).unwrap()),
-        settings: Arc::new(settings),
-        links: node.links.clone(),
-        mailboxes: node.mailboxes.clone(),
-        stats: Arc::clone(&node.stats),
-        lease: Arc::new(Mutex::new(Lease::new(None, Duration::from_secs(600)))),
-        view: Arc::new(FleetView::new(CodeSpace::new(&CodeSecret::from_bytes([7; 32])))),
-        home: StateHome::Node,
-        is_resumed: Arc::default(),
-        stop: Arc::default(),
-    }
-}
 
 fn code() -> Code {
     Code::parse(b"abc").unwrap()
