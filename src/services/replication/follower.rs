@@ -326,6 +326,9 @@ impl Follower {
                 // that this node has not read or no longer has in memory.
                 self.fleet.view.note_disturbance(since_boot());
                 self.positions.remove(&partition);
+                // Before the count: threads that find a lost position must find its comparison outstanding, too.
+                self.publish_comparing();
+                self.fleet.stats.fleet.gaps.add(1);
                 Ok(())
             }
         }
@@ -352,11 +355,11 @@ impl Follower {
         Some(StreamChange { code, state, displaced: entry.displaced })
     }
 
-    /// Moves to the end of streams whose position was lost. Everything before it must be compared.
+    /// Moves to the end of streams in which this node has no position: it is new, or its position was lost. Everything
+    /// before it must be compared.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
         for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
             let at = end?;
-            self.fleet.stats.fleet.gaps.add(1);
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);

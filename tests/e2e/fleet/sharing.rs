@@ -147,6 +147,8 @@ fn new_and_returning_nodes_catch_up() {
     let few = |number: usize| fleet.setup(number).env("CAROM_FLEET_STREAM_ENTRIES", "1024");
     let (first, second) = (few(0).start(), few(1).start());
     [&first, &second].into_iter().for_each(settle);
+    let gaps = |node: &Node| node.status()["fleet"]["gaps"].as_u64();
+    assert_eq!([&first, &second].map(gaps), [Some(0); 2], "a new fleet has no place to lose");
     let mut made = Vec::new();
     let mut make = |node: &Node, count: usize| {
         let mut wire = node.wire();
@@ -167,7 +169,8 @@ fn new_and_returning_nodes_catch_up() {
         assert_eq!(check(node.public, &all), Vec::<String>::new());
         assert_eq!(node.status()["links"], all.len(), "in memory");
     }
-    assert!(second.status()["fleet"]["gaps"].as_u64() > Some(0), "its places were trimmed away");
+    assert!(gaps(&second) > Some(0), "its places were trimmed away");
+    assert_eq!(gaps(&third), Some(0), "a new node has no place to lose");
     let codes: HashSet<&str> = all.iter().map(|made| made.code.as_str()).collect();
     assert_eq!(codes.len(), all.len());
 }
