@@ -11,7 +11,7 @@
 //! * `aggregator`: combines the above, and recovers the counts after a crash;
 //! * `reader`: the counts for other threads;
 //! * `top_links`: the most visited links;
-//! * `exchange`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
+//! * `exchange`, `following`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
 //! * `copies`: copies for backups.
 //!
 //! A redirect pays for one message to a ring and nothing else. A reader of counts empties the rings first, so that it
@@ -22,6 +22,7 @@ pub mod copies;
 mod exchange;
 mod fleet_counts;
 mod fold;
+mod following;
 mod intake;
 mod log;
 mod parts;

@@ -401,7 +401,7 @@ impl World {
             let Some(process) = &node.process else { continue };
             for (id, (published, _)) in self.redis.notes() {
                 let counted = process.counts.counted_of(*id);
-                if counted < *published && !process.others.gaps().contains_key(id) {
+                if counted < *published && process.others.lacks().all(|(of, ..)| of != *id) {
                     return Err(format!(
                         "node {number} has {counted} of {published} batches of {id}, and does not say so"
                     ));

@@ -509,6 +509,8 @@ pub struct FleetStats {
     pub keep_expired_ms: Counter,
     /// Origins whose visit counts have been missing here for a minute or longer.
     pub visits_missing: Counter,
+    /// Age of the oldest visit counts of this node that it could not send, in milliseconds; 0 if it can.
+    pub visits_unsent_ms: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
     /// The sites of the fleet. Written by the relay thread.
@@ -530,8 +532,8 @@ pub struct VisitOriginStats {
     pub counted: u64,
     /// The number of the last batch that any node is known to have.
     pub published: u64,
-    /// The instant since which a batch in between is missing, so that totals lack visits until a snapshot comes.
-    pub missing_since: Option<Instant>,
+    /// The reason why batches in between do not count, so that totals lack visits, and since when; `None` if they do.
+    pub lack: Option<(&'static str, Instant)>,
 }
 
 /// The last known state of a node of the fleet.

@@ -64,6 +64,8 @@ pub(super) fn about(
         "outbox": stats.fleet.outbox.get(),
         "unread": stats.fleet.unread.get(),
         "lagMillis": stats.fleet.lag_ms.get(),
+        // Age of the oldest counts that other nodes cannot have; 0 if they can have all.
+        "unsentVisitsMillis": stats.fleet.visits_unsent_ms.get(),
         "restoring": restoring,
         // Null in a fleet of one site.
         "relay": stats.fleet.site.names.get().map(|_| !stopped && stats.fleet.site.is_relay.load(Ordering::Acquire)),

@@ -90,6 +90,8 @@ pub(super) struct VisitAggregator {
     /// Visits of the current hour since the last write to the log, and links that have ended since.
     fresh: Tally,
     fresh_ended: Vec<Ended>,
+    /// The time since which they could not be written.
+    unlogged_since_ms: Option<u64>,
     /// True if rows of these links could not be removed, because there was no room.
     has_rows_left: bool,
     /// Links whose end is in the log, but not synced.
@@ -144,6 +146,7 @@ impl VisitAggregator {
             now_ms: 0,
             fresh: Tally::default(),
             fresh_ended: Vec::new(),
+            unlogged_since_ms: None,
             has_rows_left: false,
             logged_ended: Vec::new(),
             tallies: Vec::new(),
@@ -272,9 +275,13 @@ impl VisitAggregator {
     /// Writes the visits since the last call to the log.
     pub(super) fn write_log(&mut self) {
         // Without room, they stay in memory until there is some again.
-        if !self.may_write() || self.fresh.is_empty() && self.fresh_ended.is_empty() {
-            return;
+        if self.may_write() && !(self.fresh.is_empty() && self.fresh_ended.is_empty()) {
+            self.log_fresh();
         }
+        self.unlogged_since_ms = (!self.fresh.is_empty()).then(|| self.unlogged_since_ms.unwrap_or(self.now_ms));
+    }
+
+    fn log_fresh(&mut self) {
         let ended: Vec<Code> = self.fresh_ended.iter().map(|ended| ended.code).collect();
         if std::mem::take(&mut self.has_rows_left) {
             self.forget_stored(&ended, |_, _| true);

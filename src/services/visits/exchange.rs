@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::aggregator::fleet::Application;
+use super::following::{self, NotedOrigin, OtherStreams};
 use super::reader::VisitReader;
 use super::snapshots::{Snapshots, random};
 use super::unfinished::Unfinished;
@@ -22,7 +23,7 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use carom_model::visits::exchange::{OtherOrigins, OwnStream, batches_of};
+use carom_model::visits::exchange::{CountsLack, OtherOrigins, OwnStream, batches_of};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
@@ -64,6 +65,8 @@ struct Exchange {
     stats: Arc<NodeStats>,
     /// The batches of this node on their way to Redis.
     own: OwnStream,
+    /// Since when Redis does not take the batches of this node.
+    unsent: Option<Instant>,
     others: OtherOrigins,
     snapshots: Snapshots,
 }
@@ -89,6 +92,7 @@ pub(super) fn start(
         visits,
         stats: Arc::clone(stats),
         own: OwnStream::default(),
+        unsent: None,
         others: OtherOrigins::default(),
         snapshots: Snapshots::new(own),
     };
@@ -106,6 +110,7 @@ impl Exchange {
             if self.may_share() {
                 let published = self.publish();
                 self.note(published);
+                self.note_unsent();
                 if turned.elapsed() >= EVERY {
                     turned = Instant::now();
                     let done = self.turn();
@@ -151,7 +156,7 @@ impl Exchange {
         let followed = self.follow(own, &notes);
         self.snapshots.answer_wanted(own, &notes, &mut self.redis, &self.visits);
         let taken_back = self.snapshots.take_back(&mut self.redis);
-        self.show();
+        self.show(&notes);
         followed.and(taken_back)
     }
 
@@ -199,6 +204,14 @@ impl Exchange {
         Ok(())
     }
 
+    /// Notes for how long other nodes have not got the counts of this one. The heartbeat says so.
+    fn note_unsent(&mut self) {
+        self.unsent = self.own.is_behind().then(|| self.unsent.unwrap_or_else(Instant::now));
+        let unlogged_ms = self.visits.aggregator().unlogged_ms();
+        let unsent_ms = self.unsent.map_or(0, |since| (since.elapsed().as_millis() as u64).max(1));
+        self.stats.fleet.visits_unsent_ms.set(unlogged_ms.max(unsent_ms));
+    }
+
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
         let notes = self.redis.visit_notes(ANSWER_TIME)?;
@@ -225,92 +238,43 @@ impl Exchange {
 
     /// Applies the batches of all other origins, and asks for a snapshot of the first one that has lacked a batch for long.
     fn follow(&mut self, own: OriginId, notes: &VisitNotes) -> Result<(), Unfinished> {
-        let mut origins: Vec<&(OriginId, String)> = notes.origins.iter().filter(|(id, _)| *id != own).collect();
-        // Neither a snapshot that no node can send nor a stream whose server is away may keep the others waiting.
-        origins.sort_by_key(|(id, _)| self.others.tried(*id));
-        for (id, text) in origins {
-            if self.snapshots.is_receiving(*id) {
-                continue;
-            }
-            let (number, node) = (number_of(text), node_of(text));
-            let is_read = self.others.is_read(*id, self.counted(*id), since_boot());
-            let is_whole = !is_read
-                || self.follow_one((*id, node), number).inspect_err(|_| self.others.note_tried(*id, since_boot()))?;
-            if is_whole {
-                self.others.is_whole(*id);
-            } else if self.others.is_late(*id, since_boot()) && self.snapshots.ask(*id, node)? {
-                self.others.note_tried(*id, since_boot());
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the number of the last batch of an origin that counts here.
-    fn counted(&self, id: OriginId) -> u64 {
-        self.visits.aggregator().counted_of(id)
-    }
-
-    /// Applies the batches of one origin, up to `number` at least. Returns false if one of them is missing.
-    fn follow_one(&mut self, (id, node): (OriginId, &str), number: u64) -> Result<bool, Unfinished> {
-        let begun = Instant::now();
-        while begun.elapsed() < APPLY_TIME_MAX {
-            let entries = self.redis.visits_from(id, self.counted(id) + 1, READ_COUNT, ANSWER_TIME)?;
-            if entries.is_empty() {
-                return Ok(self.counted(id) >= number);
-            }
-            for (last, entry) in entries {
-                let Some(batches) = batches_of(&entry) else {
-                    self.visits.aggregator().report_malformed(node, last);
-                    return Ok(false);
-                };
-                for batch in batches {
-                    // Each batch by itself, so that readers of counts need not wait for all of them.
-                    let applied = self.visits.aggregator().apply((id, node), &batch)?;
-                    match applied {
-                        Application::Done => {}
-                        Application::Gap => return Ok(false),
-                        Application::Later => return Ok(true),
-                        Application::Malformed => {
-                            self.visits.aggregator().report_malformed(node, batch.number);
-                            return Ok(false);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(true)
+        let origins = notes.origins.iter().filter(|(id, _)| *id != own);
+        let origins = origins.map(|(id, text)| NotedOrigin { id: *id, number: number_of(text), node: node_of(text) });
+        let mut streams = RedisStreams { redis: &mut self.redis, visits: &self.visits, snapshots: &mut self.snapshots };
+        following::follow(&mut self.others, origins.collect(), &mut streams, since_boot)
     }
 
     /// Publishes the state for the status.
-    fn show(&self) {
+    fn show(&self, notes: &VisitNotes) {
         let known = self.visits.aggregator().known_origins();
         let mut origins: Vec<VisitOriginStats> = known
             .into_iter()
             .map(|origin| VisitOriginStats {
                 published: self.others.known_of(origin.id).max(origin.counted),
-                missing_since: self.others.gaps().get(&origin.id).and_then(|since| instant_of(*since)),
+                lack: None,
                 origin: origin.id.to_string(),
                 node: origin.node,
                 counted: origin.counted,
             })
             .collect();
-        for (id, since) in self.others.gaps().iter().map(|(id, since)| (id.to_string(), *since)) {
-            if origins.iter().all(|of| of.origin != id) {
-                let missing_since = instant_of(since);
-                origins.push(VisitOriginStats { origin: id, missing_since, ..VisitOriginStats::default() });
+        let mut late = Vec::new();
+        for (id, why, since) in self.others.lacks() {
+            let origin = id.to_string();
+            let at = origins.iter().position(|of| of.origin == origin).unwrap_or_else(|| {
+                let noted = notes.origins.iter().find(|(of, _)| *of == id);
+                let node = noted.map_or_else(String::new, |(_, about)| node_of(about).to_owned());
+                let published = self.others.known_of(id);
+                origins.push(VisitOriginStats { origin, node, published, ..VisitOriginStats::default() });
+                origins.len() - 1
+            });
+            let of = &mut origins[at];
+            of.lack = instant_of(since).map(|since| (why.as_str(), since));
+            if since_boot().saturating_sub(since) >= MISSING_TIME {
+                let name =
+                    if of.node.is_empty() { format!("origin {id}") } else { format!("{} (origin {id})", of.node) };
+                late.push((why, name));
             }
         }
-        let late: Vec<String> = self
-            .others
-            .gaps()
-            .iter()
-            .filter(|(_, since)| since_boot().saturating_sub(**since) >= MISSING_TIME)
-            .map(|(id, _)| {
-                let id = id.to_string();
-                let node = origins.iter().find(|of| of.origin == id).map_or("", |of| &of.node);
-                if node.is_empty() { format!("origin {id}") } else { format!("{node} (origin {id})") }
-            })
-            .collect();
         self.stats.fleet.visits_missing.set(late.len() as u64);
         match missing_text(late) {
             Some(text) => self.stats.alarms.raise(Alarm::VisitsMissing, text),
@@ -320,19 +284,103 @@ impl Exchange {
     }
 }
 
+/// The streams of other origins in Redis.
+struct RedisStreams<'e> {
+    redis: &'e mut Redis,
+    visits: &'e VisitReader,
+    snapshots: &'e mut Snapshots,
+}
+
+impl OtherStreams for RedisStreams<'_> {
+    fn counted(&self, id: OriginId) -> u64 {
+        self.visits.aggregator().counted_of(id)
+    }
+
+    fn is_receiving(&self, id: OriginId) -> bool {
+        self.snapshots.is_receiving(id)
+    }
+
+    fn read(&mut self, origin: NotedOrigin<'_>, is_held: bool) -> Result<Option<CountsLack>, Unfinished> {
+        let begun = Instant::now();
+        // Batches that wait are read again each turn, until the first of them is applied.
+        let count = if is_held { 1 } else { READ_COUNT };
+        while begun.elapsed() < APPLY_TIME_MAX {
+            let counted = self.counted(origin.id);
+            let entries = self.redis.visits_from(origin.id, counted + 1, count, ANSWER_TIME)?;
+            if entries.is_empty() {
+                return Ok((counted < origin.number).then_some(CountsLack::Missing));
+            }
+            for (last, entry) in entries {
+                let lack = self.apply(origin, last, &entry)?;
+                if lack.is_some() {
+                    return Ok(lack);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn ask(&mut self, origin: NotedOrigin<'_>) -> Result<bool, Unfinished> {
+        Ok(self.snapshots.ask(origin.id, origin.node)?)
+    }
+}
+
+impl RedisStreams<'_> {
+    /// Applies the batches of the entry whose last batch has the number `last`. Returns the reason if one of them does not
+    /// count.
+    fn apply(
+        &mut self,
+        NotedOrigin { id, node, .. }: NotedOrigin<'_>,
+        last: u64,
+        entry: &[u8],
+    ) -> Result<Option<CountsLack>, Unfinished> {
+        let Some(batches) = batches_of(entry) else {
+            self.visits.aggregator().report_malformed(node, last);
+            return Ok(Some(CountsLack::Missing));
+        };
+        for batch in batches {
+            // Each batch by itself, so that readers of counts need not wait for all of them.
+            let applied = self.visits.aggregator().apply((id, node), &batch)?;
+            match applied {
+                Application::Done => {}
+                Application::Gap => return Ok(Some(CountsLack::Missing)),
+                Application::Later(why) => return Ok(Some(why)),
+                Application::Malformed => {
+                    self.visits.aggregator().report_malformed(node, batch.number);
+                    return Ok(Some(CountsLack::Missing));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// Returns the instant at a time since the boot of the machine; `None` if this process cannot name it.
 fn instant_of(since: Duration) -> Option<Instant> {
     Instant::now().checked_sub(since_boot().saturating_sub(since))
 }
 
-/// Returns the text of the alarm for origins whose batches are missing; `None` if there are none.
-fn missing_text(mut late: Vec<String>) -> Option<String> {
-    late.sort();
-    (!late.is_empty()).then(|| {
+/// The ends of counts that are missing, by the reason.
+const ENDS: [(CountsLack, &str); 3] = [
+    (CountsLack::Missing, "start a node that has them"),
+    (CountsLack::Unstored, "free space on the disk of this node, which cannot store them"),
+    (CountsLack::NoSlot, "this node keeps the visits of 255 data directories, and has no slot for"),
+];
+
+/// Returns the text of the alarm for origins whose counts are missing, each with the reason and its name; `None` if there
+/// are none.
+fn missing_text(mut late: Vec<(CountsLack, String)>) -> Option<String> {
+    late.sort_by(|(_, one), (_, other)| one.cmp(other));
+    let named = |(why, end): (CountsLack, &str)| {
+        let names: Vec<&str> = late.iter().filter(|(of, _)| *of == why).map(|(_, name)| name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{end}: {}", names.join(", ")))
+    };
+    let parts: Vec<String> = ENDS.into_iter().filter_map(named).collect();
+    (!parts.is_empty()).then(|| {
         format!(
-            "visit counts are missing here for more than {} s, so totals are too low; start a node that has them: {}",
+            "visit counts are missing here for more than {} s, so totals are too low; {}",
             MISSING_TIME.as_secs(),
-            late.join(", ")
+            parts.join("; ")
         )
     })
 }
@@ -359,7 +407,13 @@ mod tests {
     #[test]
     fn the_alarm_names_the_nodes_in_order() {
         assert_eq!(missing_text(Vec::new()), None);
-        let text = missing_text(vec!["n2 (origin b)".to_owned(), "n1 (origin a)".to_owned()]).unwrap();
-        assert!(text.ends_with("start a node that has them: n1 (origin a), n2 (origin b)"), "{text}");
+        let late = [
+            (CountsLack::Missing, "n2 (origin b)"),
+            (CountsLack::Unstored, "n3 (origin c)"),
+            (CountsLack::Missing, "n1 (origin a)"),
+        ];
+        let text = missing_text(late.map(|(why, name)| (why, name.to_owned())).to_vec()).unwrap();
+        assert!(text.contains("start a node that has them: n1 (origin a), n2 (origin b); free space"), "{text}");
+        assert!(text.ends_with("which cannot store them: n3 (origin c)"), "{text}");
     }
 }

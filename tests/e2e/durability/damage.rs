@@ -11,17 +11,15 @@ use serde_json::json;
 use crate::support::alarms::alarms;
 use crate::support::http::{SHORT_URLS, Wire, replies, request};
 use crate::support::node::{Dice, Node, Setup, wait_for, wait_until};
-use crate::support::store::{TARGET, copy, files, fill_tables, flip_at, is_reported, open_store, parse, tables};
+use crate::support::store::{
+    TARGET, copy, files, fill_disk, fill_tables, flip_at, is_reported, open_store, parse, tables,
+};
 
 /// Fills a file until the disk is full: all but `left` bytes of it, then `between`, and the rest at once.
 fn fill(path: &Path, left: u64, between: impl FnOnce()) {
-    let file = File::create(path).expect("the disk can be reached");
-    let stat = rustix::fs::fstatvfs(&file).expect("the disk tells its space");
-    let most = (stat.f_bavail * stat.f_frsize).saturating_sub(left);
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most).expect("there was that much space");
+    let (file, mut at) = fill_disk(path, left);
     between();
     let piece = vec![1; 64 * 1024];
-    let mut at = most;
     while file.write_all_at(&piece, at).is_ok() {
         at += piece.len() as u64;
     }

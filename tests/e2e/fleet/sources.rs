@@ -1,5 +1,6 @@
 //! The totals of all nodes, as each node shows them: which nodes are in them, and what they lack.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,10 @@ use serde_json::{Value, json};
 
 use crate::support::browser::Browser;
 use crate::support::fleet::{Fleet, settle};
-use crate::support::http::Wire;
+use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, wait_for, wait_until};
 use crate::support::redis::Server;
+use crate::support::store::fill_disk;
 use crate::support::visits::counted;
 
 const TARGET: &str = "https://example.org/seen";
@@ -116,6 +118,39 @@ fn node_without_redis_lacks_all_others() {
     let named = |node: &Node| sources(node)["lacks"][0]["node"].clone();
     wait_until("each lacks the other", || (named(&nodes[0]), named(&nodes[1])) == (json!("n1"), json!("n0")));
     server.resume();
+    wait_until("both again", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1"])));
+}
+
+#[test]
+fn full_disk_is_named_on_both_sides() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let small = fleet.setup(1);
+    std::fs::create_dir_all(small.data_dir()).unwrap();
+    let data = small.data_dir().display().to_string();
+    let mount = format!("mount -t tmpfs -o size=192m tmpfs {data}; exec \"$@\"");
+    let nodes = [fleet.setup(0).start(), small.unshared(&mount).expect("alarm=\"disk_full\"").start()];
+    nodes.iter().for_each(settle);
+    nodes[0].wire().shorten_as("seen", TARGET);
+    let path = format!("{SHORT_URLS}/seen");
+    wait_until("the link on both", || nodes.iter().all(|node| node.wire().get(&path).status == 200));
+    // The mount is the node's own; its process leads to it.
+    let ballast = format!("/proc/{}/root{data}/ballast", nodes[1].pid());
+    fill_disk(Path::new(&ballast), 4 << 20);
+    wait_until("a full disk", || nodes[1].status()["store"]["writable"] == json!(false));
+    for (node, times) in nodes.iter().zip([3, 5]) {
+        let mut wire = node.wire();
+        (0..times).for_each(|_| assert_eq!(wire.get("/seen").status, 302));
+    }
+    let lack = |node: &Node| {
+        let lacks = sources(node)["lacks"].clone();
+        (lacks[0]["node"].clone(), lacks[0]["reason"].clone())
+    };
+    wait_until("a node that cannot send", || lack(&nodes[0]) == (json!("n1"), json!("unsent")));
+    wait_until("counts that cannot be stored", || lack(&nodes[1]) == (json!("n0"), json!("unstored")));
+    assert_eq!([counted(&nodes[0], "seen"), counted(&nodes[1], "seen")], [3, 5]);
+    std::fs::remove_file(&ballast).unwrap();
+    wait_until("all visits on both", || nodes.iter().all(|node| counted(node, "seen") == 8));
     wait_until("both again", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1"])));
 }
 

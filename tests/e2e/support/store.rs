@@ -17,6 +17,15 @@ use crate::support::node::{Node, Setup, wait_until};
 
 pub(crate) const TARGET: &str = "https://example.org/target";
 
+/// Creates a file that takes all space of its disk but `left` bytes. Returns it with its length.
+pub(crate) fn fill_disk(path: &Path, left: u64) -> (File, u64) {
+    let file = File::create(path).expect("the disk can be reached");
+    let stat = rustix::fs::fstatvfs(&file).expect("the disk tells its space");
+    let most = (stat.f_bavail * stat.f_frsize).saturating_sub(left);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most).expect("there was that much space");
+    (file, most)
+}
+
 pub(crate) fn parse(code: &str) -> Code {
     Code::parse(code.as_bytes()).expect("a code")
 }

@@ -120,6 +120,11 @@ impl OwnStream {
         self.bound();
     }
 
+    /// True if Redis lacks batches of this node, as far as the node knows.
+    pub fn is_behind(&self) -> bool {
+        self.window.back().is_some_and(|batch| batch.number > self.published)
+    }
+
     /// Notes that the entry that was sent may be there, or be one that Redis has already.
     pub fn doubt(&mut self) {
         self.is_unsure = true;
@@ -160,11 +165,35 @@ impl OwnStream {
     }
 }
 
+/// The reason why counts of an origin are missing on this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountsLack {
+    /// Batches have not arrived. If they do not come, a snapshot replaces them.
+    Missing,
+    /// This node stores no counts now: its disk is full or has failed, or its memory has no room for more of them.
+    Unstored,
+    /// No slot is free for the origin, or for a snapshot of it.
+    NoSlot,
+}
+
+impl CountsLack {
+    /// Returns the name of the reason in the status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CountsLack::Missing => "missing",
+            CountsLack::Unstored => "unstored",
+            CountsLack::NoSlot => "noSlot",
+        }
+    }
+}
+
 /// The other origins, as far as Redis tells of them.
 #[derive(Clone, Debug, Default)]
 pub struct OtherOrigins {
     /// Since when each origin lacks a batch.
     gaps: HashMap<OriginId, Duration>,
+    /// Since when batches of each origin wait in Redis for another reason than a missing one.
+    held: HashMap<OriginId, (CountsLack, Duration)>,
     /// The last known number of each origin in Redis.
     known: HashMap<OriginId, u64>,
     /// The last time when the number of each origin was a new one.
@@ -213,11 +242,27 @@ impl OtherOrigins {
     /// Notes that no batch of an origin is missing.
     pub fn is_whole(&mut self, id: OriginId) {
         self.gaps.remove(&id);
+        self.held.remove(&id);
         self.tried.remove(&id);
+    }
+
+    /// Notes that batches of an origin wait in Redis, for a reason that no snapshot of the origin ends.
+    pub fn hold(&mut self, id: OriginId, why: CountsLack, now: Duration) {
+        self.gaps.remove(&id);
+        let held = self.held.entry(id).or_insert((why, now));
+        if held.0 != why {
+            *held = (why, now);
+        }
+    }
+
+    /// True if batches of an origin wait in Redis.
+    pub fn is_held(&self, id: OriginId) -> bool {
+        self.held.contains_key(&id)
     }
 
     /// Notes that a batch of an origin is missing. Returns true if a snapshot should be asked for.
     pub fn is_late(&mut self, id: OriginId, now: Duration) -> bool {
+        self.held.remove(&id);
         now.saturating_sub(*self.gaps.entry(id).or_insert(now)) >= GAP_TIME
     }
 
@@ -233,9 +278,10 @@ impl OtherOrigins {
         self.tried.insert(id, now);
     }
 
-    /// Returns the origins of which a batch is missing, each with since when.
-    pub fn gaps(&self) -> &HashMap<OriginId, Duration> {
-        &self.gaps
+    /// Iterates over the origins of which counts are missing here, each with the reason and since when.
+    pub fn lacks(&self) -> impl Iterator<Item = (OriginId, CountsLack, Duration)> {
+        let gaps = self.gaps.iter().map(|(id, since)| (*id, CountsLack::Missing, *since));
+        gaps.chain(self.held.iter().map(|(id, (why, since))| (*id, *why, *since)))
     }
 }
 
@@ -406,11 +452,31 @@ mod tests {
         assert!(others.is_read(id, 3, at(9)) && !others.is_read(id, 3, at(10)) && others.is_read(id, 2, at(10)));
         assert!(!others.is_late(id, at(10)) && others.is_late(id, at(13)));
         others.is_whole(id);
-        assert!(others.gaps().is_empty());
+        assert_eq!(others.lacks().count(), 0);
         others.hear([], at(20));
         assert!(
             !others.must_note(id, 3, at(20)) && !others.must_note(id, 3, at(24)) && others.must_note(id, 3, at(25))
         );
+    }
+
+    #[test]
+    fn each_lack_has_its_reason_and_instant() {
+        let (mut others, id, at) = (OtherOrigins::default(), OriginId(1), Duration::from_secs);
+        let lacks = |others: &OtherOrigins| others.lacks().collect::<Vec<_>>();
+        assert!(!others.is_late(id, at(1)));
+        assert_eq!(lacks(&others), [(id, CountsLack::Missing, at(1))]);
+        others.hold(id, CountsLack::Unstored, at(2));
+        others.hold(id, CountsLack::Unstored, at(3));
+        assert_eq!(lacks(&others), [(id, CountsLack::Unstored, at(2))]);
+        assert!(others.is_held(id));
+        others.hold(id, CountsLack::NoSlot, at(4));
+        assert_eq!(lacks(&others), [(id, CountsLack::NoSlot, at(4))]);
+        // A batch that the stream has lost meanwhile is missing from now on.
+        assert!(!others.is_late(id, at(5)) && !others.is_held(id));
+        assert_eq!(lacks(&others), [(id, CountsLack::Missing, at(5))]);
+        others.hold(id, CountsLack::Unstored, at(6));
+        others.is_whole(id);
+        assert!(lacks(&others).is_empty());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The fleet in the status: its nodes, the totals of all, and what a total lacks.
 //!
 //! A total has the counts of all nodes that this node hears of. It lacks those of a *silent* node since its last
-//! heartbeat, and those of a node of which batches of visits are missing here. A node that has said that it stops
-//! counts nothing any more, so no total lacks it.
+//! heartbeat, those that a node cannot send, and those that this node cannot store or read, or has not got. A node that
+//! has said that it stops counts nothing any more, so no total lacks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -48,7 +48,7 @@ pub(super) fn describe(node: &NodeStats, now_ms: u64) -> Value {
                 "origin": of.origin,
                 "counted": of.counted,
                 "published": of.published,
-                "missing": of.missing_since.is_some(),
+                "missing": of.lack.is_some(),
             })
         })
         .collect();
@@ -174,17 +174,21 @@ impl View {
     /// Returns the nodes whose counts are missing, each with the reason and for how long.
     fn lacking(&self) -> BTreeMap<&str, (&'static str, Duration)> {
         let mut lacking = BTreeMap::new();
-        for Member { stats, silent, about } in &self.members {
+        // This node has its own counts, whether it can send them or not.
+        for Member { stats, silent, about } in self.members.iter().filter(|member| member.stats.node != self.me) {
             let is_behind = self.origins.iter().any(|of| of.node == stats.node && of.counted < of.published);
             let has_stopped = about["stopped"] == true && !is_behind;
-            if stats.node != self.me && *silent >= SILENT_TIME && !has_stopped {
+            let unsent_ms = about["unsentVisitsMillis"].as_u64().unwrap_or_default();
+            if *silent >= SILENT_TIME && !has_stopped {
                 lacking.insert(stats.node.as_str(), ("silent", *silent));
+            } else if unsent_ms > 0 && about["stopped"] != true {
+                lacking.insert(stats.node.as_str(), ("unsent", *silent + Duration::from_millis(unsent_ms)));
             }
         }
         for of in &self.origins {
-            if let Some(since) = of.missing_since {
+            if let Some((reason, since)) = of.lack {
                 let name = if of.node.is_empty() { &of.origin } else { &of.node };
-                lacking.insert(name, ("missing", since.elapsed()));
+                lacking.insert(name, (reason, since.elapsed()));
             }
             // Not heard of since the start: a node that has left the fleet is forgotten only while Redis answers.
             let is_known = self.members.iter().any(|member| member.stats.node == of.node);
@@ -232,7 +236,7 @@ mod tests {
 
     fn origin(node: &str, (counted, published): (u64, u64)) -> VisitOriginStats {
         let node = node.to_owned();
-        VisitOriginStats { origin: "0a".to_owned(), node, counted, published, missing_since: None }
+        VisitOriginStats { origin: "0a".to_owned(), node, counted, published, lack: None }
     }
 
     fn view(members: Vec<Member>, origins: Vec<VisitOriginStats>) -> View {
@@ -261,15 +265,32 @@ mod tests {
 
     #[test]
     fn missing_batches_and_unheard_nodes_are_named() {
-        let missing_since = Some(Instant::now());
-        let missing = VisitOriginStats { missing_since, ..origin("n1", (2, 9)) };
-        let nameless = VisitOriginStats { missing_since, ..origin("", (0, 9)) };
+        let lack = |reason: &'static str| Some((reason, Instant::now()));
+        let missing = VisitOriginStats { lack: lack("missing"), ..origin("n1", (2, 9)) };
+        let nameless = VisitOriginStats { lack: lack("noSlot"), ..origin("", (0, 9)) };
         let mut view = view(vec![member("n0", 0, Value::Null)], vec![missing, nameless, origin("n2", (4, 4))]);
         let lacking =
             |view: &View| view.lacking().iter().map(|(node, (why, _))| format!("{node} {why}")).collect::<Vec<_>>();
-        assert_eq!(lacking(&view), ["0a missing", "n1 missing"]);
+        assert_eq!(lacking(&view), ["0a noSlot", "n1 missing"]);
         assert_eq!(view.sources()["nodes"], json!(["n0", "n2"]));
         view.is_connected = false;
-        assert_eq!(lacking(&view), ["0a missing", "n1 missing", "n2 silent"]);
+        assert_eq!(lacking(&view), ["0a noSlot", "n1 missing", "n2 silent"]);
+    }
+
+    #[test]
+    fn node_that_cannot_send_its_counts_is_named() {
+        let about = |unsent_ms: u64, stopped: bool| json!({"unsentVisitsMillis": unsent_ms, "stopped": stopped});
+        let members = vec![
+            member("n0", 0, about(7_000, false)),
+            member("n1", 1, about(7_000, false)),
+            member("n2", 0, about(0, false)),
+            member("n3", 9, about(7_000, false)),
+            member("n4", 9, about(7_000, true)),
+        ];
+        let view = view(members, Vec::new());
+        let seconds = |seconds| Duration::from_secs(seconds);
+        let expected = [("n1", ("unsent", seconds(8))), ("n3", ("silent", seconds(9)))];
+        assert_eq!(view.lacking(), BTreeMap::from(expected));
+        assert_eq!(view.sources()["nodes"], json!(["n0", "n2", "n4"]));
     }
 }

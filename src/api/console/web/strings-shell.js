@@ -125,6 +125,9 @@ export const sources = {
   lacks: "Visits are missing: ",
   silent: (since) => ` (no heartbeat since ${since})`,
   missing: (since) => ` (incomplete since ${since})`,
+  unsent: (since) => ` (not sent by that node since ${since})`,
+  unstored: (since) => ` (not stored on this node since ${since})`,
+  noSlot: (since) => ` (no slot on this node since ${since})`,
 };
 
 export const errors = {

@@ -13,6 +13,7 @@ use super::super::stored::damaged;
 use super::VisitAggregator;
 use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
 use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
+use carom_model::visits::exchange::CountsLack;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginId, OriginSlot};
 use carom_model::visits::tally::{Subject, VisitCounts};
@@ -29,8 +30,8 @@ pub(in crate::services::visits) enum Application {
     Gap,
     /// The batch cannot be read.
     Malformed,
-    /// The disk or the memory has no room for the batch now.
-    Later,
+    /// The batch has to wait, for this reason.
+    Later(CountsLack),
 }
 
 /// A moment of the counts of an origin, to read a snapshot from.
@@ -96,6 +97,12 @@ impl VisitAggregator {
         self.fleet.own_origin()
     }
 
+    /// Returns for how long visits of this node have waited to be logged, in milliseconds; 0 if none wait. They wait while
+    /// the disk is full, and once it has failed.
+    pub(in crate::services::visits) fn unlogged_ms(&self) -> u64 {
+        self.unlogged_since_ms.map_or(0, |since| self.now_ms.saturating_sub(since).max(1))
+    }
+
     /// Takes the batches of this node that were synced since the last call.
     pub(in crate::services::visits) fn take_ready(&mut self) -> Vec<VisitBatch> {
         self.fleet.take_ready()
@@ -132,10 +139,12 @@ impl VisitAggregator {
         }
         // Room is left for the visits of this node.
         if !self.may_write() || self.weight() > VISITS_TALLIED_BYTES / 4 * 3 {
-            return Ok(Application::Later);
+            return Ok(Application::Later(CountsLack::Unstored));
         }
         let Some(content) = log::parse_content(&batch.content) else { return Ok(Application::Malformed) };
-        let Some((slot, is_new)) = self.fleet.slot_for(id, node) else { return Ok(Application::Later) };
+        let Some((slot, is_new)) = self.fleet.slot_for(id, node) else {
+            return Ok(Application::Later(CountsLack::NoSlot));
+        };
         if is_new {
             // Its slot is stored before a log uses it.
             self.store_origins()?;
@@ -144,11 +153,11 @@ impl VisitAggregator {
         match self.log.write(Some(of), batch.hour, &batch.content) {
             Ok(()) => self.enter(of, batch.hour, &content),
             Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                return Ok(Application::Later);
+                return Ok(Application::Later(CountsLack::Unstored));
             }
             Err(error) => {
                 self.fail(&error);
-                return Ok(Application::Later);
+                return Ok(Application::Later(CountsLack::Unstored));
             }
         }
         Ok(Application::Done)

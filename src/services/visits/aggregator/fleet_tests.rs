@@ -11,6 +11,7 @@ use super::*;
 use crate::services::testing::KEY;
 use carom_limits::SNAPSHOT_NAMES_NOTED;
 use carom_model::visits::batches::VisitBatch;
+use carom_model::visits::exchange::CountsLack;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
@@ -137,6 +138,27 @@ fn unsent_batches_are_sent_by_the_next_process() {
     assert_eq!(a.aggregator.take_ready(), sent);
     sent.extend(a.visit("abc", 1, 490_000));
     assert_eq!(sent.iter().map(|batch| batch.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn full_disk_holds_counts_back_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+    let first = a.visit("abc", 3, 490_000);
+    assert_eq!(a.aggregator.unlogged_ms(), 0);
+    [&a, &b].into_iter().for_each(|node| node.aggregator.stats.writes_refused.store(true, Ordering::Release));
+    // The node that receives.
+    assert_eq!(b.take(&a, &first), [Application::Later(CountsLack::Unstored)]);
+    // The node that sends.
+    assert_eq!(a.visit("abc", 2, 490_000), []);
+    assert_eq!((a.total("abc"), a.aggregator.unlogged_ms()), (5, 1));
+    a.aggregator.collect(490_000 * HOUR_MS + 700);
+    assert_eq!(a.aggregator.unlogged_ms(), 700);
+    [&a, &b].into_iter().for_each(|node| node.aggregator.stats.writes_refused.store(false, Ordering::Release));
+    let second = a.sync();
+    assert_eq!(a.aggregator.unlogged_ms(), 0);
+    assert_eq!(b.take(&a, &[first, second].concat()), [Application::Done; 2]);
+    assert_eq!(b.total("abc"), 5);
 }
 
 #[test]
