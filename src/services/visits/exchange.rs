@@ -65,6 +65,9 @@ struct Exchange {
     stats: Arc<NodeStats>,
     /// The batches of this node on their way to Redis.
     own: OwnStream,
+    /// True if the identity of this node belongs to another directory, and no slot is free for another one. Then it publishes
+    /// nothing: its batches have the numbers of others.
+    needs_identity: bool,
     /// Since when Redis does not take the batches of this node.
     unsent: Option<Instant>,
     others: OtherOrigins,
@@ -84,7 +87,7 @@ pub(super) fn start(
     checked: Sender<()>,
 ) -> io::Result<JoinHandle<()>> {
     let id = OriginId(random().map_err(io::Error::other)?);
-    visits.aggregator().identify(id, &fleet.node).map_err(io::Error::other)?;
+    let is_identified = visits.aggregator().identify(id, &fleet.node).map_err(io::Error::other)?;
     let own = visits.aggregator().own_origin().0;
     let exchange = Exchange {
         redis: fleet.redis,
@@ -92,6 +95,7 @@ pub(super) fn start(
         visits,
         stats: Arc::clone(stats),
         own: OwnStream::default(),
+        needs_identity: !is_identified,
         unsent: None,
         others: OtherOrigins::default(),
         snapshots: Snapshots::new(own),
@@ -154,25 +158,32 @@ impl Exchange {
         let own = self.visits.aggregator().own_origin().0;
         let notes = self.read_notes(own)?;
         let followed = self.follow(own, &notes);
-        self.snapshots.answer_wanted(own, &notes, &mut self.redis, &self.visits);
+        if !self.needs_identity {
+            self.snapshots.answer_wanted(own, &notes, &mut self.redis, &self.visits);
+        }
         let taken_back = self.snapshots.take_back(&mut self.redis);
         self.show(&notes);
         followed.and(taken_back)
     }
 
     /// Finds out what Redis has of this node. If that is more than this node has published, the identity belongs to
-    /// another directory, or this one is an older copy of it: it gets another identity.
+    /// another directory, or this one is an older copy of it: it gets another identity, as soon as a slot is free.
     fn compare_with_redis(&mut self, within: Duration) -> Result<(), Unfinished> {
         let (own, synced) = self.visits.aggregator().own_origin();
         let last = self.redis.last_visits(own, within)?;
         let notes = self.redis.visit_notes(within)?;
         let noted = notes.origins.iter().find(|(id, _)| *id == own).map_or(0, |(_, about)| number_of(about));
-        if !self.own.compare(synced, last, noted) {
-            tracing::warn!(
-                "the fleet has newer visits of this data directory than the directory itself; it continues as a new origin of visits"
-            );
+        if !self.own.compare(synced, last, noted) || self.needs_identity {
             let id = OriginId(random()?);
-            self.visits.aggregator().renew(id, &self.node)?;
+            let is_renewed = self.visits.aggregator().renew(id, &self.node)?;
+            if is_renewed {
+                tracing::warn!(
+                    "the fleet has newer visits of this data directory than the directory itself; it continues as a new origin of visits"
+                );
+            }
+            self.needs_identity = !is_renewed;
+            // Nothing of the present window is of the next identity.
+            self.own = OwnStream::default();
         }
         Ok(())
     }
@@ -188,6 +199,9 @@ impl Exchange {
         let is_compared = self.own.is_unsure();
         if is_compared {
             self.compare_with_redis(ANSWER_TIME)?;
+        }
+        if self.needs_identity {
+            return Ok(());
         }
         while let Some(entry) = self.own.next_entry() {
             match self.redis.publish_visits(own, entry.last, &entry.bytes, entry.oldest, ANSWER_TIME) {
@@ -206,7 +220,8 @@ impl Exchange {
 
     /// Notes for how long other nodes have not got the counts of this one. The heartbeat says so.
     fn note_unsent(&mut self) {
-        self.unsent = self.own.is_behind().then(|| self.unsent.unwrap_or_else(Instant::now));
+        let is_behind = self.needs_identity || self.own.is_behind();
+        self.unsent = is_behind.then(|| self.unsent.unwrap_or_else(Instant::now));
         let unlogged_ms = self.visits.aggregator().unlogged_ms();
         let unsent_ms = self.unsent.map_or(0, |since| (since.elapsed().as_millis() as u64).max(1));
         self.stats.fleet.visits_unsent_ms.set(unlogged_ms.max(unsent_ms));
@@ -221,7 +236,9 @@ impl Exchange {
         }
         let mut set = self.lagging_notes(own);
         let synced = self.visits.aggregator().own_origin().1;
-        if let Some(number) = self.own.number_to_note(synced, self.others.known_of(own)) {
+        if !self.needs_identity
+            && let Some(number) = self.own.number_to_note(synced, self.others.known_of(own))
+        {
             set.push((own, about(number, &self.node)));
         }
         self.redis.note_visits(&set, ANSWER_TIME)?;
@@ -276,7 +293,7 @@ impl Exchange {
             }
         }
         self.stats.fleet.visits_missing.set(late.len() as u64);
-        match missing_text(late) {
+        match alarm_text(late, self.needs_identity) {
             Some(text) => self.stats.alarms.raise(Alarm::VisitsMissing, text),
             None => self.stats.alarms.clear(Alarm::VisitsMissing),
         }
@@ -308,7 +325,7 @@ impl OtherStreams for RedisStreams<'_> {
             let counted = self.counted(origin.id);
             let entries = self.redis.visits_from(origin.id, counted + 1, count, ANSWER_TIME)?;
             if entries.is_empty() {
-                return Ok((counted < origin.number).then_some(CountsLack::Missing));
+                return Ok((counted < origin.number).then(|| self.missing(origin.id)));
             }
             for (last, entry) in entries {
                 let lack = self.apply(origin, last, &entry)?;
@@ -326,6 +343,11 @@ impl OtherStreams for RedisStreams<'_> {
 }
 
 impl RedisStreams<'_> {
+    /// Returns the reason for a missing batch of an origin: the snapshot that would replace it needs a slot, too.
+    fn missing(&self, id: OriginId) -> CountsLack {
+        if self.visits.aggregator().has_slot_for(id) { CountsLack::Missing } else { CountsLack::NoSlot }
+    }
+
     /// Applies the batches of the entry whose last batch has the number `last`. Returns the reason if one of them does not
     /// count.
     fn apply(
@@ -343,7 +365,7 @@ impl RedisStreams<'_> {
             let applied = self.visits.aggregator().apply((id, node), &batch)?;
             match applied {
                 Application::Done => {}
-                Application::Gap => return Ok(Some(CountsLack::Missing)),
+                Application::Gap => return Ok(Some(self.missing(id))),
                 Application::Later(why) => return Ok(Some(why)),
                 Application::Malformed => {
                     self.visits.aggregator().report_malformed(node, batch.number);
@@ -366,6 +388,15 @@ const ENDS: [(CountsLack, &str); 3] = [
     (CountsLack::Unstored, "free space on the disk of this node, which cannot store them"),
     (CountsLack::NoSlot, "this node keeps the visits of 255 data directories, and has no slot for"),
 ];
+
+/// Returns the text of the alarm; `None` if no counts are missing, here or on other nodes.
+fn alarm_text(late: Vec<(CountsLack, String)>, needs_identity: bool) -> Option<String> {
+    let unsent = needs_identity.then(|| {
+        "this data directory is an older copy or has another name, and no slot is free for another identity, so other nodes do not get the visits of this node".to_owned()
+    });
+    let texts: Vec<String> = missing_text(late).into_iter().chain(unsent).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
 
 /// Returns the text of the alarm for origins whose counts are missing, each with the reason and its name; `None` if there
 /// are none.
@@ -406,7 +437,11 @@ mod tests {
 
     #[test]
     fn the_alarm_names_the_nodes_in_order() {
-        assert_eq!(missing_text(Vec::new()), None);
+        assert_eq!(alarm_text(Vec::new(), false), None);
+        let no_slot = vec![(CountsLack::NoSlot, "n1 (origin a)".to_owned())];
+        let text = alarm_text(no_slot, true).unwrap();
+        assert!(text.contains("has no slot for: n1 (origin a); this data directory"), "{text}");
+        assert!(text.ends_with("other nodes do not get the visits of this node"), "{text}");
         let late = [
             (CountsLack::Missing, "n2 (origin b)"),
             (CountsLack::Unstored, "n3 (origin c)"),

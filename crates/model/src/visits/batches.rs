@@ -165,16 +165,19 @@ impl FleetCounts {
         }
     }
 
-    /// Gives the node another identity. What it has counted so far remains under the present one.
-    pub fn renew(&mut self, id: OriginId, node: &str) {
+    /// Gives the node another identity. What it has counted so far remains under the present one. Returns false if no slot
+    /// is free: then the node keeps the present one.
+    pub fn renew(&mut self, id: OriginId, node: &str) -> bool {
         let reusable = self.reusable();
-        if self.table.renew(id, node, reusable) {
+        let is_renewed = self.table.renew(id, node, reusable);
+        if is_renewed {
             self.note_taken(self.own_slot());
             self.unsynced.clear();
             self.ready.clear();
             self.ready_bytes = 0;
             self.synced = 0;
         }
+        is_renewed
     }
 
     /// Notes that the log has a batch.
@@ -276,7 +279,7 @@ impl FleetCounts {
     }
 
     /// Returns the slot for the next batch of another origin, and true if the table must be stored first, because the
-    /// slot is new. Returns `None` if no slot is free.
+    /// slot is new. Returns `None` if no slot is free for a new origin.
     pub fn slot_for(&mut self, id: OriginId, node: &str) -> Option<(OriginSlot, bool)> {
         let is_new = self.counted_of(id) == 0;
         if let Some(slot) = self.table.slot_of(id) {
@@ -286,6 +289,11 @@ impl FleetCounts {
         let slot = self.table.adopt(id, node, reusable)?;
         self.note_taken(slot);
         Some((slot, is_new))
+    }
+
+    /// True if a slot is free for the batches of an origin that is not known, or for a snapshot of a known one.
+    pub fn has_slot_for(&self, id: OriginId) -> bool {
+        self.table.has_slot(self.table.slot_of(id).is_none(), self.reusable())
     }
 
     /// Returns the dropped slot whose rows are of the oldest logs, if these are folded. A search need not have removed
@@ -473,7 +481,10 @@ mod tests {
         let other = OriginId(2);
         let slot = counts.begin_snapshot(other, "b").unwrap();
         counts.give_up_snapshot(slot, 3);
-        assert_eq!((10..).map_while(|id| counts.slot_for(OriginId(id), "n")).count(), 254);
+        assert_eq!((10..).map_while(|id| counts.slot_for(OriginId(id), "n")).count(), 253);
+        assert!(!counts.has_slot_for(other) && counts.has_slot_for(OriginId(10)));
+        assert!(counts.renew(OriginId(900), "a"), "the spare slot is for the node itself");
+        assert!(!counts.has_slot_for(OriginId(10)));
         counts.begin_search(2);
         assert_eq!(counts.begin_snapshot(other, "b"), None, "a log may still have counts of the slot");
         counts.begin_search(3);
@@ -505,6 +516,7 @@ mod tests {
         let slot = counts.begin_snapshot(OriginId(2), "b").unwrap();
         counts.give_up_snapshot(slot, 1);
         while counts.slot_for(OriginId(10 + counts.table().counted().count() as u64), "n").is_some() {}
+        assert!(counts.renew(OriginId(900), "a"));
         counts.begin_search(2);
         assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
         assert_eq!(counts.table().since(slot), 2, "1 is the place of visits from before an import");

@@ -43,6 +43,10 @@ pub struct ReusableSlot {
     pub since: u32,
 }
 
+/// Slots that no new origin gets. Otherwise a full table would take no snapshot of a known origin, and no other identity of
+/// the node itself.
+const SPARE_SLOTS: usize = 1;
+
 /// The bit in the stored form of a slot's use that says that the number `since` follows.
 const REUSED: u8 = 0x80;
 
@@ -109,10 +113,18 @@ impl OriginTable {
     }
 
     /// Gives the node another identity. Its counts so far remain those of the previous one. Returns false if no slot is
-    /// free or `reusable`.
+    /// free or `reusable`. Then the table has no name for the node any more, so that the next process tries again.
     pub fn renew(&mut self, id: OriginId, node: &str, reusable: Option<ReusableSlot>) -> bool {
         let slot = self.take_slot(SlotUse::Counted, (id, node), reusable);
-        slot.inspect(|slot| self.own = *slot).is_some()
+        match slot {
+            Some(slot) => self.own = slot,
+            None => {
+                if let Some((_, own)) = self.slots.get_mut(&self.own) {
+                    own.node.clear();
+                }
+            }
+        }
+        slot.is_some()
     }
 
     /// True if rows in this slot count.
@@ -146,10 +158,16 @@ impl OriginTable {
         self.slots.get(&slot).map_or(0, |(_, origin)| origin.applied)
     }
 
-    /// Adds an origin of which nothing is stored. Returns its slot; `None` if no slot is free or `reusable`.
+    /// True if a slot is free or `reusable`. If it is for a new origin, it may not be the spare one.
+    pub fn has_slot(&self, is_for_new_origin: bool, reusable: Option<ReusableSlot>) -> bool {
+        let free = usize::from(OriginSlot::MAX) + 1 - self.slots.len() + usize::from(reusable.is_some());
+        free > if is_for_new_origin { SPARE_SLOTS } else { 0 }
+    }
+
+    /// Adds an origin of which nothing is stored. Returns its slot; `None` if only the spare slot is free or `reusable`.
     pub fn adopt(&mut self, id: OriginId, node: &str, reusable: Option<ReusableSlot>) -> Option<OriginSlot> {
         assert!(self.slot_of(id).is_none(), "the counts of an origin would be in two slots");
-        self.take_slot(SlotUse::Counted, (id, node), reusable)
+        if self.has_slot(true, reusable) { self.take_slot(SlotUse::Counted, (id, node), reusable) } else { None }
     }
 
     /// Begins a snapshot of an origin. Returns its slot; `None` if no slot is free or `reusable`.
@@ -312,9 +330,12 @@ mod tests {
     fn slots_are_bounded() {
         let mut table = OriginTable::default();
         let adopted = (1..=300).filter(|id| table.adopt(OriginId(*id), "n", None).is_some()).count();
-        assert_eq!(adopted, 255);
-        assert!(!table.renew(OriginId(400), "a", None));
-        assert_eq!(table.own_slot(), 0);
+        assert_eq!((adopted, table.has_slot(true, None), table.has_slot(false, None)), (254, false, true));
+        // The last slot is for the node itself, or for a snapshot of a known origin.
+        assert!(table.renew(OriginId(400), "a", None));
+        assert!(!table.renew(OriginId(401), "a", None) && !table.has_slot(false, None));
+        assert_eq!((table.own_slot(), table.own().id, &*table.own().node), (255, OriginId(400), ""));
+        assert_eq!(table.build(OriginId(1), "n", None), None);
     }
 
     #[test]
@@ -324,6 +345,7 @@ mod tests {
         let first = table.adopt(OriginId(1), "b", reusable).unwrap();
         assert_eq!((first, table.since(first)), (1, 0), "free slots come first");
         while table.adopt(OriginId(table.counted().count() as u64), "n", None).is_some() {}
+        assert!(table.renew(OriginId(800), "a", None));
         table.drop_slot(7);
         assert_eq!(table.build(OriginId(900), "c", reusable), Some(7));
         assert_eq!((table.since(7), table.is_counted(7)), (300, false));
@@ -332,7 +354,7 @@ mod tests {
         assert_eq!((table.since(7), table.is_counted(7)), (300, true));
         table.drop_slot(7);
         table.free(7);
-        assert_eq!(table.adopt(OriginId(901), "d", None).map(|slot| table.since(slot)), Some(0));
+        assert_eq!(table.build(OriginId(901), "d", None).map(|slot| table.since(slot)), Some(0));
     }
 
     proptest! {

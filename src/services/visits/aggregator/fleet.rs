@@ -57,13 +57,14 @@ pub(in crate::services::visits) struct KnownOrigin {
 
 impl VisitAggregator {
     /// Gives the node its identity in the fleet, unless it has one for this name. Counts from before are its first batch.
+    /// Returns false if no slot is free for another identity: then the node keeps the one for another name.
     ///
     /// # Errors
     /// If the store fails.
-    pub(in crate::services::visits) fn identify(&mut self, id: OriginId, node: &str) -> Result<(), StoreError> {
+    pub(in crate::services::visits) fn identify(&mut self, id: OriginId, node: &str) -> Result<bool, StoreError> {
         if self.fleet.table().has_identity() {
             // A copy of the directory of another node, or a new name.
-            return if self.fleet.table().own().node == node { Ok(()) } else { self.renew(id, node) };
+            return if self.fleet.table().own().node == node { Ok(true) } else { self.renew(id, node) };
         }
         let is_logged = !self.folds.is_empty();
         let is_stored = !is_logged && !self.links.visits_behind(b"", 1)?.is_empty();
@@ -72,17 +73,23 @@ impl VisitAggregator {
         if let Some(fold) = self.folds.back_mut() {
             fold.reached.insert(slot, 1);
         }
-        self.store_origins()
+        self.store_origins().map(|()| true)
     }
 
     /// Gives the node another identity, because the batches of the present one are those of another directory. What it
-    /// has counted so far remains under the present one.
+    /// has counted so far remains under the present one. Returns false if no slot is free: then the node keeps
+    /// it for now.
     ///
     /// # Errors
     /// If the store fails.
-    pub(in crate::services::visits) fn renew(&mut self, id: OriginId, node: &str) -> Result<(), StoreError> {
-        self.fleet.renew(id, node);
-        self.store_origins()
+    pub(in crate::services::visits) fn renew(&mut self, id: OriginId, node: &str) -> Result<bool, StoreError> {
+        let is_renewed = self.fleet.renew(id, node);
+        self.store_origins().map(|()| is_renewed)
+    }
+
+    /// True if a slot is free for the batches of an origin that is not known, or for a snapshot of a known one.
+    pub(in crate::services::visits) fn has_slot_for(&self, id: OriginId) -> bool {
+        self.fleet.has_slot_for(id)
     }
 
     fn store_origins(&self) -> Result<(), StoreError> {

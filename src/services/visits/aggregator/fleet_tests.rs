@@ -335,6 +335,7 @@ fn damage_does_not_use_up_the_slots() {
     let mut c = open(dir.path(), 3);
     let id = |b: &Node| OriginId(1_000 + b.aggregator.fleet.table().counted().count() as u64);
     while b.aggregator.fleet.slot_for(id(&b), "n").is_some() {}
+    assert!(b.aggregator.renew(OriginId(900), "n2").unwrap());
     assert_eq!(b.aggregator.begin_snapshot((c.id, "n3")).unwrap(), None);
     search_past_damage(&mut b);
     assert!(b.aggregator.fleet.table().dropped().eq([dropped]), "no search has read all rows");
@@ -370,6 +371,24 @@ fn damage_does_not_use_up_the_slots() {
 }
 
 #[test]
+fn counts_without_a_slot_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+    let taken = (1_000..).take_while(|id| b.aggregator.fleet.slot_for(OriginId(*id), "n").is_some()).count();
+    assert_eq!(taken, 254);
+    let batches = a.visit("abc", 1, 490_000);
+    assert_eq!(b.take(&a, &batches), [Application::Later(CountsLack::NoSlot)]);
+    assert!(!b.aggregator.has_slot_for(a.id) && b.aggregator.has_slot_for(OriginId(1_000)));
+    // The last slot is for another identity of the node itself. There is none for a third.
+    assert!(b.aggregator.renew(OriginId(3), "n2").unwrap());
+    assert!(!b.aggregator.renew(OriginId(4), "n2").unwrap());
+    assert_eq!(b.aggregator.own_origin().0, OriginId(3));
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert!(!b.aggregator.identify(OriginId(5), "n2").unwrap(), "the next process must not use the former identity");
+}
+
+#[test]
 fn given_up_snapshot_frees_its_slot_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut b = open(dir.path(), 2);
@@ -390,7 +409,7 @@ fn another_directory_is_another_origin() {
     let dir = tempfile::tempdir().unwrap();
     let mut a = open(dir.path(), 1);
     let first = a.visit("abc", 3, 490_000);
-    a.aggregator.renew(OriginId(7), "n1").unwrap();
+    assert!(a.aggregator.renew(OriginId(7), "n1").unwrap());
     let mut renewed = Node { id: OriginId(7), ..a };
     let second = renewed.visit("abc", 2, 490_000);
     assert_eq!((first[0].number, second[0].number, renewed.total("abc")), (1, 1, 5));
