@@ -18,7 +18,7 @@ use carom_model::query::{Cursor, LinkPosition, OrderField};
 use carom_model::replication::State;
 use carom_model::replication::state::{NoState, StateHead};
 use carom_model::visits::campaign::Campaign;
-use carom_model::visits::exchange::batches_of;
+use carom_model::visits::entries::batches_of;
 use carom_model::visits::history::History;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::{LogNote, ReadEntry};

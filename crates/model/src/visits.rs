@@ -3,7 +3,8 @@
 //! One service thread drains the rings. If a ring is full, the visit is dropped and counted, and the redirect proceeds.
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
-//! counted them. [`batches`] and [`exchange`] decide how nodes share counts. The counting thread is `services::visits`.
+//! counted them. [`batches`] and [`exchange`] decide how nodes share counts, and [`entries`] is the form in which they
+//! do. The counting thread is `services::visits`.
 //!
 //! [`record`] is a single visit, for the visit log; [`campaign`] and [`breakdown`] derive statistics from it.
 //! [`shared_log`] decides how nodes share their logs.
@@ -12,6 +13,7 @@ pub mod allowance;
 pub mod batches;
 pub mod breakdown;
 pub mod campaign;
+pub mod entries;
 pub mod exchange;
 pub mod history;
 pub mod origins;

@@ -23,7 +23,8 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use carom_model::visits::exchange::{CountsLack, OtherOrigins, OwnStream, batches_of};
+use carom_model::visits::entries::{NoBatches, batches_of};
+use carom_model::visits::exchange::{CountsLack, OtherOrigins, OwnStream};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
@@ -356,9 +357,13 @@ impl RedisStreams<'_> {
         last: u64,
         entry: &[u8],
     ) -> Result<Option<CountsLack>, Unfinished> {
-        let Some(batches) = batches_of(entry) else {
-            self.visits.aggregator().report_malformed(node, last);
-            return Ok(Some(CountsLack::Missing));
+        let batches = match batches_of(entry) {
+            Ok(batches) => batches,
+            Err(NoBatches::Newer) => return Ok(Some(CountsLack::Newer)),
+            Err(NoBatches::Damaged) => {
+                self.visits.aggregator().report_malformed(node, last);
+                return Ok(Some(CountsLack::Missing));
+            }
         };
         for batch in batches {
             // Each batch by itself, so that readers of counts need not wait for all of them.
@@ -383,10 +388,11 @@ fn instant_of(since: Duration) -> Option<Instant> {
 }
 
 /// The ends of counts that are missing, by the reason.
-const ENDS: [(CountsLack, &str); 3] = [
+const ENDS: [(CountsLack, &str); 4] = [
     (CountsLack::Missing, "start a node that has them"),
     (CountsLack::Unstored, "free space on the disk of this node, which cannot store them"),
     (CountsLack::NoSlot, "this node keeps the visits of 255 data directories, and has no slot for"),
+    (CountsLack::Newer, "upgrade this node, which cannot read them"),
 ];
 
 /// Returns the text of the alarm; `None` if no counts are missing, here or on other nodes.

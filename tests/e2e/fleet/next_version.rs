@@ -1,5 +1,5 @@
-//! Fleets of this version and of a build that stands for the next one: a new field of records, a new kind of state, and
-//! a new field of stream entries that a reader must understand.
+//! Fleets of this version and of a build that stands for the next one: a new field of records, a new kind of state, a
+//! new field of stream entries that a reader must understand, and a new form of visit counts.
 
 #![cfg(feature = "next-format")]
 
@@ -20,6 +20,7 @@ use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{Reply, Server};
 use crate::support::store::parse;
+use crate::support::visits::counted;
 
 /// A node of the next version.
 fn next(setup: Setup) -> Setup {
@@ -159,4 +160,41 @@ fn marked_codes_are_read_after_the_upgrade() {
     for slug in ["changed", "fresh"] {
         assert!(redirects(&newer, slug, "https://example.org/new"));
     }
+}
+
+#[test]
+fn newer_counts_are_read_after_the_upgrade() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let (newer, older) = (next(fleet.setup(0)).start(), fleet.setup(1).start());
+    [&newer, &older].into_iter().for_each(settle);
+    newer.wire().shorten_as("kept", "https://example.org/kept");
+    let path = format!("{SHORT_URLS}/kept");
+    wait_until("the link", || older.wire().get(&path).status == 200);
+    let visit = |node: &Node| assert_eq!(node.wire().get("/kept").status, 302);
+    visit(&newer);
+    wait_until("a visit in the format of both", || counted(&older, "kept") == 1);
+    let older = older.terminate();
+    // The fleet has forgotten the older node when it comes back.
+    server.command(&["ZREM", "{carom}:beats", "n1"]);
+    server.command(&["HDEL", "{carom}:nodes", "n1"]);
+    write(&[&newer], NEWEST + 1);
+    let published = || newer.status()["fleet"]["visits"][0]["published"].as_u64();
+    let before = published();
+    visit(&newer);
+    wait_until("a visit in the next format", || published() > before);
+
+    let older = older.start();
+    settle(&older);
+    let lacks = |node: &Node| node.status()["fleet"]["totals"]["lacks"].clone();
+    wait_until("counts that cannot be read", || lacks(&older)[0]["reason"] == "newer");
+    assert_eq!(lacks(&older)[0]["node"], "n0");
+    // Later batches are in the format of both, and wait for the one before them.
+    write(&[&newer], NEWEST);
+    [&newer, &older].into_iter().for_each(visit);
+    wait_until("the visit of the older node", || counted(&newer, "kept") == 4);
+    assert_eq!(counted(&older, "kept"), 2);
+    let upgraded = next(older.terminate()).start();
+    wait_until("all visits", || counted(&upgraded, "kept") == 4);
+    wait_until("counts of both", || [&newer, &upgraded].into_iter().all(|node| lacks(node) == json!([])));
 }

@@ -1,7 +1,7 @@
 //! The format of what nodes share through Redis, and the rule by which nodes of several versions agree on one.
 //!
-//! A format is a number. It stands for the kinds of states, the fields that a reader must not ignore, and the fields of
-//! stream entries. Each node says in its heartbeat which format it reads, and every node writes the highest format that
+//! A format is a number. It stands for the kinds of states, the fields that a reader must not ignore, the fields of
+//! stream entries, and the entries of visit counts. Each node says in its heartbeat which format it reads, and every node writes the highest format that
 //! all live nodes read. A node that says nothing is of a version before formats had numbers.
 
 #[cfg(feature = "next-format")]

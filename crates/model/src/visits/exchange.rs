@@ -6,7 +6,8 @@
 //! answers, or after some seconds any node that has more.
 //!
 //! Instants are passed in, as the time since the boot of the machine. `services::visits` does what this decides, and so
-//! does the simulator of the fleet (`tests/fleet_sim/counts.rs`). [`super::batches`] decides which batches count.
+//! does the simulator of the fleet (`tests/fleet_sim/counts.rs`). [`super::batches`] decides which batches count, and
+//! [`super::entries`] has their form in a stream.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES};
 
 use super::batches::VisitBatch;
+use super::entries;
 use super::origins::{OriginId, OriginSlot};
-use super::tally::{push_number, take_bytes, take_number};
 
 /// Time for which a batch may be missing before a snapshot is asked for. A node whose stream Redis has lost publishes it
 /// again within that time.
@@ -102,12 +103,12 @@ impl OwnStream {
     /// Returns the next entry that Redis lacks; `None` if it has all.
     pub fn next_entry(&self) -> Option<VisitEntry> {
         let first = self.window.partition_point(|batch| batch.number <= self.published);
-        let (mut bytes, mut last) = (Vec::new(), None);
+        let (mut bytes, mut last) = (entries::begin(), None);
         for batch in self.window.range(first..) {
-            if !bytes.is_empty() && bytes.len() + batch.content.len() > VISITS_ENTRY_BYTES {
+            if last.is_some() && bytes.len() + batch.content.len() > VISITS_ENTRY_BYTES {
                 break;
             }
-            push_batch(batch, &mut bytes);
+            entries::push_batch(batch, &mut bytes);
             last = Some(batch.number);
         }
         let last = last?;
@@ -174,6 +175,8 @@ pub enum CountsLack {
     Unstored,
     /// No slot is free for the origin, or for a snapshot of it.
     NoSlot,
+    /// The next batches are in a format of a later version.
+    Newer,
 }
 
 impl CountsLack {
@@ -183,6 +186,7 @@ impl CountsLack {
             CountsLack::Missing => "missing",
             CountsLack::Unstored => "unstored",
             CountsLack::NoSlot => "noSlot",
+            CountsLack::Newer => "newer",
         }
     }
 }
@@ -388,28 +392,10 @@ impl WantedSnapshot {
     }
 }
 
-/// Appends a batch to an entry.
-fn push_batch(batch: &VisitBatch, entry: &mut Vec<u8>) {
-    push_number(batch.number, entry);
-    push_number(u64::from(batch.hour), entry);
-    push_number(batch.content.len() as u64, entry);
-    entry.extend_from_slice(&batch.content);
-}
-
-/// Returns the batches of an entry; `None` if it is malformed.
-pub fn batches_of(mut entry: &[u8]) -> Option<Vec<VisitBatch>> {
-    let mut batches = Vec::new();
-    while !entry.is_empty() {
-        let number = take_number(&mut entry)?;
-        let hour = u32::try_from(take_number(&mut entry)?).ok()?;
-        batches.push(VisitBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
-    }
-    Some(batches)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::visits::entries::batches_of;
 
     fn batch(number: u64, len: usize) -> VisitBatch {
         VisitBatch { number, hour: 490_000, content: vec![7; len] }

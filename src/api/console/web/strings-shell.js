@@ -127,6 +127,7 @@ export const sources = {
   missing: (since) => ` (incomplete since ${since})`,
   unsent: (since) => ` (not sent by that node since ${since})`,
   unstored: (since) => ` (not stored on this node since ${since})`,
+  newer: (since) => ` (sent by a later version since ${since})`,
   noSlot: (since) => ` (no slot on this node since ${since})`,
 };
 

@@ -2,7 +2,8 @@
 //!
 //! Once [`enable`] was called, the process reads the next format. Once all live nodes read it, the process writes
 //! a field of records that this version does not know, states of a kind that it does not know (for links with the tag
-//! [`KIND_TAG`]), and stream entries with a field that a reader must understand (for links with the tag [`ENTRY_TAG`]).
+//! [`KIND_TAG`]), stream entries with a field that a reader must understand (for links with the tag [`ENTRY_TAG`]), and
+//! entries of visit counts in the next format.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
