@@ -387,8 +387,8 @@ fn instant_of(since: Duration) -> Option<Instant> {
     Instant::now().checked_sub(since_boot().saturating_sub(since))
 }
 
-/// The ends of counts that are missing, by the reason.
-const ENDS: [(CountsLack, &str); 4] = [
+/// The remedy for each reason, as it stands in the alarm before the names of the origins.
+const REMEDIES: [(CountsLack, &str); 4] = [
     (CountsLack::Missing, "start a node that has them"),
     (CountsLack::Unstored, "free space on the disk of this node, which cannot store them"),
     (CountsLack::NoSlot, "this node keeps the visits of 255 data directories, and has no slot for"),
@@ -404,15 +404,14 @@ fn alarm_text(late: Vec<(CountsLack, String)>, needs_identity: bool) -> Option<S
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Returns the text of the alarm for origins whose counts are missing, each with the reason and its name; `None` if there
-/// are none.
+/// Returns the part of that text on origins whose counts are missing here, each with the reason and its name.
 fn missing_text(mut late: Vec<(CountsLack, String)>) -> Option<String> {
     late.sort_by(|(_, one), (_, other)| one.cmp(other));
-    let named = |(why, end): (CountsLack, &str)| {
+    let named = |(why, remedy): (CountsLack, &str)| {
         let names: Vec<&str> = late.iter().filter(|(of, _)| *of == why).map(|(_, name)| name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{end}: {}", names.join(", ")))
+        (!names.is_empty()).then(|| format!("{remedy}: {}", names.join(", ")))
     };
-    let parts: Vec<String> = ENDS.into_iter().filter_map(named).collect();
+    let parts: Vec<String> = REMEDIES.into_iter().filter_map(named).collect();
     (!parts.is_empty()).then(|| {
         format!(
             "visit counts are missing here for more than {} s, so totals are too low; {}",

@@ -77,14 +77,17 @@ impl VisitAggregator {
     }
 
     /// Gives the node another identity, because the batches of the present one are those of another directory. What it
-    /// has counted so far remains under the present one. Returns false if no slot is free: then the node keeps
-    /// it for now.
+    /// has counted so far remains under the present one. Returns false if no slot is free: then the node keeps it for now.
     ///
     /// # Errors
     /// If the store fails.
     pub(in crate::services::visits) fn renew(&mut self, id: OriginId, node: &str) -> Result<bool, StoreError> {
+        let has_tried = self.fleet.table().own().node.is_empty();
         let is_renewed = self.fleet.renew(id, node);
-        self.store_origins().map(|()| is_renewed)
+        if is_renewed || !has_tried {
+            self.store_origins()?;
+        }
+        Ok(is_renewed)
     }
 
     /// True if a slot is free for the batches of an origin that is not known, or for a snapshot of a known one.

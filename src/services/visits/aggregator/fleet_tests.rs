@@ -379,7 +379,7 @@ fn counts_without_a_slot_wait() {
     let batches = a.visit("abc", 1, 490_000);
     assert_eq!(b.take(&a, &batches), [Application::Later(CountsLack::NoSlot)]);
     assert!(!b.aggregator.has_slot_for(a.id) && b.aggregator.has_slot_for(OriginId(1_000)));
-    // The last slot is for another identity of the node itself. There is none for a third.
+    // The last slot is for another identity of the node itself. A third one finds no slot.
     assert!(b.aggregator.renew(OriginId(3), "n2").unwrap());
     assert!(!b.aggregator.renew(OriginId(4), "n2").unwrap());
     assert_eq!(b.aggregator.own_origin().0, OriginId(3));
