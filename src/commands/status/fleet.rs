@@ -66,7 +66,8 @@ fn sources(totals: &Value) -> String {
     if items("lacks").is_empty() {
         return format!("of all nodes: {nodes}");
     }
-    let lacks = items("lacks").iter().map(|of| format!("{} since {}", text(&of["node"]), text(&of["since"])));
+    let lack = |of: &Value| format!("{} since {} ({})", text(&of["node"]), text(&of["since"]), text(&of["reason"]));
+    let lacks = items("lacks").iter().map(lack);
     format!("of {nodes}; MISSING: {}", lacks.collect::<Vec<_>>().join(", "))
 }
 
@@ -121,7 +122,7 @@ mod tests {
         render(&mut page, &now);
         for part in [
             "fleet   Redis connected, 1 node, 1 unsynced change, lag 5 ms, 1,234 redirects/s\n",
-            "visits  of n0; MISSING: n1 since 2026-01-01T00:00:00Z\n",
+            "visits  of n0; MISSING: n1 since 2026-01-01T00:00:00Z (silent)\n",
             "n0 (this node)",
             "9.9.9",
             "ready",

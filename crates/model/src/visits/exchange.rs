@@ -410,11 +410,12 @@ mod tests {
             batches_of(&entry.bytes).unwrap().into_iter().map(|batch| batch.number).collect()
         };
         for expected in [[1], [2], [3]] {
+            assert!(own.is_behind());
             let entry = own.next_entry().unwrap();
             assert_eq!((numbers(&entry), entry.oldest), (expected.to_vec(), 1));
             own.sent(entry.last);
         }
-        assert_eq!(own.next_entry(), None);
+        assert_eq!((own.next_entry(), own.is_behind()), (None, false));
         // Redis was emptied: the window is published again.
         assert_eq!(own.number_to_note(3, 0), Some(3));
         assert!(own.hear(2) && own.is_unsure() && own.compare(3, 0, 0));
