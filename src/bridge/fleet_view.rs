@@ -42,7 +42,7 @@ pub struct FleetView {
     followed_ms: AtomicU64,
     /// The instant at which a connection to Redis was last lost or established again, or a master replaced.
     disturbed_ms: AtomicU64,
-    /// True if another node with links of its own compares them with Redis, which may lack some.
+    /// True if another node with links of its own compares them with Redis, which may lack some, or has yet to do so.
     others_restore: AtomicBool,
     /// True if the node may have marked codes, which have a link although no core has them.
     has_marked_codes: AtomicBool,

@@ -168,9 +168,9 @@ fn start_purges(
 ) -> Result<(), Exit> {
     let fleet = match (view, fleet::visits(settings)?, fleet::redis(settings)?) {
         (Some(view), Some(sharing), Some((erasing, _))) => {
-            let (node, sharing, reclaim_after) = (sharing.node, sharing.redis, settings.fleet.reclaim_after);
+            let (node, sharing) = (sharing.node, sharing.redis);
             let sites = fleet::purge_sites(settings)?;
-            Some(PurgeFleet { node, reclaim_after, sharing, erasing, view, sites })
+            Some(PurgeFleet { node, sharing, erasing, view, sites })
         }
         _ => None,
     };

@@ -23,8 +23,8 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings};
 use crate::services::replication::{
-    self, FleetContext, FleetSetup, FleetThreads, RedisSiteOrders, Retention, SharedHome, SiteSetup, StateHome,
-    agreement,
+    self, FleetContext, FleetSetup, FleetThreads, KnownNodes, RedisSiteOrders, Retention, SharedHome, SiteSetup,
+    StateHome, agreement,
 };
 use crate::services::visits::{FleetVisits, VisitReader};
 use crate::startup::code_secret;
@@ -232,7 +232,9 @@ pub(super) fn join(
     let lengths: Vec<CodeLength> = settings.code_length.min(shortest).and_longer().collect();
     // Before the first heartbeat records that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
-    let started = replication::start(&shared, writer.clone(), deliveries, lengths).map_err(|error| failed(&error))?;
+    let known = KnownNodes::open(&settings.data_dir, shared.settings.node.clone(), since_boot());
+    let started = known.and_then(|known| replication::start(&shared, known, writer.clone(), deliveries, lengths));
+    let started = started.map_err(|error| failed(&error))?;
     Ok(Joined {
         fleet: Some(started.fleet),
         gateway: started.gateway,

@@ -1,7 +1,6 @@
 //! Purges: the removal of everything about deleted links, except their codes, from the files of all nodes and from Redis.
 //!
 //! * `registry`: the purges that the node knows, and their stages;
-//! * `members`: the nodes of the fleet that a purge waits for;
 //! * `erasure`: carries purges out on this node, on a thread of its own;
 //! * `sharing`: the purges of the fleet, through Redis;
 //! * `reader`: the purges that Redis has, and when they are read again;
@@ -12,7 +11,6 @@
 //! everything else.
 
 mod erasure;
-mod members;
 mod reader;
 mod registry;
 mod sharing;
@@ -27,7 +25,6 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use self::erasure::{Eraser, RedisLosses};
-use self::members::KnownNodes;
 use self::registry::{PurgeRegistry, PurgeStage, locked};
 use self::sharing::PurgeSharing;
 pub use self::sites::PurgeSites;
@@ -78,8 +75,6 @@ pub struct PurgeSources {
 pub struct PurgeFleet {
     /// The name of this node.
     pub node: String,
-    /// The time after which Redis forgets a node that is silent.
-    pub reclaim_after: Duration,
     /// The connection of the thread `purges`.
     pub sharing: Redis,
     /// The connection of the thread `purge`.
@@ -137,11 +132,10 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
     let PurgeSources { orders, visits, visit_log } = sources;
     let (sharing, redis, view, sites) = match fleet {
-        Some(PurgeFleet { node, reclaim_after, sharing, erasing, view, sites }) => {
+        Some(PurgeFleet { node, sharing, erasing, view, sites }) => {
             let (stats, visits) = (Arc::clone(&stats), visits.clone());
-            let nodes = KnownNodes::open(&data_dir, reclaim_after, Instant::now())?;
             let names = sites.as_ref().map(|sites| (sites.name.clone(), sites.other_name.clone()));
-            let sharing = PurgeSharing::new((node, sharing), (nodes, names), links.clone(), stats, visits);
+            let sharing = PurgeSharing::new((node, sharing), names, links.clone(), stats, visits);
             (Some(sharing), Some(erasing), Some(view), sites)
         }
         None => (None, None, None, None),

@@ -5,7 +5,8 @@
 //!   reusable link;
 //! * [`follower`] reads the streams, delivers the outbox to Redis, and compares everything after a position was lost;
 //! * [`heartbeat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
-//!   [`agreement`] compares formats and settings, `eviction` watches the eviction policies of the servers;
+//!   [`agreement`] compares formats and settings, `known_nodes` keeps the names of all nodes, `eviction` watches the
+//!   eviction policies of the servers;
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values;
@@ -35,6 +36,7 @@ mod giving_up;
 pub mod heartbeat;
 mod held_creates;
 mod home;
+mod known_nodes;
 pub mod redis;
 mod relay;
 mod retention;
@@ -57,6 +59,7 @@ pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SiteSetup
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 pub use self::home::{SharedHome, StateHome};
+pub use self::known_nodes::KnownNodes;
 pub use self::retention::Retention;
 pub use self::site_orders::RedisSiteOrders;
 use crate::bridge::{WriterOrder, WriterQueue};
@@ -104,12 +107,14 @@ pub struct StartedFleet {
     pub reclaimed: Receiver<Run>,
 }
 
-/// Starts the threads. `writer` is the queue of the store's writer; `deliveries` brings its changes for Redis.
+/// Starts the threads. `writer` is the queue of the store's writer; `deliveries` brings its changes for Redis. `known` are the
+/// nodes that an earlier process knew.
 ///
 /// # Errors
 /// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
     fleet: &FleetContext,
+    known: KnownNodes,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
@@ -118,7 +123,7 @@ pub fn start(
     let (gateway, asking) = gateway::start(fleet, writer.clone())?;
     let (look_ups, looking) = code_lookup::start(fleet, &writer)?;
     let follower = Some(follower::prepare(fleet, writer, deliveries)?);
-    let beating = heartbeat::start(fleet, lengths, sender)?;
+    let beating = heartbeat::start(fleet, known, lengths, sender)?;
     let mut threads = vec![asking, beating];
     threads.extend(looking);
     threads.extend(relay::start(fleet)?);

@@ -31,7 +31,8 @@
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
 //! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
-//! all members. And so have two sites (`sites.rs`): their relays bring states across.
+//! all members. So have two sites (`sites.rs`): their relays bring states across. And so has a Redis that comes back empty
+//! while nodes are away (`epochs.rs`): `replication::known_members` decides.
 //!
 //! The worlds have models of Redis of their own, because they lose writes in different ways. A replica of states lags
 //! behind by commands, and entries get their names from clocks that jump (`redis.rs`). A replica of visit counts is a copy
@@ -63,6 +64,7 @@ mod absence;
 mod adapter;
 mod codes;
 mod counts;
+mod epochs;
 mod faults;
 mod fixed;
 mod follower;
@@ -109,6 +111,9 @@ const SITES_SCHEDULES: u64 = 20_000;
 /// Schedules of the world of recycled codes.
 const RECYCLING_SCHEDULES: u64 = 20_000;
 
+/// Schedules of the world of a Redis that comes back empty.
+const EPOCHS_SCHEDULES: u64 = 20_000;
+
 #[test]
 fn guarantees_hold_in_every_schedule() {
     must_hold::<World>(SCHEDULES);
@@ -137,6 +142,11 @@ fn two_sites_agree_in_every_schedule() {
 #[test]
 fn recycled_codes_have_one_link_in_every_schedule() {
     must_hold::<recycling::World>(RECYCLING_SCHEDULES);
+}
+
+#[test]
+fn emptied_redis_denies_no_link_in_any_schedule() {
+    must_hold::<epochs::World>(EPOCHS_SCHEDULES);
 }
 
 macro_rules! guards {
@@ -223,6 +233,13 @@ guards! {
     codes_wait_until_every_member_has_passed_them: recycling::Guard::Passed,
     node_uses_its_own_releases_alone: recycling::Guard::Own,
     tombstone_counts_while_the_stream_is_followed: recycling::Guard::Followed,
+}
+
+guards! {
+    epochs::World,
+    emptied_redis_has_another_epoch: epochs::Guard::Epoch,
+    members_are_known_after_a_restart: epochs::Guard::Recorded,
+    returned_member_counts_once_it_has_passed: epochs::Guard::Passed,
 }
 
 guards! {

@@ -9,7 +9,7 @@
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
 //! * writes the newest format that all live nodes read ([`formats`]),
-//! * answers 404 for a code only if no other node can have it ([`absence`], [`confirmations`]),
+//! * answers 404 for a code only if no other node can have it ([`absence`], [`confirmations`], [`known_members`]),
 //! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
 //! * refuses changes while it may lack states that Redis no longer has ([`retention`]),
 //! * waits for Redis for as long as its round trips suggest ([`round_trips`]),
@@ -26,6 +26,7 @@ pub mod absence;
 pub mod confirmations;
 pub mod follow;
 pub mod formats;
+pub mod known_members;
 pub mod lease;
 pub mod members;
 pub mod outbox;

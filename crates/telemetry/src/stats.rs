@@ -517,6 +517,9 @@ pub struct FleetStats {
     pub site: SiteStats,
     /// The nodes of the fleet, for the status.
     pub members: Mutex<Vec<MemberStats>>,
+    /// The names of all nodes that this node knows, also of those whose heartbeats Redis has lost. They are on disk. Written by
+    /// the heartbeat thread.
+    pub known: Mutex<Vec<String>>,
     /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
 }

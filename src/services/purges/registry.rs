@@ -16,7 +16,7 @@ use carom_limits::{PURGE_LINKS_MAX, PURGES_KEPT, PURGES_KNOWN_MAX, PURGES_OPEN_M
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 
 /// The folder in the data directory.
-pub(super) const FOLDER: &str = "purges";
+const FOLDER: &str = "purges";
 
 /// The progress of a purge on this node. The stages follow each other in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

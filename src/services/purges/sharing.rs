@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::members::KnownNodes;
 use super::reader::{PurgeReader, SharedList};
 use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite, PurgeStep};
@@ -80,8 +79,6 @@ pub(super) struct PurgeSharing {
     visits: VisitReader,
     /// The purges in Redis.
     reader: PurgeReader,
-    /// The nodes that a purge waits for.
-    nodes: KnownNodes,
     /// The names of the site of this node and of the other one; `None` for a fleet of one site.
     sites: Option<(String, String)>,
     clock: SharedClock,
@@ -167,14 +164,14 @@ impl SharedClock {
 impl PurgeSharing {
     pub(super) fn new(
         (node, redis): (String, Redis),
-        (nodes, sites): (KnownNodes, Option<(String, String)>),
+        sites: Option<(String, String)>,
         links: Links,
         stats: Arc<NodeStats>,
         visits: VisitReader,
     ) -> PurgeSharing {
         let reader = PurgeReader::default();
         let clock = SharedClock::default();
-        PurgeSharing { node, redis, links, stats, visits, reader, nodes, sites, clock, trimming: HashMap::new() }
+        PurgeSharing { node, redis, links, stats, visits, reader, sites, clock, trimming: HashMap::new() }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -223,7 +220,7 @@ impl PurgeSharing {
         let has_new = self.take_new(registry, now_ms)?;
         self.put_own(registry, now_ms)?;
         self.confirm(registry)?;
-        let members = self.members()?;
+        let members = self.stats.fleet.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         locked(registry).update_fleet(members, &self.reader.shared.done);
         self.confirm_site(registry)?;
         self.complete(registry)?;
@@ -266,14 +263,6 @@ impl PurgeSharing {
             let silent = member.filter(|member| member.heard.elapsed() >= SILENT_TIME && member.beat_ms > 0);
             node.silent_since_ms = silent.map(|member| member.beat_ms);
         }
-    }
-
-    /// Returns the names of the nodes of the fleet.
-    fn members(&mut self) -> io::Result<Vec<String>> {
-        let members = self.stats.fleet.members.lock().unwrap_or_else(PoisonError::into_inner);
-        let listed = members.iter().map(|member| (member.node.clone(), member.heard)).collect();
-        drop(members);
-        self.nodes.take(&listed, Instant::now())
     }
 
     /// Takes the purges of other nodes.

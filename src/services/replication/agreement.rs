@@ -128,6 +128,19 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
     names.into_iter().map(other).collect()
 }
 
+/// Marks the awaited nodes among the `others` as nodes that restore links, and adds those without a heartbeat in Redis, as
+/// nodes that report nothing.
+pub(super) fn add_awaited(others: &mut Vec<OtherNode>, awaited: BTreeSet<NodeId>) {
+    for node in awaited {
+        if let Some(other) = others.iter_mut().find(|other| other.node == node) {
+            other.is_restoring = true;
+            continue;
+        }
+        let (beat, is_asking, is_restoring) = (0, false, true);
+        others.push(OtherNode { node, beat, number: None, report: None, passed: None, is_asking, is_restoring });
+    }
+}
+
 /// Returns the retentions of all nodes, also of silent ones, without those that keep states forever.
 pub(super) fn retentions(heard: &HeartbeatReply) -> Vec<NodeRetention> {
     let kept = |about: &str| serde_json::from_str::<Value>(about).ok()?["retentionMillis"].as_u64();

@@ -1,6 +1,6 @@
 //! The heartbeat thread. Every second it tells Redis that this node is alive, and hears what the other nodes have seen
-//! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases.
-//! `twins` finds another process with the name of this node.
+//! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases, and notes
+//! the names of all others. `twins` finds another process with the name of this node.
 
 mod twins;
 
@@ -18,12 +18,14 @@ use self::twins::Twins;
 use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_error};
 use super::eviction::EvictionWatch;
+use super::known_nodes::KnownNodes;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError, StateExpiry};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_model::replication::Partition;
 use carom_model::replication::confirmations::{Confirmations, DeliveryReport};
+use carom_model::replication::known_members::ListedMember;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::round_trips::RoundTrips;
@@ -49,6 +51,7 @@ const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 /// Starts the thread.
 pub(super) fn start(
     fleet: &FleetContext,
+    known: KnownNodes,
     lengths: Vec<CodeLength>,
     reclaimed: Sender<Run>,
 ) -> io::Result<JoinHandle<()>> {
@@ -61,6 +64,7 @@ pub(super) fn start(
         lengths,
         members: Members::default(),
         twins: Twins::new(instance, fleet.settings.admin_listen),
+        known,
         confirmations: Confirmations::new(first),
         passing: Confirmations::new(first),
         heard: BTreeMap::new(),
@@ -89,6 +93,8 @@ struct HeartbeatThread {
     lengths: Vec<CodeLength>,
     members: Members,
     twins: Twins,
+    /// The members that this node knows, and those of which Redis may lack links.
+    known: KnownNodes,
     /// The reports of the other nodes on the delivery of their links.
     confirmations: Confirmations,
     /// Reports of the other nodes on what they have passed in the streams, for the same heartbeats.
@@ -141,7 +147,7 @@ impl HeartbeatThread {
         let restoring = self.restoring();
         let about =
             agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &acks, &self.twins.describe());
-        self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
+        self.send(about, number, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
     }
 
     /// Begins a heartbeat, on which other nodes will report. Returns its number.
@@ -158,7 +164,7 @@ impl HeartbeatThread {
         if restores { self.fleet.stats.fleet.comparing.get() } else { 0 }
     }
 
-    fn send(&mut self, about: String, seen: &[(CodeLength, u64)]) -> Result<HeartbeatReply, RedisError> {
+    fn send(&mut self, about: String, number: u64, seen: &[(CodeLength, u64)]) -> Result<HeartbeatReply, RedisError> {
         let settings = &self.fleet.settings;
         let (expiring_ms, expires) = self.fleet.retention.expiring(self.fleet.stats.fleet.format.get());
         let (node, fingerprint) = (&settings.node, &settings.fingerprint);
@@ -167,7 +173,8 @@ impl HeartbeatThread {
             (true, true) => StateExpiry::On,
             (true, false) => StateExpiry::Off,
         };
-        let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expiry };
+        let epoch = &format!("{number:016x}");
+        let beat = Heartbeat { node, about, fingerprint, seen, expiring_ms, expiry, epoch };
         self.redis.beat(&beat, BEAT_TIME)
     }
 
@@ -194,7 +201,7 @@ impl HeartbeatThread {
             &self.twins.describe(),
         );
         let begun = Instant::now();
-        let answer = self.send(about, &seen);
+        let answer = self.send(about, number, &seen);
         match answer {
             Ok(heard) if heard.fingerprint != self.fleet.settings.fingerprint => {
                 self.stop_sharing(&heard.fingerprint);
@@ -262,7 +269,8 @@ impl HeartbeatThread {
         let live = agreement::retentions_of_live(heard, &self.fleet.settings.node);
         self.fleet.retention.agree(stats.fleet.format.get(), live);
         self.store_heard(heard, sent, seen);
-        let others = agreement::others(heard, &self.fleet.settings.node);
+        let mut others = agreement::others(heard, &self.fleet.settings.node);
+        self.note_members(heard, &mut others, (sent, now));
         // While a node restores its links, Redis may lack acknowledged ones.
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.note_heartbeat(heard.floors.iter().copied(), others_restore, sent);
@@ -370,6 +378,20 @@ impl HeartbeatThread {
         {
             tracing::error!(%error, "cannot store the state of the fleet");
         }
+    }
+
+    /// Notes the names of all members. Those of which Redis may lack links count among the `others` as nodes that restore
+    /// links, also while Redis has no heartbeat of them.
+    fn note_members(&mut self, heard: &HeartbeatReply, others: &mut Vec<OtherNode>, (sent, now): (Duration, Duration)) {
+        let passed = |node: &str| {
+            let number = others.iter().find(|other| other.node == node)?.passed?;
+            self.passing.sent(number)
+        };
+        let listed =
+            heard.marks().into_iter().map(|(node, mark)| ListedMember { passed: passed(&node), node, mark }).collect();
+        let names = self.known.take(&heard.epoch, listed, (sent, now), self.fleet.settings.reclaim_after);
+        *self.fleet.stats.fleet.known.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        agreement::add_awaited(others, self.known.awaited());
     }
 
     /// Takes the reports of the other nodes on the delivery of their links, and remembers their heartbeats for the next

@@ -4,7 +4,7 @@ use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::fleet::{Fleet, KEY, settle, setup};
+use crate::support::fleet::{Fleet, KEY, settle, setup, stored_members};
 use crate::support::http::{Reply, Wire};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::proxy::{Mode, Proxy};
@@ -282,4 +282,36 @@ fn stand_in_is_there_while_a_node_catches_up() {
     for slug in last {
         wait_until("a link that stands in", || status(&mut there, "go.test", slug) == 302);
     }
+}
+
+#[test]
+fn emptied_redis_denies_no_link_of_an_absent_node() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let [here, maker] = [0, 1].map(|number| fleet.setup(number).expect("counter_regressed").start());
+    [&here, &maker].into_iter().for_each(settle);
+    wait_until("the names on disk", || stored_members(&fleet.setup(0)) == ["n0", "n1"]);
+    let here = here.terminate();
+    let mut wire = maker.wire();
+    wire.shorten_as("made-there", "https://example.org/");
+    let code = wire.shorten("https://example.org/");
+    let maker = maker.terminate();
+    server.command(&["FLUSHALL"]);
+    let back = here.start();
+    settle(&back);
+    for path in ["made-there", &code] {
+        is_unsure(&back.wire().get(&format!("/{path}")));
+        is_unsure(&back.wire().get(&format!("/rest/v3/short-urls/{path}")));
+    }
+    // A later process remembers it as well.
+    let back = back.restart();
+    settle(&back);
+    is_unsure(&back.wire().get("/made-there"));
+    let _maker = maker.start();
+    wait_until("the links of the other node", || {
+        let statuses = ["made-there", &code].map(|path| back.wire().get(&format!("/{path}")).status);
+        assert!(statuses.iter().all(|status| [302, 503].contains(status)), "{statuses:?}");
+        statuses == [302, 302]
+    });
+    wait_until("404 for a slug that nobody has", || back.wire().get("/nobody-s").status == 404);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, settle, stored_members};
 use crate::support::http::SHORT_URLS;
 use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_for, wait_until};
@@ -236,8 +236,7 @@ fn purge_waits_for_a_node_from_before_a_restart() {
     [&here, &other].into_iter().for_each(settle);
     here.wire().shorten_as("gone", &format!("https://a.example/{MARKER}"));
     wait_until("the link on both", || [&here, &other].iter().all(|node| node.wire().get("/gone").status == 302));
-    let names = fleet.setup(0).data_dir().join("purges/members.json");
-    wait_until("the names on disk", || std::fs::read_to_string(&names).is_ok_and(|names| names == r#"["n0","n1"]"#));
+    wait_until("the names on disk", || stored_members(&fleet.setup(0)) == ["n0", "n1"]);
     let away = other.terminate();
     let stopped = here.terminate();
     server.command(&["FLUSHALL"]);

@@ -388,7 +388,7 @@ fn returned_node_with_an_old_time_is_not_gone() {
     let beat = |redis: &mut Redis, about: &str| {
         let about = about.to_owned();
         let (expiring_ms, expiry) = (0, StateExpiry::Off);
-        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms, expiry };
+        let beat = Heartbeat { node: "away", about, fingerprint: "f", seen: &[], expiring_ms, expiry, epoch: "1" };
         redis.beat(&beat, WITHIN).unwrap()
     };
     let watched = beat(&mut redis, r#"{"beat":1}"#);
@@ -505,7 +505,7 @@ fn nodes_remember_since_when_states_expire() {
     let mut redis = connect(&server);
     let mut beat = |expiring_ms: u64, expiry: StateExpiry| {
         let about = "{}".to_owned();
-        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expiry };
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms, expiry, epoch: "1" };
         redis.beat(&beat, WITHIN).unwrap().expiring_ms
     };
     assert_eq!(beat(0, StateExpiry::Off), 0);
@@ -524,7 +524,7 @@ fn home_of_links_lets_no_states_expire() {
     let mut redis = connect(&server);
     let mut beat = |expiry: StateExpiry| {
         let about = "{}".to_owned();
-        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry };
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry, epoch: "1" };
         redis.beat(&beat, WITHIN).unwrap().expiring_ms
     };
     assert_eq!(beat(StateExpiry::Forbidden), 0);
@@ -541,8 +541,22 @@ fn heartbeats_return_what_they_replace() {
     let mut redis = connect(&server);
     let mut beat = |node: &str, about: &str| {
         let (about, expiry) = (about.to_owned(), StateExpiry::Off);
-        let beat = Heartbeat { node, about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry };
+        let beat = Heartbeat { node, about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry, epoch: "e" };
         redis.beat(&beat, WITHIN).unwrap().replaced
     };
     assert_eq!([beat("n", "a"), beat("m", "b"), beat("n", "c"), beat("n", "d")], ["", "", "a", "c"]);
+}
+
+#[test]
+fn epoch_lasts_as_long_as_the_data() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut beat = |epoch: &str| {
+        let (about, expiry) = ("{}".to_owned(), StateExpiry::Off);
+        let beat = Heartbeat { node: "n", about, fingerprint: "f", seen: &[], expiring_ms: 0, expiry, epoch };
+        redis.beat(&beat, WITHIN).unwrap().epoch
+    };
+    assert_eq!([beat("1"), beat("2")], ["1", "1"]);
+    server.command(&["FLUSHALL"]);
+    assert_eq!([beat("3"), beat("4")], ["3", "3"]);
 }

@@ -8,7 +8,7 @@ use carom::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use carom_redis::ClientSettings;
 use carom_shards::CodeSecret;
 use carom_store::links::Links;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::http::SHORT_URLS;
@@ -74,6 +74,13 @@ pub(crate) fn settle(node: &Node) {
         let fleet = &status["fleet"];
         status["redis"]["connected"] == true && fleet["comparing"] == 0 && fleet["outbox"] == 0
     });
+}
+
+/// Returns the names of the nodes that a node has stored.
+pub(crate) fn stored_members(setup: &Setup) -> Vec<String> {
+    let Ok(content) = std::fs::read(setup.data_dir().join("members.json")) else { return Vec::new() };
+    let content: Value = serde_json::from_slice(&content).unwrap();
+    serde_json::from_value(content["nodes"].clone()).unwrap()
 }
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);

@@ -67,7 +67,8 @@ impl Confirmations {
         number
     }
 
-    fn sent(&self, number: u64) -> Option<Duration> {
+    /// Returns the instant at which a heartbeat of this node was sent; `None` if it is not among the last ones of this process.
+    pub fn sent(&self, number: u64) -> Option<Duration> {
         self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at)
     }
 

@@ -1,22 +1,24 @@
 -- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes. Also
 -- returns the time at which states began to expire in Redis, which all nodes remember: see
 -- crates/model/src/replication/retention.rs; and the description that the one of this heartbeat replaces, by which a node
--- finds another process with its name: see crates/model/src/replication/twins.rs.
+-- finds another process with its name: see crates/model/src/replication/twins.rs. The first heartbeat to an empty Redis
+-- gives it an epoch, by which nodes notice that it has lost its data: see
+-- crates/model/src/replication/known_members.rs.
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
 -- ARGV: the node, its description, its fingerprint of the secret key, the time at which states began to expire as far as
--- it knows (or 0), 1 if it lets them expire from now on or 2 if Redis is the home of its links, then pairs of a length and
--- the highest value seen.
+-- it knows (or 0), 1 if it lets them expire from now on or 2 if Redis is the home of its links, the epoch of an empty Redis,
+-- then pairs of a length and the highest value seen.
 local beats, nodes, space = KEYS[1], KEYS[2], KEYS[3]
 local node, about, fingerprint = ARGV[1], ARGV[2], ARGV[3]
-local known, expires, is_home = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[5] == '2'
+local known, expires, is_home, epoch = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[5] == '2', ARGV[6]
 
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
-if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0', ''} end
+if theirs ~= fingerprint then return {theirs, {}, {}, {}, '0', '', ''} end
 -- A node that did not hear the value of a length would take codes that others have leased for unknown ones.
 local highest = {}
-for at = 6, #ARGV, 2 do
+for at = 7, #ARGV, 2 do
     local floor, damage = read_floor(space, ARGV[at])
     if not floor then return damage end
     highest[ARGV[at]] = math.max(floor, tonumber(ARGV[at + 1]))
@@ -35,8 +37,9 @@ if known > 0 and (since == 0 or known < since) then since = known end
 if since == 0 and is_home then redis.call('HSET', space, 'home', '1') end
 if since == 0 and expires and redis.call('HEXISTS', space, 'home') == 0 then since = now end
 if since ~= before then redis.call('HSET', space, 'expiring', string.format('%.0f', since)) end
+redis.call('HSETNX', space, 'epoch', epoch)
 local floors = {}
-for at = 6, #ARGV, 2 do
+for at = 7, #ARGV, 2 do
     local floor = highest[ARGV[at]]
     if floor > 0 then redis.call('HSET', space, 'floor:' .. ARGV[at], string.format('%.0f', floor)) end
     floors[#floors + 1] = ARGV[at]
@@ -49,4 +52,5 @@ return {
     floors,
     string.format('%.0f', since),
     replaced,
+    redis.call('HGET', space, 'epoch'),
 }

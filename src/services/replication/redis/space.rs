@@ -30,6 +30,8 @@ pub struct Heartbeat<'a> {
     pub expiring_ms: u64,
     /// The wish of the node about states.
     pub expiry: StateExpiry,
+    /// The epoch that Redis gets if it has none. No two heartbeats name the same one.
+    pub epoch: &'a str,
 }
 
 /// The wish of a node about the expiry of states in Redis.
@@ -69,6 +71,8 @@ pub struct HeartbeatReply {
     pub expiring_ms: u64,
     /// The description of this node that the heartbeat has replaced; empty if there was none.
     pub replaced: String,
+    /// The epoch of Redis, which it loses together with its data.
+    pub epoch: String,
 }
 
 impl HeartbeatReply {
@@ -283,6 +287,7 @@ impl Redis {
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
         arguments.extend([beat.expiring_ms, beat.expiry.number()].map(|number| number.to_string().into_bytes()));
+        arguments.push(beat.epoch.as_bytes().to_vec());
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
@@ -318,7 +323,7 @@ impl Redis {
 
 fn heard(answer: &Value) -> Option<HeartbeatReply> {
     let Value::Array(parts) = answer else { return None };
-    let [fingerprint, beats, about, floors, expiring, replaced] = &parts[..] else { return None };
+    let [fingerprint, beats, about, floors, expiring, replaced, epoch] = &parts[..] else { return None };
     let length = |text: &str| CodeLength::new(text.parse().ok()?);
     Some(HeartbeatReply {
         fingerprint: text(fingerprint),
@@ -327,5 +332,6 @@ fn heard(answer: &Value) -> Option<HeartbeatReply> {
         floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
         expiring_ms: text(expiring).parse().unwrap_or(0),
         replaced: text(replaced),
+        epoch: text(epoch),
     })
 }
