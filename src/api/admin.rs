@@ -249,7 +249,7 @@ fn readiness(services: &ServiceHandle) -> ApiResponse {
     let node = &services.context().node;
     if node.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else if node.ready.load(Ordering::Relaxed) {
+    } else if node.is_ready() {
         text(StatusCode::OK, "ready\n")
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "starting\n")

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use carom_shards::Code;
@@ -196,8 +195,7 @@ impl Context {
     }
 
     fn is_serving(&self) -> bool {
-        let node = &self.services.context().node;
-        node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
+        self.services.context().node.is_ready()
     }
 
     /// Looks up a code in a domain, and then those that stand in for it. Also returns the code that the result is about.

@@ -233,7 +233,7 @@ pub struct NodeStats {
     pub issuer_errors: Counter,
     /// True while writes are refused.
     pub writes_refused: AtomicBool,
-    /// True once all links are in memory.
+    /// True once all links are in memory. See [`NodeStats::is_ready`].
     pub ready: AtomicBool,
     /// True while the node drains before its end.
     pub draining: AtomicBool,
@@ -520,6 +520,8 @@ pub struct FleetStats {
     /// The names of all nodes that this node knows, also of those whose heartbeats Redis has lost. They are on disk. Written by
     /// the heartbeat thread.
     pub known: Mutex<Vec<String>>,
+    /// True once the cores have every change that was in the streams at the start, or the node does not wait for that.
+    pub has_caught_up: AtomicBool,
     /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
 }
@@ -553,6 +555,13 @@ pub struct MemberStats {
 }
 
 impl NodeStats {
+    /// True if clients should use this node: it has its links, and in a fleet the changes that it had missed, and does not
+    /// drain.
+    pub fn is_ready(&self) -> bool {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        is(&self.ready) && !is(&self.draining) && (!is(&self.fleet.configured) || is(&self.fleet.has_caught_up))
+    }
+
     /// Reports a stored record that cannot be decoded: counts it, logs it with its key, raises the alarm.
     pub fn report_damaged(&self, key: &[u8], error: &dyn std::fmt::Display) {
         let key = key.escape_ascii();

@@ -63,7 +63,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptimeSeconds": uptime().as_secs(),
-        "ready": node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed),
+        "ready": node.is_ready(),
         "draining": node.draining.load(Ordering::Relaxed),
         "links": sum(|core| core.links.get()),
         "cores": per_core,

@@ -55,7 +55,7 @@ pub(super) fn about(
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
         "settings": setup.agreed,
         "retentionMillis": setup.retention.map(|retention| retention.as_millis() as u64),
-        "ready": stats.ready.load(Ordering::Relaxed),
+        "ready": stats.is_ready(),
         "draining": stats.draining.load(Ordering::Relaxed),
         "stopped": stopped,
         "redirectsPerSecond": of_cores(|core| core.redirects),

@@ -40,6 +40,12 @@ use carom_telemetry::clock::unix_ms;
 /// Interval between two reads of the streams while they are quiet.
 const POLL: Duration = Duration::from_millis(50);
 
+/// Interval between two reads until the node has the changes that it had missed, and so becomes ready.
+const POLL_AT_START: Duration = Duration::from_millis(5);
+
+/// Longest time from the start of this thread for which a node waits for these changes before it becomes ready.
+const CATCH_UP_TIME: Duration = Duration::from_secs(60);
+
 /// Interval between two reads while Redis does not answer.
 const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
 
@@ -81,6 +87,7 @@ pub(super) fn prepare(
         retaining: Retaining::default(),
         slug_scan: None,
         slots_moved: None,
+        started: Instant::now(),
         unmarked: Cell::new(None),
         must_compare: Vec::new(),
         expected: HashMap::new(),
@@ -89,6 +96,7 @@ pub(super) fn prepare(
         dropped: 0,
         orders_sent: Cell::new(0),
         fence: RefCell::new(None),
+        start_fence: None,
     };
     follower.read_positions().map_err(io::Error::other)?;
     Ok(follower)
@@ -112,6 +120,8 @@ pub(super) struct Follower {
     slug_scan: Option<SlugScan>,
     /// The last time at which slots of the cluster moved, and kept that scan from counting.
     slots_moved: Option<Instant>,
+    /// The start of the thread.
+    started: Instant,
     /// An instant since boot at which no code was marked, and after which none was to be marked.
     unmarked: Cell<Option<Duration>>,
     must_compare: Vec<Partition>,
@@ -127,6 +137,8 @@ pub(super) struct Follower {
     orders_sent: Cell<u64>,
     /// The fence behind all orders that may change what cores have; `None` until one is sent behind the last order.
     fence: RefCell<Option<Arc<FollowFence>>>,
+    /// The fence behind the changes that the node had missed at its start; `None` before these are read.
+    start_fence: Option<Arc<FollowFence>>,
 }
 
 /// The urgency of the next turn.
@@ -148,6 +160,7 @@ impl Follower {
     }
 
     fn run(mut self) {
+        self.started = Instant::now();
         if self.decode_kept().is_err() {
             return;
         }
@@ -155,6 +168,7 @@ impl Follower {
             let Ok(pace) = self.turn() else { return };
             let wait = match pace {
                 Pace::Busy => continue,
+                _ if !self.has_caught_up() => POLL_AT_START,
                 Pace::Quiet => POLL,
                 Pace::Away => POLL_WHILE_AWAY,
             };
@@ -167,11 +181,25 @@ impl Follower {
         }
     }
 
+    /// True once the cores have every change that was in the streams at the start, or the node does not wait for that.
+    fn has_caught_up(&self) -> bool {
+        self.fleet.stats.fleet.has_caught_up.load(Ordering::Acquire)
+    }
+
+    /// Lets the node become ready, as far as the streams are concerned.
+    fn end_catching_up(&self) {
+        self.fleet.stats.fleet.has_caught_up.store(true, Ordering::Release);
+    }
+
     /// Does one piece of each kind of work.
     fn turn(&mut self) -> Result<Pace, Ended> {
         self.queue.extend(self.deliveries.try_iter());
         let stats = &self.fleet.stats;
-        if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_code_secret.load(Ordering::Acquire) {
+        let is_refused = stats.writes_refused.load(Ordering::Acquire);
+        if is_refused || self.started.elapsed() >= CATCH_UP_TIME {
+            self.end_catching_up();
+        }
+        if is_refused || !stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return Ok(Pace::Away);
         }
         if stats.fleet.orders_dropped.get() != self.dropped {
@@ -278,10 +306,36 @@ impl Follower {
         if let Some(at) = self.redis.disturbed() {
             self.fleet.view.note_disturbance(since_boot().saturating_sub(at.elapsed()));
         }
-        if !more && failure.is_none() && lost.is_empty() && self.must_compare.is_empty() {
-            self.note_followed(begun)?;
+        if failure.is_some() {
+            // A node serves what it has while a part of Redis is away.
+            self.end_catching_up();
+        } else if !more && lost.is_empty() {
+            self.catch_up()?;
+            if self.must_compare.is_empty() {
+                self.note_followed(begun)?;
+            }
         }
         failure.map_or(Ok(more), |error| Err(Stopped::RedisError(error)))
+    }
+
+    /// Lets the node become ready once all cores have passed a fence behind the changes that it had missed. Other changes, which
+    /// a comparison brings, are in no stream.
+    fn catch_up(&mut self) -> Result<(), Stopped> {
+        if self.has_caught_up() {
+            return Ok(());
+        }
+        if let Some(fence) = self.start_fence.as_ref().filter(|fence| !fence.is_refused()) {
+            if fence.is_passed() {
+                self.end_catching_up();
+            }
+            return Ok(());
+        }
+        let view = Arc::clone(&self.fleet.view);
+        // It proves nothing about the streams but this.
+        let fence = Arc::new(FollowFence::new(view, Duration::ZERO, self.fleet.mailboxes.all().len()));
+        self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
+        self.start_fence = Some(fence);
+        Ok(())
     }
 
     /// Notes that all streams were read to their ends since `begun`. The cores may not have all changes yet: then a fence

@@ -119,6 +119,10 @@ impl HeartbeatThread {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
             let heard = if self.twins.gives_way() { self.look_for_twin() } else { self.beat() };
+            if !heard {
+                // Without Redis, nobody knows what this node has missed.
+                self.fleet.stats.fleet.has_caught_up.store(true, Ordering::Release);
+            }
             let is_urgent = self.is_asked || self.fleet.view.has_doubts();
             if heard && !is_urgent {
                 self.eviction.look(&mut self.redis, &self.fleet.stats.alarms, BEAT_TIME);

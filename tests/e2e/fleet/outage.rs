@@ -10,6 +10,7 @@ use crate::support::browser::Browser;
 use crate::support::bulk::{BULK, KIND, code_of};
 use crate::support::fleet::{Fleet, redirects, settle};
 use crate::support::fleet_clients::{self, Made, check};
+use crate::support::links::change;
 use crate::support::node::{Node, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::{Server, Setup};
@@ -289,4 +290,23 @@ fn kill_during_outbox_delivery_loses_nothing() {
         assert_eq!(node.status()["links"], made.len());
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
+}
+
+#[test]
+fn ready_node_has_the_changes_that_it_missed() {
+    let server = Server::start();
+    let (_folder, proxies, mut nodes) = behind_proxies(&server);
+    nodes[1].wire().shorten_as("slug", "https://example.org/0");
+    wait_until("the link on both nodes", || redirects(&nodes[0], "slug", "https://example.org/0"));
+    let away = nodes.remove(0).terminate();
+    let mut wire = nodes[0].wire();
+    for number in 1..=40 {
+        let fields = json!({"longUrl": format!("https://example.org/{number}")});
+        assert_eq!(change(&mut wire, "slug", &fields).status, 200);
+    }
+    // A node far from Redis has its own links long before it has read the streams.
+    proxies[0].set(Mode::Delay(Duration::from_millis(30)));
+    // The start waits for `/readyz`.
+    let back = away.start();
+    assert!(redirects(&back, "slug", "https://example.org/40"));
 }

@@ -198,9 +198,7 @@ pub(super) const BYPASS: &[Family<BypassStats>] = &[
 
 /// Metrics of the node.
 pub(super) const NODE: &[Family<NodeStats>] = &[
-    gauge("carom_ready", "1 once the links are loaded and clients are accepted, else 0.", |node| {
-        flag(&node.ready) * (1.0 - flag(&node.draining))
-    }),
+    gauge("carom_ready", "1 while /readyz returns 200, else 0.", |node| f64::from(u8::from(node.is_ready()))),
     gauge("carom_draining", "1 while the node drains, else 0.", |node| flag(&node.draining)),
     gauge("carom_store_writable", "1 while writes are accepted, else 0.", |node| 1.0 - flag(&node.writes_refused)),
     counter("carom_store_updates_total", "Links created, changed and deleted.", |node| node.store_updates.get() as f64),
