@@ -346,6 +346,15 @@ mod tests {
     }
 
     #[test]
+    fn awaited_nodes_count_as_restoring() {
+        let about = ["n1", "n3"].map(|node| (node.to_owned(), r#"{"heard":{"n0":7},"undelivered":0}"#.to_owned()));
+        let mut all = others(&HeartbeatReply { about: about.to_vec(), ..HeartbeatReply::default() }, "n0");
+        add_awaited(&mut all, ["n1", "n2"].map(str::to_owned).into());
+        let found: Vec<_> = all.iter().map(|of| (of.node.as_str(), of.is_restoring, of.report.is_some())).collect();
+        assert_eq!(found, [("n1", true, true), ("n3", false, true), ("n2", true, false)]);
+    }
+
+    #[test]
     fn silent_nodes_do_not_count() {
         let counts_for = formats::COUNTS_FOR.as_millis() as u64;
         let beats = [("n0", counts_for + 5), ("n1", 5), ("n2", 6)].map(|(node, beat)| (node.to_owned(), beat));
