@@ -113,10 +113,10 @@ fn site(settings: &Settings) -> Option<SiteSetup> {
 /// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.
 ///
 /// # Errors
-/// If the certificates cannot be used.
+/// If the certificates cannot be used, or the node's name cannot be stored.
 pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>, Exit> {
-    let redis = redis(settings)?;
-    Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
+    let Some((redis, _)) = redis(settings)? else { return Ok(None) };
+    Ok(Some(SharedVisits { redis, node: name(settings)?, answer_time: settings.fleet.answer_time }))
 }
 
 /// Returns the handle that exchanges visit counts with other nodes; `None` without Redis.

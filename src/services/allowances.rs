@@ -4,10 +4,14 @@
 //! visit. The thread grants visits from a share ([`carom_model::visits::allowance`]), and stores and syncs each share
 //! before it grants the first visit of it. In a fleet, Redis hands out the shares with one script for each link, and a
 //! node uses only the shares that Redis confirmed. So without Redis, or while the disk accepts no writes, these links
-//! become unavailable once their share is used up. All other links stay available.
+//! become unavailable once their share is used up. All other links stay available. A Redis that may have lost grants hands
+//! out no shares until all nodes have reported theirs (`reports`).
 //!
 //! A thread that changes a link tells this thread before it acknowledges the change, so that the cached link and share
 //! are dropped.
+
+mod report_progress;
+mod reports;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,16 +23,18 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use self::report_progress::GrantReports;
 use super::readers::record_readers::{self, Read};
 use super::visits::VisitReader;
 use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
-use crate::services::replication::redis::{Allowance, Redis};
+use crate::services::replication::redis::{Allowance, GrantAnswer, GrantAsker, Redis};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::earlier_visits::EarlierVisits;
 use carom_model::link::{Link, Origin};
 use carom_model::redirect::Lookup;
+use carom_model::replication::Partition;
 use carom_model::replication::round_trips::RedisTimeout;
 use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance, VisitGrant};
 use carom_store::links::{Links, StoreError};
@@ -54,6 +60,8 @@ const SPENT_FOR: Duration = Duration::from_secs(1);
 pub struct SharedVisits {
     /// The connection, used by this thread alone.
     pub redis: Redis,
+    /// The name of this node.
+    pub node: String,
     /// Timeout of one request.
     pub answer_time: RedisTimeout,
 }
@@ -79,7 +87,8 @@ pub struct AllowanceSetup {
 pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()>)> {
     let (queue, receiver) = AllowanceQueue::new();
     let (limited, early) = (HashMap::new(), Vec::new());
-    let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, failed: false };
+    let reports = GrantReports::read(&setup.links, Instant::now());
+    let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, reports, failed: false };
     let thread = threads::start(Priority::Urgent, "allowances", move || allowances.run(&receiver))?;
     Ok((queue, thread))
 }
@@ -115,6 +124,8 @@ struct Allowances {
     limited: HashMap<Code, Limited>,
     /// Visits of links that the writer has not stored yet. Each waits at most [`FETCH_TIME_MAX`].
     early: Vec<VisitRequest>,
+    /// The reports of granted visits, in a fleet.
+    reports: GrantReports,
     /// True once a write has failed: from then on it is unknown what is stored.
     failed: bool,
 }
@@ -124,10 +135,14 @@ impl Allowances {
         let (mut looked, mut retried) = (Instant::now(), Instant::now());
         loop {
             let wait = if self.early.is_empty() { FIND_IDLE_EVERY } else { RETRY_EVERY };
-            match receiver.recv_timeout(wait) {
+            let longest = self.setup.shared.as_ref().and_then(|_| self.reports.longest_wait(Instant::now()));
+            match receiver.recv_timeout(longest.map_or(wait, |longest| wait.min(longest))) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.setup.shared.is_some() {
+                self.tend_reports();
             }
             if retried.elapsed() >= RETRY_EVERY {
                 retried = Instant::now();
@@ -286,9 +301,13 @@ impl Allowances {
         touched.sort_unstable();
         touched.dedup();
         while !touched.is_empty() {
-            let may_write = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
-            let grants = if may_write { self.find_more(touched) } else { vec![None; touched.len()] };
-            let grants = self.keep(touched, grants);
+            let mut grants = self.find_and_keep(touched);
+            if self.report_now() {
+                let open = touched.iter().zip(&grants).filter(|(_, grant)| grant.is_none());
+                let open: Vec<Code> = open.map(|(code, _)| *code).collect();
+                let found = self.find_and_keep(&open);
+                grants.iter_mut().filter(|grant| grant.is_none()).zip(found).for_each(|(grant, found)| *grant = found);
+            }
             let mut still = Vec::new();
             for (code, grant) in touched.drain(..).zip(grants) {
                 if self.serve(&code, grant) {
@@ -297,6 +316,13 @@ impl Allowances {
             }
             *touched = still;
         }
+    }
+
+    /// Returns the next grant of each link after it is stored, or `None` if it is unknown.
+    fn find_and_keep(&mut self, codes: &[Code]) -> Vec<Option<VisitGrant>> {
+        let may_write = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
+        let grants = if may_write { self.find_more(codes) } else { vec![None; codes.len()] };
+        self.keep(codes, grants)
     }
 
     /// Returns the next grant of each link, or `None` if it is unknown. Parked visits of the share come first.
@@ -312,10 +338,10 @@ impl Allowances {
             (wanted == 0 || self.setup.shared.is_none()).then_some(grant)
         };
         let mut grants: Vec<Option<VisitGrant>> = codes.iter().map(|code| here(&self.limited[code])).collect();
-        let Some(SharedVisits { redis, answer_time }) = &mut self.setup.shared else { return grants };
-        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
+        if self.setup.shared.is_none() || !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return grants;
         }
+        let Some((others, heard)) = self.other_holders() else { return grants };
         let open: Vec<usize> = (0..codes.len()).filter(|&at| grants[at].is_none()).collect();
         let asked: Vec<Allowance> = open
             .iter()
@@ -327,14 +353,44 @@ impl Allowances {
                     max: limited.share.max(),
                     taken: limited.share.taken(),
                     waiting: limited.waiting.len() as u64,
+                    epoch: self.reports.epoch(Partition::of(&codes[at])),
+                    is_settled: self.reports.is_settled(Partition::of(&codes[at]), heard),
                 }
             })
             .collect();
-        let within = answer_time.at(Duration::from_micros(self.setup.stats.fleet.round_trip_us.get()));
-        for (at, answer) in open.into_iter().zip(redis.allow(&asked, within)) {
-            grants[at] = answer.inspect_err(|_| self.setup.stats.fleet.errors.add_shared(1)).ok();
+        for (at, grant) in open.into_iter().zip(self.ask_redis(&asked, &others)) {
+            grants[at] = grant;
         }
         grants
+    }
+
+    /// Requests visits from Redis. `others` are the other nodes that may hold grants. Returns the grant of each link, or
+    /// `None` without one.
+    fn ask_redis(&mut self, asked: &[Allowance], others: &[String]) -> Vec<Option<VisitGrant>> {
+        let nonce = self.reports.next_nonce();
+        let stats = &self.setup.stats.fleet;
+        let Some(SharedVisits { redis, node, answer_time }) = &mut self.setup.shared else {
+            return vec![None; asked.len()];
+        };
+        let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
+        let answers = redis.allow(asked, &GrantAsker { node: node.as_str(), nonce }, others, within);
+        let reports = &mut self.reports;
+        let grant = |answer| match answer {
+            Ok(GrantAnswer::Granted(grant)) => Some(grant),
+            Ok(GrantAnswer::Missing(missing)) if missing == *node => {
+                reports.note_needed();
+                None
+            }
+            Ok(GrantAnswer::Missing(missing)) => {
+                reports.note_waiting(&missing, Instant::now());
+                None
+            }
+            Err(_) => {
+                stats.errors.add_shared(1);
+                None
+            }
+        };
+        answers.into_iter().map(grant).collect()
     }
 
     /// Stores and syncs the grants before any visit of them is made. Returns the grants that may be used.

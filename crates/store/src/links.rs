@@ -56,6 +56,7 @@ use carom_shards::code::{ALPHABET, CODE_KEY_LEN_MAX};
 use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 
+pub use self::allowances::AllowancePage;
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 use self::event_log::EventLog;

@@ -21,6 +21,7 @@ pub mod clock;
 pub mod counter;
 pub mod durations;
 pub mod exposition;
+pub mod grants;
 pub mod readable;
 pub mod sites;
 pub mod stats;

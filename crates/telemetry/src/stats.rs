@@ -8,6 +8,7 @@ use crate::activity::Activity;
 use crate::alarms::{Alarm, Alarms};
 use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
+use crate::grants::GrantStats;
 use crate::sites::SiteStats;
 
 /// The counters of one core, which is the only writer except where a field names another.
@@ -513,6 +514,8 @@ pub struct FleetStats {
     pub visits_unsent_ms: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
+    /// Granted visits of limited links, for the threads of this node.
+    pub grants: GrantStats,
     /// The sites of the fleet. Written by the relay thread.
     pub site: SiteStats,
     /// The nodes of the fleet, for the status.

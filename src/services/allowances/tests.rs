@@ -68,7 +68,7 @@ impl TestService {
 fn unreachable_redis() -> SharedVisits {
     let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
     let redis = Redis::new(Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 })).unwrap();
-    SharedVisits { redis, answer_time: RedisTimeout::Fixed(Duration::from_millis(50)) }
+    SharedVisits { redis, node: "n0".to_owned(), answer_time: RedisTimeout::Fixed(Duration::from_millis(50)) }
 }
 
 fn limited() -> Link {

@@ -75,6 +75,8 @@ pub(super) fn about(
         "heard": acks.heard,
         "undelivered": stats.fleet.undelivered.get(),
         "passed": acks.passed,
+        // A node whose heartbeat lacks this reports no grants.
+        "awaitsGrants": stats.fleet.grants.is_waiting.load(Ordering::Acquire),
         // Age of the oldest logged visit that other nodes cannot have; null if the log is not shared.
         "visitLog": stats.visit_log.is_shared.load(Ordering::Acquire).then(|| stats.visit_log.lag_ms.get()),
     })
@@ -98,6 +100,8 @@ pub(super) struct OtherNode {
     pub is_asking: bool,
     /// True if Redis may lack some of its links, which it restores.
     pub is_restoring: bool,
+    /// True if a visit waits there for reports of granted visits; `None` for versions that make none.
+    pub awaits_grants: Option<bool>,
 }
 
 /// Returns all nodes but `me`, by their last heartbeats.
@@ -123,6 +127,7 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
             passed: about["passed"][me].as_u64(),
             is_asking: about["asking"].as_bool() == Some(true),
             is_restoring: about["restoring"].as_u64().is_some_and(|partitions| partitions > 0),
+            awaits_grants: about["awaitsGrants"].as_bool(),
         }
     };
     names.into_iter().map(other).collect()
@@ -296,7 +301,7 @@ mod tests {
         let about = [
             ("n0", json!({"beat": 9})),
             ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "passed": {"n0": 7}, "asking": true})),
-            ("n2", json!({"outbox": 0, "restoring": 1})),
+            ("n2", json!({"outbox": 0, "restoring": 1, "awaitsGrants": true})),
             ("n3", json!({"undelivered": 0, "heard": {"n1": 8}})),
         ];
         let about = about.map(|(node, about)| (node.to_owned(), about.to_string())).to_vec();
@@ -308,6 +313,7 @@ mod tests {
         assert!(others[0].number == Some(4) && others[0].is_asking && !others[0].is_restoring);
         assert_eq!(others[0].passed, Some(7));
         assert!(others[1].report.is_none() && others[1].is_restoring, "an older version");
+        assert_eq!((others[0].awaits_grants, others[1].awaits_grants), (None, Some(true)));
         assert!(others[1..].iter().all(|other| other.passed.is_none()));
         assert!(others[2].report.is_none(), "it has not heard of this node");
         assert!(others[3].report.is_none() && !others[3].is_asking);

@@ -29,6 +29,7 @@ use carom_model::replication::known_members::ListedMember;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::round_trips::RoundTrips;
+use carom_model::visits::grants::GrantHolders;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -69,6 +70,7 @@ pub(super) fn start(
         passing: Confirmations::new(first),
         heard: BTreeMap::new(),
         passed: PassedBeats::default(),
+        holders: stored_holders(&fleet.links),
         is_asked: false,
         reclaimed,
         written_down: None,
@@ -103,6 +105,8 @@ struct HeartbeatThread {
     heard: BTreeMap<NodeId, u64>,
     /// The heartbeats of the other nodes after which this node has read all streams to their ends.
     passed: PassedBeats,
+    /// The other nodes that may hold granted visits of limited links.
+    holders: GrantHolders,
     /// True if a client of another node waits for a confirmation of this node.
     is_asked: bool,
     reclaimed: Sender<Run>,
@@ -279,6 +283,7 @@ impl HeartbeatThread {
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.note_heartbeat(heard.floors.iter().copied(), others_restore, sent);
         self.hear_passed(&others, number, now);
+        self.hear_holders(&others, (sent, now));
         self.hear_reports(others, number, now);
         self.show_fleet(heard, now);
         self.take_over(heard, now);
@@ -436,6 +441,34 @@ impl HeartbeatThread {
         *stats.expiry.recycling_waits_for.lock().unwrap_or_else(PoisonError::into_inner) = late;
     }
 
+    /// Notes the other nodes that may hold granted visits, and whether one of them waits for a report of this node. Call it
+    /// before the numbers of their heartbeats are replaced.
+    fn hear_holders(&mut self, others: &[OtherNode], (sent, now): (Duration, Duration)) {
+        let FleetContext { home, links, settings, stats, .. } = &self.fleet;
+        if !home.stores_all_links() {
+            return;
+        }
+        let present = others.iter().map(|other| (other.node.clone(), other.beat, other.awaits_grants.is_some()));
+        let has_changed = self.holders.observe(present, now, settings.reclaim_after);
+        // The names are on disk before this node counts with them: Redis may lose them together with the grants.
+        if has_changed && !stats.writes_refused.load(Ordering::Acquire) {
+            let mut batch = links.batch();
+            batch.set_grant_holders(self.holders.names());
+            if let Err(error) = links.commit(batch).and_then(|()| links.sync()) {
+                tracing::error!(%error, "cannot store the names of the other nodes");
+            }
+        }
+        // The last heartbeat of a lost node may wait for ever.
+        let is_live = |other: &OtherNode| self.heard.get(&other.node).copied() != other.number;
+        if others.iter().any(|other| other.awaits_grants == Some(true) && is_live(other)) {
+            stats.fleet.grants.is_asked.store(true, Ordering::Release);
+        }
+        let names = self.holders.names().filter(|name| **name != settings.node).cloned().collect();
+        let arrived = Instant::now();
+        let sent = arrived.checked_sub(now.saturating_sub(sent)).unwrap_or(arrived);
+        *stats.fleet.grants.others.lock().unwrap_or_else(PoisonError::into_inner) = Some((names, sent));
+    }
+
     /// Shows the members of the fleet and the servers of Redis to the operator.
     fn show_fleet(&self, heard: &HeartbeatReply, now: Duration) {
         let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
@@ -500,6 +533,15 @@ fn update_retention(fleet: &FleetContext) {
     } else {
         stats.alarms.clear(Alarm::FleetBehind);
     }
+}
+
+/// Returns the nodes that an earlier process knew to hold granted visits.
+fn stored_holders(links: &Links) -> GrantHolders {
+    let names = links.grant_holders().unwrap_or_else(|error| {
+        tracing::error!(%error, "the names of the other nodes cannot be read");
+        Vec::new()
+    });
+    GrantHolders::resume(names, since_boot())
 }
 
 /// True if Redis may have a state that only a later version can decode, and that this node has not kept; also if the store

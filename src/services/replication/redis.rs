@@ -26,7 +26,7 @@ mod visits;
 
 pub use carom_redis::{RedisError, RequestId, ServerAddress};
 
-pub use self::allow::Allowance;
+pub use self::allow::{Allowance, GrantAnswer, GrantAsker, GrantReport};
 pub use self::client::{Redis, RedisSettings};
 pub use self::codes::{Changed, CodeChange, KeptText, Recent, RedisReply, Scan};
 pub use self::eviction::MasterPolicy;

@@ -181,6 +181,8 @@ fn quiet_streams_cost_one_command_a_poll() {
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();
     nodes.iter().for_each(settle);
+    // After its start, each node reports the visits that it was granted.
+    wait_until("both reports", || server.command(&["HKEYS", "{carom:3f}:grants"]).list().len() == 4);
     let calls = || ["xread", "xrange"].map(|command| server.calls(command));
     let (before, all_before) = (calls(), server.all_calls());
     wait_until("forty polls", || server.calls("xread") >= before[0] + 40);

@@ -1,10 +1,15 @@
 //! Links with a visit limit in a fleet: all nodes together never exceed it, and together they reach it.
 
+use carom::services::replication::redis::{Allowance, GrantAnswer, GrantAsker, GrantReport};
+use carom_model::replication::Partition;
+use carom_model::visits::allowance::{SHARE_MAX, VisitGrant};
+use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantLedger, share_of};
+use carom_shards::Code;
 use serde_json::json;
 
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, WITHIN, connect, settle};
 use crate::support::http::Wire;
-use crate::support::node::{Node, wait_until};
+use crate::support::node::{Dice, Node, wait_until};
 use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/once";
@@ -85,4 +90,130 @@ fn restart_keeps_the_remainder() {
     // What a node has in its share it gives; then nobody can say.
     let end = (0..200).map(|_| ask(&nodes[0])).find(|status| *status != 302);
     assert_eq!(end, Some(503));
+}
+
+/// Visits the link on all of these nodes in turn until its visits are used up, and returns how many were redirected.
+fn use_up(nodes: &[&Node], code: &str) -> usize {
+    let mut made = 0;
+    wait_until("the end of its visits", || {
+        let statuses: Vec<u16> = nodes.iter().map(|node| node.wire().get(&format!("/{code}")).status).collect();
+        assert!(statuses.iter().all(|status| [302, 410, 503].contains(status)), "{statuses:?}");
+        made += statuses.iter().filter(|status| **status == 302).count();
+        statuses.iter().all(|status| *status == 410)
+    });
+    made
+}
+
+#[test]
+fn emptied_redis_grants_no_visit_twice() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = [0, 1].map(|number| fleet.setup(number).expect("counter_regressed").start());
+    nodes.iter().for_each(settle);
+    let code = limited(&nodes, 40);
+    let ask = |node: &Node| node.wire().get(&format!("/{code}")).status;
+    // The first node uses up its share, and does not hear of the shares that the second one gets after that.
+    let mut made = (0..5).filter(|_| ask(&nodes[0]) == 302).count();
+    made += (0..6).filter(|_| ask(&nodes[1]) == 302).count();
+    assert_eq!(made, 11);
+    server.command(&["FLUSHALL"]);
+    made += use_up(&[&nodes[0], &nodes[1]], &code);
+    assert_eq!(made, 40);
+}
+
+#[test]
+fn grants_of_a_silent_node_are_not_repeated() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let expected = ["counter_regressed", "Redis may have lost visits"];
+    let start = |number: usize| expected.iter().fold(fleet.setup(number), |setup, text| setup.expect(text)).start();
+    let mut nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    wait_until("nodes that know each other", || {
+        nodes.iter().all(|node| node.status()["fleet"]["nodes"].as_array().is_some_and(|known| known.len() == 2))
+    });
+    let code = limited(&nodes, 40);
+    let ask = |node: &Node| node.wire().get(&format!("/{code}")).status;
+    let mut made = (0..5).filter(|_| ask(&nodes[0]) == 302).count();
+    made += (0..6).filter(|_| ask(&nodes[1]) == 302).count();
+    // The visits of a killed node are known to nobody else. Redis and the other node forget what they have in memory.
+    let (away, here) = (nodes.remove(1).kill(), nodes.remove(0).terminate());
+    server.command(&["FLUSHALL"]);
+    let here = here.start();
+    settle(&here);
+    let statuses: Vec<u16> = (0..60).map(|_| ask(&here)).collect();
+    made += statuses.iter().filter(|status| **status == 302).count();
+    assert!(statuses.iter().all(|status| [302, 503].contains(status)), "{statuses:?}");
+    assert_eq!(statuses.last(), Some(&503));
+    let away = away.start();
+    settle(&away);
+    made += use_up(&[&here, &away], &code);
+    assert!((30..=40).contains(&made), "{made} of 40; a kill loses the rest of a share");
+}
+
+#[test]
+fn grant_scripts_and_rules_agree() {
+    let server = Server::start();
+    let (mut redis, mut dice) = (connect(&server), Dice::new());
+    let code = Code::parse(b"limited").unwrap();
+    let partition = Partition::of(&code);
+    let key = format!("{{test:{:02x}}}:grants", partition.0);
+    let nodes = ["n0", "n1", "n2"].map(str::to_owned);
+    let mut known = [GrantEpoch::default(); 3];
+    let (mut ledger, mut total, mut name) = (GrantLedger::default(), 0_u64, 0_u32);
+    let (mut granted, mut missing) = (0, 0);
+    for nonce in 1..=1_200 {
+        let (node, action) = (dice.below(3) as usize, dice.below(40));
+        let (asker, epoch) = (GrantAsker { node: &nodes[node], nonce }, known[node]);
+        match action {
+            0 => {
+                server.command(&["FLUSHALL"]);
+                (ledger, total) = (GrantLedger::default(), 0);
+            }
+            1 => {
+                // Another server answers.
+                server.command(&["HSET", &key, "server", "another"]);
+                name += 1;
+            }
+            2..24 => {
+                let (taken, is_last) = (dice.below(50), dice.below(2) == 0);
+                let entered = ledger.enter(epoch, nonce, &name.to_string());
+                if entered == epoch {
+                    total = total.max(taken);
+                    if is_last {
+                        ledger.report(&nodes[node]);
+                    }
+                }
+                let part = GrantReport { partition, epoch, totals: vec![(code, 7, taken)], is_last };
+                let answer = redis.report_grants(&[part], &asker, WITHIN).remove(0).unwrap();
+                assert_eq!(answer, (entered, entered == epoch && ledger.has_report(&nodes[node])));
+                known[node] = entered;
+            }
+            _ => {
+                let others: Vec<String> = nodes.iter().filter(|_| dice.below(2) == 0).cloned().collect();
+                let (max, taken, waiting) = (50 + dice.below(500), dice.below(50), 1 + dice.below(9));
+                let is_settled = dice.below(4) > 0;
+                ledger.enter(epoch, nonce, &name.to_string());
+                // No node has an empty name.
+                let awaited: Vec<String> = others.iter().cloned().chain((!is_settled).then(String::new)).collect();
+                let expected = match ledger.admit(&nodes[node], epoch, &awaited) {
+                    GrantAdmission::Missing(of) => {
+                        missing += 1;
+                        GrantAnswer::Missing(of)
+                    }
+                    GrantAdmission::Open => {
+                        granted += 1;
+                        let before = total.max(taken);
+                        let given = share_of(max.saturating_sub(before), waiting, SHARE_MAX);
+                        total = before + given;
+                        GrantAnswer::Granted(VisitGrant { given, taken: total })
+                    }
+                };
+                let asked = Allowance { code, claim: 7, max, taken, waiting, epoch, is_settled };
+                let answer = redis.allow(&[asked], &asker, &others, WITHIN).remove(0).unwrap();
+                assert_eq!(answer, expected, "{asked:?} by {asker:?}, {others:?}, {ledger:?}");
+            }
+        }
+    }
+    assert!(granted > 50 && missing > 50, "{granted} grants, {missing} refusals");
 }

@@ -1,5 +1,7 @@
 //! Granted visits of limited links. A single thread writes them.
 
+use std::ops::Bound;
+
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
@@ -14,6 +16,15 @@ const SEED: u64 = 0x616c_6c6f_7761_6e63;
 
 /// Length of an entry in bytes: four numbers, and a checksum over them and the key.
 const LEN: usize = 40;
+
+/// Some links with granted visits, in the order of their keys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AllowancePage {
+    /// The links, without those whose entry is damaged.
+    pub rows: Vec<(Code, StoredAllowance)>,
+    /// The key of the last entry; `None` if there are no more.
+    pub next: Option<Vec<u8>>,
+}
 
 impl Batch {
     /// Stores the visits of a link that were granted.
@@ -39,6 +50,25 @@ impl Links {
         let key = code.key(&mut ascii);
         let damaged = || StoreError::Damaged(format!("the number of visits of {code} is damaged"));
         self.allowances.get(key)?.map(|value| decode(key, &value).ok_or_else(damaged)).transpose()
+    }
+
+    /// Returns up to `count` links with granted visits behind a key, or from the first one on.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn allowances_behind(&self, key: Option<&[u8]>, count: usize) -> Result<AllowancePage, StoreError> {
+        let from = key.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+        let (mut page, mut found) = (AllowancePage::default(), 0);
+        for guard in self.allowances.range::<Vec<u8>, _>((from, Bound::Unbounded)).take(count) {
+            let (key, value) = guard.into_inner()?;
+            found += 1;
+            page.next = Some(key.to_vec());
+            page.rows.extend(Code::from_key(&key).ok().zip(decode(&key, &value)));
+        }
+        if found < count {
+            page.next = None;
+        }
+        Ok(page)
     }
 }
 
@@ -88,5 +118,23 @@ mod tests {
         assert_eq!(links.allowance(&one).unwrap(), Some(stored));
         assert!(matches!(links.allowance(&other), Err(StoreError::Damaged(_))), "it is another link's");
         assert_eq!(links.allowance(&Code::parse(b"none").unwrap()).unwrap(), None);
+    }
+
+    #[test]
+    fn pages_skip_damaged_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let code = |name: &str| Code::parse(name.as_bytes()).unwrap();
+        let stored = |taken: u64| StoredAllowance { of: LinkIdentity { created_ms: 1, claim: 2 }, taken, parked: 0 };
+        let mut batch = links.batch();
+        [("a", 1), ("b", 2), ("d", 4)]
+            .iter()
+            .for_each(|(name, taken)| batch.set_allowance(&code(name), &stored(*taken)));
+        batch.inner.insert(&links.allowances, code("c").key(&mut [0; CODE_KEY_LEN_MAX]), encode(b"a", &stored(3)));
+        links.commit(batch).unwrap();
+        let first = links.allowances_behind(None, 3).unwrap();
+        assert_eq!(first.rows, [(code("a"), stored(1)), (code("b"), stored(2))]);
+        let last = links.allowances_behind(first.next.as_deref(), 3).unwrap();
+        assert_eq!(last, AllowancePage { rows: vec![(code("d"), stored(4))], next: None });
     }
 }

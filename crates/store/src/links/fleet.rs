@@ -15,12 +15,16 @@ use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::retention::FollowedSpan;
 use carom_model::replication::{EntryId, Partition, formats};
+use carom_model::visits::grants::GrantEpoch;
 
 /// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
 const HEARD: &str = "heard";
 
 /// Key of the time in which the node has followed the streams.
 const FOLLOWED: &str = "span";
+
+/// Key of the names of the other nodes that may hold granted visits.
+const HOLDERS: &str = "holders";
 
 /// First byte of the keys of positions of the change log by their times.
 const LOG_TIME: u8 = b't';
@@ -85,6 +89,19 @@ impl Batch {
     pub fn set_followed(&mut self, span: &FollowedSpan) {
         let numbers = [span.began_ms, span.until_ms, span.expiring_ms];
         self.inner.insert(&self.fleet, FOLLOWED, sealed_numbers(numbers, 0));
+    }
+
+    /// Sets the last epoch of granted visits that this node reports to, for a partition.
+    pub fn set_grant_epoch(&mut self, partition: Partition, epoch: &GrantEpoch) {
+        let numbers = [epoch.number, epoch.nonce, 0];
+        self.inner.insert(&self.fleet, [b'g', partition.0], sealed_numbers(numbers, partition.0));
+    }
+
+    /// Records the names of the other nodes that may hold granted visits.
+    pub fn set_grant_holders<'n>(&mut self, names: impl IntoIterator<Item = &'n String>) {
+        let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+        let text = names.join("\n").into_bytes();
+        self.inner.insert(&self.fleet, HOLDERS, [&xxh3_64(&text).to_le_bytes()[..], &text].concat());
     }
 
     /// Records the position that the change log had at a time, in milliseconds since 1970 by the clock of Redis.
@@ -163,6 +180,28 @@ impl Links {
         let numbers = self.fleet.get(FOLLOWED)?.and_then(|stored| unsealed_numbers(&stored, 0));
         let span = |[began_ms, until_ms, expiring_ms]: [u64; 3]| FollowedSpan { began_ms, until_ms, expiring_ms };
         Ok(numbers.map_or_else(FollowedSpan::default, span))
+    }
+
+    /// Returns the last epoch of granted visits that this node reports to; that of number 0 if none is stored, or the stored
+    /// one is damaged.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub fn grant_epoch(&self, partition: Partition) -> Result<GrantEpoch, StoreError> {
+        let numbers = self.fleet.get([b'g', partition.0])?.and_then(|stored| unsealed_numbers(&stored, partition.0));
+        Ok(numbers.map_or_else(GrantEpoch::default, |[number, nonce, _]| GrantEpoch { number, nonce }))
+    }
+
+    /// Returns the names of the other nodes that may hold granted visits.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if they cannot be read.
+    pub fn grant_holders(&self) -> Result<Vec<String>, StoreError> {
+        let Some(stored) = self.fleet.get(HOLDERS)? else { return Ok(Vec::new()) };
+        let intact = stored.split_first_chunk::<8>().filter(|(sum, text)| u64::from_le_bytes(**sum) == xxh3_64(text));
+        let text = intact.and_then(|(_, text)| std::str::from_utf8(text).ok());
+        let text = text.ok_or_else(|| StoreError::Damaged("the names of the other nodes are damaged".to_owned()))?;
+        Ok(text.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// Returns the recorded positions of the change log with their times, the earliest first. A damaged one is left out.
@@ -306,6 +345,32 @@ mod tests {
         links.commit(batch).unwrap();
         assert_eq!(links.position(here).unwrap(), None, "that was the place in another stream");
         assert!(!links.must_compare(there).unwrap());
+    }
+
+    #[test]
+    fn epochs_and_holders_of_grants_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        assert_eq!(links.grant_epoch(Partition(3)).unwrap(), GrantEpoch::default());
+        assert_eq!(links.grant_holders().unwrap(), Vec::<String>::new());
+        let (epoch, names) = (GrantEpoch { number: 4, nonce: 5 }, ["n1", "n2"].map(str::to_owned));
+        let mut batch = links.batch();
+        batch.set_grant_epoch(Partition(3), &epoch);
+        batch.set_grant_holders(&names);
+        links.commit(batch).unwrap();
+        assert_eq!(links.grant_epoch(Partition(3)).unwrap(), epoch);
+        assert_eq!(links.grant_epoch(Partition(4)).unwrap(), GrantEpoch::default());
+        assert_eq!(links.grant_holders().unwrap(), names);
+        let mut batch = links.batch();
+        batch.inner.insert(&batch.fleet.clone(), HOLDERS, "n1");
+        batch.inner.insert(&batch.fleet.clone(), [b'g', 4], sealed_numbers([4, 5, 0], 3));
+        links.commit(batch).unwrap();
+        assert!(links.grant_holders().is_err(), "nobody would wait for n1");
+        assert_eq!(
+            links.grant_epoch(Partition(4)).unwrap(),
+            GrantEpoch::default(),
+            "that was the epoch of another one"
+        );
     }
 
     #[test]

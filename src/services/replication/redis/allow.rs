@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd};
+use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::purge::PurgedLink;
 use carom_model::replication::Partition;
 use carom_model::visits::allowance::{SHARE_MAX, VisitGrant};
+use carom_model::visits::grants::GrantEpoch;
 
-/// Time for which Redis remembers a link without visits. Nodes remember it, too.
+/// Time for which Redis remembers a link without visits. Nodes remember it, too, and report it again long before.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);
 
 /// Links whose numbers of granted visits are removed at once.
@@ -29,22 +30,100 @@ pub struct Allowance {
     pub taken: u64,
     /// Number of clients that wait on this node.
     pub waiting: u64,
+    /// The last epoch of this node in the partition of the code.
+    pub epoch: GrantEpoch,
+    /// True if this node has heard of all live nodes since the epoch began. Otherwise it gets visits only if the reports were
+    /// complete before.
+    pub is_settled: bool,
+}
+
+/// A node that requests or reports grants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GrantAsker<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// A random number, for an epoch that begins with this request.
+    pub nonce: u64,
+}
+
+/// The answer to a request of visits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GrantAnswer {
+    /// Redis granted visits, or none are left.
+    Granted(VisitGrant),
+    /// Redis may have lost grants. It waits for the report of this node, which may be the one that asks. The name is empty if
+    /// the epoch is not settled.
+    Missing(String),
+}
+
+/// A part of the report of a node on the grants of a partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantReport {
+    /// The partition.
+    pub partition: Partition,
+    /// The epoch for which the report is made. The node must have stored it before the last part.
+    pub epoch: GrantEpoch,
+    /// The code, the claim and the granted visits of each link.
+    pub totals: Vec<(Code, u64, u64)>,
+    /// True for the last part.
+    pub is_last: bool,
 }
 
 impl Redis {
-    /// Requests visits of each of these links, and waits at most `within`. Returns the grant of each link.
-    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<VisitGrant, RedisError>> {
+    /// Requests visits of each of these links, and waits at most `within`. `others` are the other nodes that may hold
+    /// grants. Returns the answer for each link.
+    pub fn allow(
+        &mut self,
+        asked: &[Allowance],
+        asker: &GrantAsker<'_>,
+        others: &[String],
+        within: Duration,
+    ) -> Vec<Result<GrantAnswer, RedisError>> {
         let questions = asked
             .iter()
-            .map(|Allowance { code, claim, max, taken, waiting }| {
+            .map(|Allowance { code, claim, max, taken, waiting, epoch, is_settled }| {
                 let place = KeyGroup::Partition(Partition::of(code));
-                let keys = vec![self.grants_key(code, *claim)];
+                let keys = vec![self.grants_key(code, *claim), self.ledger_key(Partition::of(code))];
                 let numbers = [*max, *taken, *waiting, SHARE_MAX, KEPT.as_millis() as u64];
-                let arguments = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
+                let mut arguments: Vec<Vec<u8>> = numbers.map(|number| number.to_string().into_bytes()).to_vec();
+                arguments.extend(
+                    [asker.node.to_owned(), epoch.to_string(), asker.nonce.to_string()].map(String::into_bytes),
+                );
+                arguments.extend(others.iter().map(|other| other.as_bytes().to_vec()));
+                // No node has an empty name, so its report stays missing.
+                arguments.extend((!is_settled).then(Vec::new));
                 (place, Script::Allow.call(keys, arguments))
             })
             .collect();
         self.ask_all(questions, within).into_iter().map(|answer| grant(&answer?)).collect()
+    }
+
+    /// Sends parts of the report of a node on its grants. Returns for each part the epoch of the server, and true if the
+    /// node has reported to it. A server with another epoch than that of the part has ignored the part.
+    pub fn report_grants(
+        &mut self,
+        parts: &[GrantReport],
+        asker: &GrantAsker<'_>,
+        within: Duration,
+    ) -> Vec<Result<(GrantEpoch, bool), RedisError>> {
+        let questions = parts
+            .iter()
+            .map(|GrantReport { partition, epoch, totals, is_last }| {
+                let mut keys = vec![self.ledger_key(*partition)];
+                keys.extend(totals.iter().map(|(code, claim, _)| self.grants_key(code, *claim)));
+                let texts = [asker.node.to_owned(), epoch.to_string(), asker.nonce.to_string()];
+                let numbers = [KEPT.as_millis() as u64, u64::from(*is_last)].map(|number| number.to_string());
+                let taken = totals.iter().map(|(_, _, taken)| taken.to_string());
+                let arguments = texts.into_iter().chain(numbers).chain(taken).map(String::into_bytes).collect();
+                (KeyGroup::Partition(*partition), Script::ReportGrants.call(keys, arguments))
+            })
+            .collect();
+        self.ask_all(questions, within).into_iter().map(|answer| reported(&answer?)).collect()
+    }
+
+    /// Returns the key of the ledger of grants of a partition.
+    fn ledger_key(&self, partition: Partition) -> String {
+        format!("{}:grants", self.tag(KeyGroup::Partition(partition)))
     }
 
     /// Returns the key of the number of granted visits of a link.
@@ -70,13 +149,27 @@ impl Redis {
     }
 }
 
-fn grant(answer: &Value) -> Result<VisitGrant, RedisError> {
+fn grant(answer: &Value) -> Result<GrantAnswer, RedisError> {
     let number = |value: &Value| if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None };
-    if let Value::Array(values) = answer
-        && let [given, taken] = &values[..]
-        && let (Some(given), Some(taken)) = (number(given), number(taken))
-    {
-        return Ok(VisitGrant { given, taken });
+    match answer {
+        Value::Array(values) if values.first() == Some(&Value::Int(-1)) => {
+            values.get(2).map(|node| GrantAnswer::Missing(text(node)))
+        }
+        Value::Array(values) => {
+            let numbers = values.first().and_then(number).zip(values.get(1).and_then(number));
+            numbers.map(|(given, taken)| GrantAnswer::Granted(VisitGrant { given, taken }))
+        }
+        _ => None,
     }
-    Err(nonsense("the number of visits left"))
+    .ok_or_else(|| nonsense("the number of visits left"))
+}
+
+fn reported(answer: &Value) -> Result<(GrantEpoch, bool), RedisError> {
+    if let Value::Array(values) = answer
+        && let [epoch, is_reported] = &values[..]
+        && let Some(epoch) = GrantEpoch::parse(&text(epoch))
+    {
+        return Ok((epoch, *is_reported == Value::Int(1)));
+    }
+    Err(nonsense("a report of granted visits"))
 }

@@ -45,6 +45,7 @@ pub(super) enum Script {
     GiveUp,
     BeginSite,
     Purge,
+    ReportGrants,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -54,7 +55,7 @@ const SCRIPTS: &[&str] = &[
     concat!(include_str!("floor.lua"), include_str!("beat.lua")),
     include_str!("reclaim.lua"),
     include_str!("recent.lua"),
-    include_str!("allow.lua"),
+    concat!(include_str!("epoch.lua"), include_str!("allow.lua")),
     include_str!("trim.lua"),
     include_str!("expire.lua"),
     include_str!("relay.lua"),
@@ -63,9 +64,10 @@ const SCRIPTS: &[&str] = &[
     concat!(include_str!("floor.lua"), include_str!("give_up.lua")),
     include_str!("begin_site.lua"),
     include_str!("purge.lua"),
+    concat!(include_str!("epoch.lua"), include_str!("report.lua")),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Purge as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::ReportGrants as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

@@ -1,0 +1,223 @@
+//! Grants of visits by a Redis that may have lost some of them: pure rules, which the scripts in Redis repeat.
+//!
+//! Redis counts the visits of a limited link that it has granted, and each node stores this total with its own last
+//! grant. Redis gives grants one after another, so the highest total that any node knows is the true one. A Redis that may
+//! have lost writes therefore grants nothing until all nodes have reported their totals to it.
+//!
+//! The grants of a partition belong to an *epoch* ([`GrantLedger`]). Another one begins once the ledger is gone, another
+//! server answers, or a node knows a later epoch. A node stores the epoch before it reports to it, and from then on takes
+//! no grant of an earlier one. So a server that was replaced, and still answers some nodes, grants nothing to them that the
+//! new server does not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+/// The span of grants for which Redis has lost none of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GrantEpoch {
+    /// The number, from 1; 0 if no epoch is known.
+    pub number: u64,
+    /// A random number, since two servers may begin epochs with the same number.
+    pub nonce: u64,
+}
+
+impl GrantEpoch {
+    /// Parses the text of an epoch in Redis ([`fmt::Display`]); `None` if it is malformed.
+    pub fn parse(text: &str) -> Option<GrantEpoch> {
+        let (number, nonce) = text.split_once('.')?;
+        Some(GrantEpoch { number: number.parse().ok()?, nonce: nonce.parse().ok()? })
+    }
+}
+
+impl fmt::Display for GrantEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.number, self.nonce)
+    }
+}
+
+/// The answer of Redis to a node that requests visits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GrantAdmission {
+    /// The node may get visits.
+    Open,
+    /// The report of this node is missing. It may be the one that asks.
+    Missing(String),
+}
+
+/// The grants of a partition in Redis, without the totals of its links.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GrantLedger {
+    epoch: GrantEpoch,
+    /// The server that began the epoch.
+    server: String,
+    /// The nodes that have reported their totals in this epoch.
+    reported: Vec<String>,
+    /// True if all nodes had reported when a node asked.
+    is_complete: bool,
+}
+
+impl GrantLedger {
+    /// Returns the epoch of the grants of a server, for a node that knows `known` as its last one. Begins another epoch if
+    /// the server may lack grants, or if this ledger is older than the last one of the node.
+    pub fn enter(&mut self, known: GrantEpoch, nonce: u64, server: &str) -> GrantEpoch {
+        let is_latest = self.epoch == known || self.epoch.number > known.number;
+        if self.epoch.number == 0 || self.server != server || !is_latest {
+            let number = self.epoch.number.max(known.number) + 1;
+            let epoch = GrantEpoch { number, nonce };
+            *self = GrantLedger { epoch, server: server.to_owned(), ..GrantLedger::default() };
+        }
+        self.epoch
+    }
+
+    /// Records that a node has reported all its totals in the present epoch. The node must have stored this epoch.
+    pub fn report(&mut self, node: &str) {
+        if !self.has_report(node) {
+            self.reported.push(node.to_owned());
+        }
+    }
+
+    /// True if a node has reported its totals in the present epoch.
+    pub fn has_report(&self, node: &str) -> bool {
+        self.reported.iter().any(|reported| reported == node)
+    }
+
+    /// Decides whether a node may get visits. `known` is its last epoch, and `others` are the other nodes that may hold
+    /// grants. Once all of them have reported, their number no longer matters: a new node has no earlier grants.
+    pub fn admit(&mut self, node: &str, known: GrantEpoch, others: &[String]) -> GrantAdmission {
+        if self.epoch != known || !self.has_report(node) {
+            return GrantAdmission::Missing(node.to_owned());
+        }
+        if !self.is_complete
+            && let Some(missing) = others.iter().find(|other| !self.has_report(other))
+        {
+            return GrantAdmission::Missing(missing.clone());
+        }
+        self.is_complete = true;
+        GrantAdmission::Open
+    }
+}
+
+/// Returns the visits that Redis grants to a node, of `rest` visits that are left, while `waiting` clients wait there. A
+/// small part of the rest, so that idle nodes do not hold the last visits; more if clients wait.
+pub fn share_of(rest: u64, waiting: u64, most: u64) -> u64 {
+    (rest / 8).max(waiting.min(rest / 2)).max(1).min(most).min(rest)
+}
+
+/// The other nodes that may hold grants: all that were heard of, until they count as lost. A node stores their names,
+/// because Redis may lose them together with the grants.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GrantHolders {
+    /// Each node with the time of its last heartbeat by the clock of Redis, and since when it is the last one.
+    seen: BTreeMap<String, (u64, Duration)>,
+}
+
+impl GrantHolders {
+    /// Returns the nodes that an earlier process has stored. They count as heard of at `now`.
+    pub fn resume(names: impl IntoIterator<Item = String>, now: Duration) -> GrantHolders {
+        GrantHolders { seen: names.into_iter().map(|name| (name, (0, now))).collect() }
+    }
+
+    /// Records the nodes that Redis has now, each with the time of its last heartbeat, and true if its version reports grants.
+    /// Leaves out those of versions that report nothing, and nodes that Redis lacks after they were silent for `after`.
+    /// Returns true if the names have changed.
+    pub fn observe(
+        &mut self,
+        present: impl IntoIterator<Item = (String, u64, bool)>,
+        now: Duration,
+        after: Duration,
+    ) -> bool {
+        let before: Vec<String> = self.names().cloned().collect();
+        let mut absent: BTreeSet<String> = before.iter().cloned().collect();
+        for (node, beat, reports) in present {
+            absent.remove(&node);
+            if !reports {
+                self.seen.remove(&node);
+            } else if self.seen.get(&node).is_none_or(|(last, _)| *last != beat) {
+                self.seen.insert(node, (beat, now));
+            }
+        }
+        self.seen.retain(|node, (_, since)| !absent.contains(node) || now.saturating_sub(*since) < after);
+        !self.names().eq(&before)
+    }
+
+    /// Returns the names of the nodes, in order.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.seen.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn others(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn missing(node: &str) -> GrantAdmission {
+        GrantAdmission::Missing(node.to_owned())
+    }
+
+    #[test]
+    fn nothing_is_granted_until_all_have_reported() {
+        let mut ledger = GrantLedger::default();
+        let epoch = ledger.enter(GrantEpoch::default(), 7, "s1");
+        assert_eq!(epoch, GrantEpoch { number: 1, nonce: 7 });
+        assert_eq!(ledger.admit("a", epoch, &[]), missing("a"));
+        ledger.report("a");
+        assert_eq!(ledger.admit("a", epoch, &others(&["b"])), missing("b"));
+        ledger.report("b");
+        assert_eq!(
+            ledger.admit("a", GrantEpoch::default(), &others(&["b"])),
+            missing("a"),
+            "it knows an earlier epoch"
+        );
+        assert_eq!(ledger.admit("a", epoch, &others(&["b"])), GrantAdmission::Open);
+        assert_eq!(ledger.admit("a", epoch, &others(&["b", "c"])), GrantAdmission::Open, "c came later");
+        assert_eq!(ledger.admit("c", epoch, &others(&["a", "b"])), missing("c"));
+    }
+
+    #[test]
+    fn epoch_ends_with_its_server_and_with_a_later_one() {
+        let mut ledger = GrantLedger::default();
+        let first = ledger.enter(GrantEpoch::default(), 1, "s1");
+        ledger.report("a");
+        assert_eq!(ledger.enter(first, 2, "s1"), first);
+        assert_eq!(ledger.enter(GrantEpoch::default(), 2, "s1"), first, "a node may know nothing");
+        let mut replica = ledger.clone();
+        let second = replica.enter(first, 3, "s2");
+        assert!(second.number == 2 && !replica.has_report("a"), "another server may lack grants");
+        let third = ledger.enter(second, 4, "s1");
+        assert_eq!(third, GrantEpoch { number: 3, nonce: 4 }, "the old server does not know of the second epoch");
+        let other = GrantEpoch { number: 3, nonce: 5 };
+        assert_eq!(ledger.enter(other, 6, "s1").number, 4, "two epochs with one number are of different servers");
+        assert_eq!(GrantLedger::default().enter(other, 6, "s1").number, 4, "Redis came back empty");
+    }
+
+    #[test]
+    fn text_of_an_epoch_is_read_back() {
+        let epoch = GrantEpoch { number: 12, nonce: u64::MAX };
+        assert_eq!(GrantEpoch::parse(&epoch.to_string()), Some(epoch));
+        assert!(["", "1", "1.", ".1", "a.1"].iter().all(|text| GrantEpoch::parse(text).is_none()));
+    }
+
+    #[test]
+    fn silent_node_counts_until_it_is_lost() {
+        let (at, after) = (Duration::from_secs, Duration::from_secs(100));
+        let node = |name: &str, beat: u64| (name.to_owned(), beat, true);
+        let mut holders = GrantHolders::resume(others(&["b", "c"]), at(5));
+        assert!(!holders.observe([node("b", 1)], at(10), after), "Redis may have lost c");
+        assert!(holders.observe([node("d", 7), node("b", 1)], at(104), after));
+        assert!(holders.names().eq(&others(&["b", "c", "d"])));
+        assert!(holders.observe([node("d", 8), node("b", 1)], at(105), after), "c counts as lost");
+        assert!(
+            !holders.observe([node("d", 9), node("b", 1)], at(200), after),
+            "b is silent, and its leases are its own"
+        );
+        assert!(holders.observe([node("d", 10)], at(201), after), "another node took over the leases of b");
+        assert!(holders.names().eq(&others(&["d"])));
+        assert!(holders.observe([("d".to_owned(), 11, false)], at(202), after), "an earlier version runs there");
+        assert_eq!(holders.names().next(), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! Reports of granted visits: this node tells Redis what it knows of the grants of all limited links, so that a Redis that
+//! has lost some grants none of them again ([`carom_model::visits::grants`]).
+//!
+//! A *pass* asks each partition whether it has the report of this node, stores the epochs of those that have not, and sends
+//! them the stored totals in slices. A pass begins after the first heartbeat, when Redis refuses a visit for want of the
+//! report, and when another node waits for it. The totals of all partitions are sent again from time to time, so that Redis
+//! does not forget those of links without visits.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::report_progress::ReportPass;
+use super::{Allowances, SharedVisits};
+use crate::services::replication::redis::{GrantAsker, GrantReport};
+use carom_model::replication::Partition;
+use carom_model::visits::grants::GrantEpoch;
+use carom_store::links::StoreError;
+
+/// Links whose totals are sent at once.
+const SLICE: usize = 500;
+
+/// Slices that are sent while visits wait for a report. The rest follows between later turns.
+const SLICES_AT_ONCE: usize = 4;
+
+/// Shortest interval between the beginnings of two passes.
+const PASS_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval after which the totals of all partitions are sent again, far below the time for which Redis keeps them.
+const WHOLE_EVERY: Duration = Duration::from_secs(30 * 86_400);
+
+impl Allowances {
+    /// Goes on with the report of this node, or begins one if it is due.
+    pub(super) fn tend_reports(&mut self) {
+        let (grants, now) = (&self.setup.stats.fleet.grants, Instant::now());
+        let is_waiting = self.reports.waits_until.is_some_and(|until| now < until);
+        grants.is_waiting.store(is_waiting, Ordering::Release);
+        if self.reports.is_due(grants.is_asked.load(Ordering::Acquire), now) && self.may_share() {
+            self.begin_pass(now);
+        }
+        self.send_slice();
+    }
+
+    /// Reports at once, as far as that takes little time, because Redis has refused a visit. Returns true if it now has the
+    /// report. All grants must be in the store.
+    pub(super) fn report_now(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.reports.is_needed || !self.reports.is_due(false, now) || !self.may_share() {
+            return false;
+        }
+        self.begin_pass(now);
+        for _ in 0..SLICES_AT_ONCE {
+            self.send_slice();
+        }
+        self.reports.pass.is_none() && !self.reports.is_needed
+    }
+
+    /// Returns the other nodes that may hold grants, and the time at which the heartbeat was sent that told of them; `None`
+    /// while they are unknown.
+    pub(super) fn other_holders(&self) -> Option<(Vec<String>, Instant)> {
+        self.setup.stats.fleet.grants.others.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True if this node may write to the Redis of its fleet, and to its store.
+    fn may_share(&self) -> bool {
+        let stats = &self.setup.stats;
+        let may_write = !self.failed && !stats.writes_refused.load(Ordering::Acquire);
+        self.setup.shared.is_some()
+            && may_write
+            && stats.fleet.same_code_secret.load(Ordering::Acquire)
+            && self.other_holders().is_some()
+    }
+
+    /// Finds the partitions that need the report of this node, and stores their epochs. From then on, this node takes no
+    /// grant of an earlier epoch, so no grant is missing in the slices that follow.
+    fn begin_pass(&mut self, now: Instant) {
+        let is_whole = self.reports.whole_at.is_none_or(|at| now >= at);
+        self.reports.next = now + PASS_EVERY;
+        self.reports.is_needed = false;
+        self.setup.stats.fleet.grants.is_asked.store(false, Ordering::Release);
+        let question = |partition| GrantReport {
+            partition,
+            epoch: self.reports.epoch(partition),
+            totals: Vec::new(),
+            is_last: false,
+        };
+        let questions: Vec<GrantReport> = Partition::all().map(question).collect();
+        let answers = self.send_parts(&questions);
+        let mut pass = ReportPass { targets: BTreeMap::new(), behind: None, is_whole };
+        for (partition, answer) in Partition::all().zip(answers) {
+            match answer {
+                Some((epoch, is_reported)) => {
+                    if is_whole || !is_reported || epoch != self.reports.epoch(partition) {
+                        pass.targets.insert(partition, epoch);
+                    }
+                }
+                None => (self.reports.is_needed, pass.is_whole) = (true, false),
+            }
+        }
+        match self.keep_epochs(&pass.targets) {
+            Ok(()) => self.reports.pass = Some(pass).filter(|pass| !pass.targets.is_empty()),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Stores and syncs the epochs of partitions, and uses them from now on.
+    fn keep_epochs(&mut self, epochs: &BTreeMap<Partition, GrantEpoch>) -> Result<(), StoreError> {
+        let mut batch = self.setup.links.batch();
+        for (partition, epoch) in epochs {
+            if *epoch != self.reports.epoch(*partition) {
+                batch.set_grant_epoch(*partition, epoch);
+            }
+        }
+        if !batch.is_empty() {
+            self.setup.links.commit(batch)?;
+            self.setup.links.sync()?;
+        }
+        for (partition, epoch) in epochs {
+            if *epoch != self.reports.epoch(*partition) {
+                self.reports.epochs[partition.index()] = *epoch;
+                self.reports.since[partition.index()] = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next totals of the pass under way; behind the last ones, tells all its partitions that they have them.
+    fn send_slice(&mut self) {
+        let Some(mut pass) = self.reports.pass.take() else { return };
+        let page = match self.setup.links.allowances_behind(pass.behind.as_deref(), SLICE) {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::error!(%error, "the numbers of granted visits cannot be read");
+                self.reports.is_needed = true;
+                return;
+            }
+        };
+        let mut totals: BTreeMap<Partition, Vec<_>> = BTreeMap::new();
+        for (code, stored) in &page.rows {
+            totals.entry(Partition::of(code)).or_default().push((*code, stored.of.claim, stored.taken));
+        }
+        let part = |(partition, epoch): (&Partition, &GrantEpoch)| {
+            let totals = totals.remove(partition).filter(|totals| !totals.is_empty())?;
+            Some(GrantReport { partition: *partition, epoch: *epoch, totals, is_last: false })
+        };
+        let parts: Vec<GrantReport> = pass.targets.iter().filter_map(part).collect();
+        self.send_to_targets(&mut pass, &parts);
+        if page.next.is_some() {
+            pass.behind = page.next;
+            self.reports.pass = Some(pass);
+            return;
+        }
+        let end = |(partition, epoch): (&Partition, &GrantEpoch)| GrantReport {
+            partition: *partition,
+            epoch: *epoch,
+            totals: Vec::new(),
+            is_last: true,
+        };
+        let ends: Vec<GrantReport> = pass.targets.iter().map(end).collect();
+        self.send_to_targets(&mut pass, &ends);
+        if pass.is_whole {
+            self.reports.whole_at = Some(Instant::now() + WHOLE_EVERY);
+        }
+        tracing::debug!(partitions = pass.targets.len(), "reported the visits that were granted");
+    }
+
+    /// Sends parts of a report. A partition that did not take its part leaves the pass, and needs another one.
+    fn send_to_targets(&mut self, pass: &mut ReportPass, parts: &[GrantReport]) {
+        let answers = self.send_parts(parts);
+        for (part, answer) in parts.iter().zip(answers) {
+            if answer.is_none_or(|(epoch, _)| epoch != part.epoch) {
+                pass.targets.remove(&part.partition);
+                (self.reports.is_needed, pass.is_whole) = (true, false);
+            }
+        }
+    }
+
+    /// Sends parts of a report, and returns the epoch of the server of each, and true if it has the report of this node;
+    /// `None` without an answer.
+    fn send_parts(&mut self, parts: &[GrantReport]) -> Vec<Option<(GrantEpoch, bool)>> {
+        let nonce = self.reports.next_nonce();
+        let stats = &self.setup.stats.fleet;
+        let Some(SharedVisits { redis, node, answer_time }) = &mut self.setup.shared else {
+            return vec![None; parts.len()];
+        };
+        let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
+        let answers = redis.report_grants(parts, &GrantAsker { node: node.as_str(), nonce }, within);
+        let counted = answers.into_iter().map(|answer| answer.inspect_err(|_| stats.errors.add_shared(1)).ok());
+        counted.collect()
+    }
+}
