@@ -31,8 +31,9 @@
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
 //! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
-//! all members. So have two sites (`sites.rs`): their relays bring states across. And so has a Redis that comes back empty
-//! while nodes are away (`epochs.rs`): `replication::known_members` decides.
+//! all members. So have limits on visits (`grants.rs`): `visits::grants` decides, and servers lose what they granted. So
+//! have two sites (`sites.rs`): their relays bring states across. And so has a Redis that comes back empty while nodes are
+//! away (`epochs.rs`): `replication::known_members` decides.
 //!
 //! The worlds have models of Redis of their own, because they lose writes in different ways. A replica of states lags
 //! behind by commands, and entries get their names from clocks that jump (`redis.rs`). A replica of visit counts is a copy
@@ -68,6 +69,7 @@ mod epochs;
 mod faults;
 mod fixed;
 mod follower;
+mod grants;
 mod guards;
 mod heartbeats;
 mod ledger;
@@ -114,6 +116,9 @@ const RECYCLING_SCHEDULES: u64 = 20_000;
 /// Schedules of the world of a Redis that comes back empty.
 const EPOCHS_SCHEDULES: u64 = 20_000;
 
+/// Schedules of the world of visit limits, which are short.
+const GRANTS_SCHEDULES: u64 = 20_000;
+
 #[test]
 fn guarantees_hold_in_every_schedule() {
     must_hold::<World>(SCHEDULES);
@@ -147,6 +152,11 @@ fn recycled_codes_have_one_link_in_every_schedule() {
 #[test]
 fn emptied_redis_denies_no_link_in_any_schedule() {
     must_hold::<epochs::World>(EPOCHS_SCHEDULES);
+}
+
+#[test]
+fn visit_limits_hold_in_every_schedule() {
+    must_hold::<grants::World>(GRANTS_SCHEDULES);
 }
 
 macro_rules! guards {
@@ -240,6 +250,14 @@ guards! {
     emptied_redis_has_another_epoch: epochs::Guard::Epoch,
     members_are_known_after_a_restart: epochs::Guard::Recorded,
     returned_member_counts_once_it_has_passed: epochs::Guard::Passed,
+}
+
+guards! {
+    grants::World,
+    lost_grants_wait_for_all_reports: grants::Guard::Reports,
+    another_server_may_lack_grants: grants::Guard::Server,
+    replaced_server_grants_nothing: grants::Guard::Later,
+    process_knows_the_nodes_of_an_earlier_one: grants::Guard::Holders,
 }
 
 guards! {

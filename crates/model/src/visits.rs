@@ -4,8 +4,8 @@
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
 //! counted them. [`batches`] and [`exchange`] decide how nodes share counts, and [`entries`] is the form in which they
-//! do. The counting thread is `services::visits`.
-//! [`allowance`] and [`grants`] limit the visits of a link, on one node and in a fleet.
+//! do. The counting thread is `services::visits`. [`allowance`] and [`grants`] limit the visits of a link, on one node and in
+//! a fleet.
 //!
 //! [`record`] is a single visit, for the visit log; [`campaign`] and [`breakdown`] derive statistics from it.
 //! [`shared_log`] decides how nodes share their logs.
