@@ -22,7 +22,7 @@ use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::map_image::ImageHold;
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{DataIdentity, Redis, RedisError};
 use crate::services::search::Catalog;
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -104,25 +104,46 @@ impl Drop for HeldImage<'_> {
     }
 }
 
-/// Signs that Redis may be back with older data, and so with purged links: the number of positions in the streams that this
-/// node has lost, and the time of the last disturbance, in milliseconds since boot.
-type LossSigns = (u64, u64);
+/// Signs that Redis may be back with older data, and so with purged links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct LossSigns {
+    /// The number of positions in the streams that this node has lost.
+    gaps: u64,
+    /// The time of the last disturbance that other threads have noticed, in milliseconds since boot.
+    disturbed_ms: u64,
+    /// The time of the last disturbance of the connection of this thread.
+    own: Option<Instant>,
+}
 
-/// The signs that ended purges have to be carried out again in Redis.
+/// The knowledge of whether ended purges have to be carried out again in Redis.
 #[derive(Debug, Default)]
 pub(super) struct RedisLosses {
     /// The signs at the last look. A comparison that they cause may not be counted yet.
     seen: LossSigns,
     /// The signs after which ended purges were carried out again.
     purged: LossSigns,
+    /// The identity of the data in which ended purges were carried out; `None` while unknown.
+    data: Option<DataIdentity>,
+    /// True if this node has asked for the identity of the data since its start.
+    was_asked: bool,
 }
 
 impl RedisLosses {
-    /// Takes the present signs, and the number of partitions that are still compared. Returns true if ended purges have to be
-    /// carried out again: by then, Redis has all deletions.
+    /// Takes the present signs, and the number of partitions that are still compared. Returns true if ended purges may have
+    /// to be carried out again: by then, Redis has all deletions.
     fn is_due(&mut self, signs: LossSigns, comparing: u64) -> bool {
         let is_new = std::mem::replace(&mut self.seen, signs) != signs;
         !is_new && signs != self.purged && comparing == 0
+    }
+
+    /// True if Redis has the data from before in spite of these signs, so that ended purges need not be carried out again.
+    fn is_intact(&self, signs: LossSigns, present: Option<&DataIdentity>) -> bool {
+        signs.gaps == self.purged.gaps && present.is_some() && present == self.data.as_ref()
+    }
+
+    /// True if this node should ask for the identity of the data, which it does once, before any disturbance.
+    fn is_first_look(&mut self, signs: LossSigns) -> bool {
+        !std::mem::replace(&mut self.was_asked, true) && signs.disturbed_ms == 0 && signs.own.is_none()
     }
 }
 
@@ -312,31 +333,42 @@ impl Eraser {
             codes.entry(Partition::of(&link.code)).or_default().insert(link.code);
         }
         for (partition, codes) in codes {
+            if self.stop.load(Ordering::Acquire) {
+                return Err(NotErased::Stopping);
+            }
             redis.purge_stream(partition, &codes, ANSWER_TIME)?;
         }
         let unused = with_unused_grants(links, |code| self.links.date_and_claim(code));
         Ok(redis.forget_grants(&unused, ANSWER_TIME)?)
     }
 
-    /// Takes the links of ended purges out of Redis once more, if it may be back with data from before. After an error, the
-    /// next turn tries again.
+    /// Takes the links of ended purges out of Redis once more, if it may be back with data from before. A lost connection
+    /// alone does not change the data. After an error, the next turn tries again.
     fn purge_redis_again(&mut self) {
-        let (fleet, Some(view)) = (&self.stats.fleet, &self.view) else { return };
-        let signs = (fleet.gaps.get(), view.disturbed_ms());
-        if !self.losses.is_due(signs, fleet.comparing.get()) || !fleet.connected.load(Ordering::Acquire) {
+        let (fleet, Some(view), Some(redis)) = (&self.stats.fleet, &self.view, &mut self.redis) else { return };
+        if !fleet.connected.load(Ordering::Acquire) {
             return;
         }
-        let links: Vec<PurgedLink> = locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();
-        for some in links.chunks(LINKS_AT_ONCE) {
-            if self.is_stopping() {
-                return;
-            }
+        let signs = LossSigns { gaps: fleet.gaps.get(), disturbed_ms: view.disturbed_ms(), own: redis.disturbed() };
+        if self.losses.is_first_look(signs) {
+            self.losses.data = redis.data_identity(ANSWER_TIME);
+        }
+        if !self.losses.is_due(signs, fleet.comparing.get()) {
+            return;
+        }
+        // Before the removal: another loss meanwhile is one more sign.
+        let data = redis.data_identity(ANSWER_TIME);
+        if !self.losses.is_intact(signs, data.as_ref()) {
+            let links: Vec<PurgedLink> =
+                locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();
             self.step("removing purged links from Redis, which may be back with older data");
-            if let Err(error) = self.purge_redis(some) {
-                return tracing::debug!(?error, "Redis may have purged links again");
+            match self.purge_redis(&links) {
+                Ok(()) => {}
+                Err(NotErased::Stopping) => return,
+                Err(error) => return tracing::debug!(?error, "Redis may have purged links again"),
             }
         }
-        self.losses.purged = signs;
+        (self.losses.purged, self.losses.data) = (signs, data);
     }
 
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
@@ -461,15 +493,39 @@ mod tests {
 
     #[test]
     fn ended_purges_run_again_once_redis_has_all_deletions() {
+        let signs = |gaps, disturbed_ms| LossSigns { gaps, disturbed_ms, own: None };
         let mut losses = RedisLosses::default();
-        assert!(!losses.is_due((0, 0), 0), "nothing was lost");
-        assert!(!losses.is_due((2, 0), 0), "the comparison is about to begin");
-        assert!(!losses.is_due((2, 0), 1));
-        assert!(losses.is_due((2, 0), 0));
-        assert!(losses.is_due((2, 0), 0), "the last attempt failed");
-        losses.purged = (2, 0);
-        assert!(!losses.is_due((2, 0), 0));
-        assert!(!losses.is_due((2, 9), 0));
-        assert!(losses.is_due((2, 9), 0), "a new master may lack the removal");
+        assert!(!losses.is_due(signs(0, 0), 0), "nothing was lost");
+        assert!(!losses.is_due(signs(2, 0), 0), "the comparison is about to begin");
+        assert!(!losses.is_due(signs(2, 0), 1));
+        assert!(losses.is_due(signs(2, 0), 0));
+        assert!(losses.is_due(signs(2, 0), 0), "the last attempt failed");
+        losses.purged = signs(2, 0);
+        assert!(!losses.is_due(signs(2, 0), 0));
+        assert!(!losses.is_due(signs(2, 9), 0));
+        assert!(losses.is_due(signs(2, 9), 0), "a new master may lack the removal");
+        let own = LossSigns { own: Some(Instant::now()), ..signs(2, 9) };
+        losses.purged = signs(2, 9);
+        assert!(!losses.is_due(own, 0));
+        assert!(losses.is_due(own, 0), "this thread may have had a connection to a master that was replaced");
+    }
+
+    #[test]
+    fn lost_connections_alone_purge_nothing_again() {
+        let [known, other] = ["a", "b"].map(|of| Some(DataIdentity::named(of)));
+        let calm = LossSigns::default();
+        let mut losses = RedisLosses::default();
+        assert!(losses.is_first_look(calm), "the identity from before the first loss counts");
+        assert!(!losses.is_first_look(calm), "a server that does not tell it is asked once");
+        losses.data.clone_from(&known);
+        let disturbed = LossSigns { disturbed_ms: 9, ..calm };
+        assert!(losses.is_intact(disturbed, known.as_ref()));
+        assert!(!losses.is_intact(disturbed, other.as_ref()), "another server answers, or it was started again");
+        assert!(!losses.is_intact(disturbed, None), "the server does not tell it");
+        assert!(!losses.is_intact(LossSigns { gaps: 1, ..disturbed }, known.as_ref()), "it was emptied");
+        let unknown = RedisLosses::default();
+        assert!(!unknown.is_intact(disturbed, known.as_ref()) && !unknown.is_intact(disturbed, None));
+        let mut late = RedisLosses::default();
+        assert!(!late.is_first_look(disturbed), "the data may be other data already");
     }
 }

@@ -10,8 +10,9 @@
 //! A second note says that the streams of a site are trimmed. Each site then trims its own once more, because it may have got
 //! visits before that from the streams of the other one, and the purge is complete.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,6 +39,10 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Time within which visits of the other site, which were in its streams when it had carried a purge out, reach the streams of
 /// this one.
 const CROSS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Lists of new purges that are read at once. A node that was away for weeks finds up to 50,000 of them, each with up to
+/// 1,000 links. Requests wait while this thread reads.
+const TAKEN_AT_ONCE: usize = 100;
 
 /// Notes of a site that are stored at once.
 const SITE_NOTES_AT_ONCE: usize = 1_000;
@@ -84,6 +89,8 @@ pub(super) struct PurgeSharing {
     clock: SharedClock,
     /// The purges that all nodes have carried out, until the streams of visits are trimmed.
     trimming: HashMap<PurgeId, Trimming>,
+    /// The last purge whose list was read; the next ones follow it.
+    taken: Option<PurgeId>,
 }
 
 /// The last step of a purge that all nodes have carried out: the trim of the streams of visits.
@@ -141,6 +148,19 @@ impl Trimming {
     }
 }
 
+/// Returns the next new purges behind the one that was read last, at most [`TAKEN_AT_ONCE`]. Those before it come last, so
+/// that lists that cannot be read hold back no others.
+fn next_new(
+    at_ms: &BTreeMap<PurgeId, u64>,
+    taken: Option<PurgeId>,
+    is_new: impl Fn(&PurgeId, u64) -> bool,
+) -> Vec<PurgeId> {
+    let behind = taken.map_or(Bound::Unbounded, Bound::Excluded);
+    let others = taken.map(|taken| at_ms.range(..=taken)).into_iter().flatten();
+    let new = at_ms.range((behind, Bound::Unbounded)).chain(others).filter(|(id, at_ms)| is_new(id, **at_ms));
+    new.map(|(id, _)| *id).take(TAKEN_AT_ONCE).collect()
+}
+
 /// The clock of Redis, by which the nodes of a fleet agree on the age of a purge, whatever their own clocks say.
 #[derive(Debug, Default)]
 struct SharedClock {
@@ -171,7 +191,8 @@ impl PurgeSharing {
     ) -> PurgeSharing {
         let reader = PurgeReader::default();
         let clock = SharedClock::default();
-        PurgeSharing { node, redis, links, stats, visits, reader, sites, clock, trimming: HashMap::new() }
+        let trimming = HashMap::new();
+        PurgeSharing { node, redis, links, stats, visits, reader, sites, clock, trimming, taken: None }
     }
 
     /// True if Redis answered the last heartbeat of this node, as the Redis of its fleet.
@@ -265,14 +286,17 @@ impl PurgeSharing {
         }
     }
 
-    /// Takes the purges of other nodes.
+    /// Takes some of the purges of other nodes, and the next ones with the next exchange.
     fn take_new(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<bool, NotShared> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let new = {
+            let known = locked(registry);
+            let is_new = |id: &PurgeId, at_ms: u64| at_ms >= since_ms && !known.all().contains_key(id);
+            next_new(&self.reader.shared.at_ms, self.taken, is_new)
+        };
         let (mut has_new, mut lost) = (false, Vec::new());
-        for (id, at_ms) in &self.reader.shared.at_ms {
-            if *at_ms < since_ms || locked(registry).all().contains_key(id) {
-                continue;
-            }
+        for id in &new {
+            self.taken = Some(*id);
             let list = match SharedList::ask(&mut self.redis, *id, ANSWER_TIME)? {
                 SharedList::Readable(list, _) => list,
                 SharedList::Lost => {
@@ -431,6 +455,27 @@ mod tests {
         assert_eq!(clock.now_ms(later), Some(redis_ms + 2_000));
         assert_eq!(clock.forget_ms(ahead, later), redis_ms + 2_000, "the clock of this node removes nothing");
         assert_eq!(clock.forget_ms(behind, later), behind, "nor does that of Redis");
+    }
+
+    #[test]
+    fn new_purges_are_taken_some_at_a_time() {
+        let most = TAKEN_AT_ONCE as u64;
+        let shared: BTreeMap<PurgeId, u64> = (0..3 * most).map(|number| (PurgeId(number), number)).collect();
+        let ids = |numbers: std::ops::Range<u64>| numbers.map(PurgeId).collect::<Vec<PurgeId>>();
+        let all = |_: &PurgeId, _: u64| true;
+        assert_eq!(next_new(&shared, None, all), ids(0..most));
+        assert_eq!(
+            next_new(&shared, Some(PurgeId(most - 1)), all),
+            ids(most..2 * most),
+            "none of the first can be read"
+        );
+        let around = [ids(3 * most - 2..3 * most), ids(0..most - 2)].concat();
+        assert_eq!(next_new(&shared, Some(PurgeId(3 * most - 3)), all), around);
+        let are_late = |_: &PurgeId, at_ms: u64| at_ms >= 3 * most - 1;
+        for taken in [None, Some(PurgeId(5)), Some(PurgeId(3 * most - 1)), Some(PurgeId(9 * most))] {
+            assert_eq!(next_new(&shared, taken, are_late), [PurgeId(3 * most - 1)]);
+        }
+        assert_eq!(next_new(&shared, None, |_, _| false), []);
     }
 
     #[test]

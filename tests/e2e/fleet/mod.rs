@@ -20,6 +20,7 @@ mod membership;
 mod memory;
 mod next_version;
 mod outage;
+mod purge_scripts;
 mod purges;
 mod rates;
 mod recycling;

@@ -1,7 +1,6 @@
 //! The Lua scripts and the rules of `carom_model::replication`: both decide the same cases on a real server and must
 //! agree.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +21,6 @@ use carom_telemetry::clock::unix_ms;
 
 use crate::support::fleet::{WITHIN, connect};
 use crate::support::node::Dice;
-use crate::support::purges::{MARKER, marked_keys};
 use crate::support::redis::Server;
 use crate::support::resp::{Client, Reply};
 
@@ -468,35 +466,6 @@ fn trimmed_streams_keep_the_position_at_the_end() {
     server.command(&["DEL", stream]);
     let last = [900_000, 800_000].map(add)[1];
     assert_eq!(first(), (Some(last), 1), "a quiet stream keeps its end");
-}
-
-#[test]
-fn purged_entries_leave_no_bytes() {
-    let server = Server::start();
-    let mut redis = connect(&server);
-    let code = Code::parse(b"gone").unwrap();
-    let partition = Partition::of(&code);
-    let stream = format!("{{test:{:02x}}}:s", partition.0);
-    let add = |id: &str, code: &str, text: &str| server.command(&["XADD", &stream, id, "c", code, "v", text]);
-    let kept = [("2-0", "kept", "A1"), ("3-0", "gone", "F1"), ("4-0", "gone", "A2")];
-    add("1-0", "gone", &format!("A{MARKER}"));
-    kept.iter().for_each(|(id, code, text)| _ = add(id, code, text));
-    add("5-0", "kept", "last");
-    server.command(&["XDEL", &stream, "5-0"]);
-    server.command(&["PEXPIRE", &stream, "100000"]);
-    let read = || redis_ids(&server.command(&["XRANGE", &stream, "-", "+"]));
-    assert_eq!(marked_keys(&server), [stream.as_str()], "the test would prove nothing");
-    redis.purge_stream(partition, &HashSet::from([code]), WITHIN).unwrap();
-    assert_eq!(read(), kept.map(|(id, ..)| id), "what follows the deletion is about another link");
-    assert_eq!(marked_keys(&server), Vec::<String>::new());
-    assert!(matches!(add("5-0", "kept", "A3"), Reply::Error(_)), "nodes have read an entry with this ID");
-    assert!(matches!(server.command(&["PTTL", &stream]), Reply::Int(1..=100_000)));
-    assert_eq!(add("5-1", "kept", "A3"), "5-1");
-}
-
-/// Returns the IDs of entries.
-fn redis_ids(entries: &Reply) -> Vec<String> {
-    entries.list().iter().map(|entry| entry.list()[0].text()).collect()
 }
 
 #[test]

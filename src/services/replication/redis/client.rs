@@ -46,6 +46,7 @@ pub(super) enum Script {
     BeginSite,
     Purge,
     ReportGrants,
+    Rewrite,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -65,9 +66,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("begin_site.lua"),
     include_str!("purge.lua"),
     concat!(include_str!("epoch.lua"), include_str!("report.lua")),
+    include_str!("rewrite.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::ReportGrants as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::Rewrite as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

@@ -1,25 +1,22 @@
--- Removes entries from a stream, and writes the other ones once more under their IDs. Redis only marks removed entries: their
--- bytes stay in its memory, in dumps and in new replicas until all entries of their block are removed.
+-- Removes entries from a stream, and begins a copy of the other ones. Redis only marks removed entries: their bytes stay
+-- in its memory, in dumps and in new replicas until all entries of their block are removed. So rewrite.lua writes the other
+-- entries to the copy, step by step, and puts it in the place of the stream. While a copy exists, the stream may have such
+-- bytes.
 --
--- KEYS: the stream. ARGV: the largest number of entries that are written once more, then the IDs of the entries to remove.
--- Returns 0 if more entries are left than that, so that bytes of removed ones stay; 1 otherwise.
-local stream = KEYS[1]
-if redis.call('EXISTS', stream) == 0 then return 1 end
-for at = 2, #ARGV do redis.call('XDEL', stream, ARGV[at]) end
-if redis.call('XLEN', stream) > tonumber(ARGV[1]) then return 0 end
-local last = '0-0'
-local info = redis.call('XINFO', 'STREAM', stream)
-for at = 1, #info, 2 do
-    if info[at] == 'last-generated-id' then last = info[at + 1] end
+-- KEYS: the stream, its copy. ARGV: the milliseconds for which an unfinished copy is kept, 1 to begin a copy even if no
+-- entry is removed now, or 0, then the IDs of the entries to remove. Returns 1 if there is a copy to finish; 0 otherwise.
+local stream, copy = KEYS[1], KEYS[2]
+if redis.call('EXISTS', stream) == 0 then
+    redis.call('UNLINK', copy)
+    return 0
 end
-local kept_ms = redis.call('PTTL', stream)
-local entries = redis.call('XRANGE', stream, '-', '+')
-redis.call('DEL', stream)
-for _, entry in ipairs(entries) do redis.call('XADD', stream, entry[1], unpack(entry[2])) end
--- The next entry must get a later ID than all earlier ones, also if the last of them was removed.
-if last ~= '0-0' and (#entries == 0 or entries[#entries][1] ~= last) then
-    redis.call('XADD', stream, last, 'c', '')
-    redis.call('XDEL', stream, last)
+local removed = 0
+for at = 3, #ARGV do removed = removed + redis.call('XDEL', stream, ARGV[at]) end
+if removed > 0 or ARGV[2] == '1' then
+    -- An earlier copy may have removed entries.
+    redis.call('UNLINK', copy)
+    redis.call('XADD', copy, '0-1', 'c', '')
+    redis.call('XDEL', copy, '0-1')
+    redis.call('PEXPIRE', copy, ARGV[1])
 end
-if kept_ms > 0 then redis.call('PEXPIRE', stream, kept_ms) end
-return 1
+return redis.call('EXISTS', copy)

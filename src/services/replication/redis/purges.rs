@@ -28,9 +28,19 @@ const PAGE_LEN: usize = 256;
 /// Entries of a stream that one script removes.
 const REMOVED_TOGETHER: usize = 5_000;
 
-/// Largest number of entries of a stream that are written once more. This takes Redis some 4 µs for each, in which it does
-/// nothing else. With the default of `fleet.stream_entries`, a stream has 16,000 entries.
-const REWRITTEN_MAX: usize = 50_000;
+/// Entries of a stream that one script writes once more, approximately. Redis takes 4 to 8 µs for each, in which it does
+/// nothing else.
+const STEP_ENTRIES: usize = 2_000;
+
+/// Bytes of entries that one script writes once more, approximately: an entry with a long destination has several KiB.
+const STEP_BYTES: usize = 1 << 20;
+
+/// Entries that the script reads at once. It may exceed [`STEP_BYTES`] by these.
+const STEP_PAGE: usize = 32;
+
+/// Number of times that the copy of a stream begins again. Only nodes of an earlier version remove entries from the middle
+/// of a stream meanwhile.
+const RESTARTS_MAX: usize = 5;
 
 /// Fields of a hash, each with its value.
 type HashFields = Vec<(String, String)>;
@@ -64,6 +74,11 @@ impl PurgeNote {
             PurgeNote::Trimmed => '#',
         }
     }
+}
+
+/// Returns the key of the copy that takes the place of a stream once it is whole.
+fn copy_of(stream: &str) -> String {
+    format!("{stream}:copy")
 }
 
 /// Returns the key of the list of a purge.
@@ -191,26 +206,46 @@ impl Redis {
                 _ => break,
             }
         }
-        for some in purged.chunks(REMOVED_TOGETHER) {
-            self.rewrite_stream(KeyGroup::Partition(partition), &self.stream(partition), some, within)?;
+        let (place, stream) = (KeyGroup::Partition(partition), self.stream(partition));
+        // The first chunk may be empty: an earlier purge may have ended before its copy of the stream did.
+        let (first, more) = purged.split_at(purged.len().min(REMOVED_TOGETHER));
+        let mut has_copy = self.remove_entries((place, stream.as_str()), first, false, within)?;
+        for some in more.chunks(REMOVED_TOGETHER) {
+            has_copy |= self.remove_entries((place, stream.as_str()), some, false, within)?;
         }
-        Ok(())
+        if has_copy { self.rewrite_stream(place, &stream, within) } else { Ok(()) }
     }
 
-    /// Removes entries of a stream, and the bytes of all entries that were removed before.
-    fn rewrite_stream(
+    /// Removes entries of a stream. Returns true if the other entries have to be written once more; always with `is_forced`.
+    fn remove_entries(
         &mut self,
-        place: KeyGroup,
-        stream: &str,
+        (place, stream): (KeyGroup, &str),
         removed: &[EntryId],
+        is_forced: bool,
         within: Duration,
-    ) -> Result<(), RedisError> {
-        let removed = removed.iter().map(|id| id.to_string().into_bytes());
-        let arguments = std::iter::once(REWRITTEN_MAX.to_string().into_bytes()).chain(removed).collect();
-        if self.ask(place, Script::Purge.call(vec![stream.to_owned()], arguments), within)? == Value::Int(0) {
-            tracing::warn!(stream, "Redis keeps the bytes of purged entries until it trims this long stream");
+    ) -> Result<bool, RedisError> {
+        let kept_ms = PURGES_KEPT.as_millis().to_string();
+        let ids = removed.iter().map(ToString::to_string);
+        let arguments = [kept_ms, u8::from(is_forced).to_string()].into_iter().chain(ids);
+        let arguments = arguments.map(String::into_bytes).collect();
+        let script = Script::Purge.call(vec![stream.to_owned(), copy_of(stream)], arguments);
+        Ok(self.ask(place, script, within)? == Value::Int(1))
+    }
+
+    /// Writes the entries of a stream once more, without the bytes of removed ones. Each step takes Redis some milliseconds.
+    fn rewrite_stream(&mut self, place: KeyGroup, stream: &str, within: Duration) -> Result<(), RedisError> {
+        let mut restarts = 0;
+        while restarts <= RESTARTS_MAX {
+            let arguments = [STEP_ENTRIES, STEP_BYTES, STEP_PAGE].map(|number| number.to_string().into_bytes());
+            let step = Script::Rewrite.call(vec![stream.to_owned(), copy_of(stream)], arguments.to_vec());
+            match self.ask(place, step, within)? {
+                Value::Int(0) => return Ok(()),
+                Value::Int(1) => {}
+                Value::Int(2) => restarts += 1,
+                _ => return Err(nonsense("a copy of a stream")),
+            }
         }
-        Ok(())
+        Err(RedisError::Refused(format!("others remove entries of {stream} while it is written once more")))
     }
 
     /// Returns the present ends of all streams of visits.
@@ -242,7 +277,8 @@ impl Redis {
             trim.arg(&stream).arg("MINID").arg(format!("{}-0", end.number.saturating_add(1)));
             let place = Redis::group_of_origin(end.origin);
             self.ask(place, Question::Plain(trim), within)?;
-            self.rewrite_stream(place, &stream, &[], within)?;
+            self.remove_entries((place, stream.as_str()), &[], true, within)?;
+            self.rewrite_stream(place, &stream, within)?;
         }
         Ok(())
     }
