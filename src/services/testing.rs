@@ -11,6 +11,8 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
+use super::threads;
+use super::threads::priority::Priority;
 use super::writer::WriterSetup;
 use crate::bridge::{
     AllowanceQueue, ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, Mailbox, Mailboxes, Reply, StoreRequest,
@@ -24,6 +26,21 @@ use carom_telemetry::stats::NodeStats;
 
 /// The fingerprint that tests open stores with.
 pub(crate) const KEY: &str = "0123456789abcdef";
+
+/// Does some work on a thread of this priority. Returns how often the thread slept.
+pub(crate) fn sleeps_of(priority: Priority, work: impl FnOnce() + Send + 'static) -> u64 {
+    let sleeps = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        count.trim().parse::<u64>().unwrap()
+    };
+    let run = move || {
+        let before = sleeps();
+        work();
+        sleeps() - before
+    };
+    threads::start(priority, "sleeps", run).unwrap().join().unwrap()
+}
 
 /// A node's mail, and the state that services share.
 pub(crate) struct TestNode {

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::bridge::{JoinSnapshot, SnapshotRefusal};
 use crate::services::maintenance::backup::log_records;
+use crate::services::threads::priority::PacedLoop;
 use crate::services::visits::copies::view_with_logs;
 use carom_store::backup::Section;
 use carom_store::backup::frames::{FramePlace, FrameWriter};
@@ -155,7 +156,12 @@ impl OpenSnapshot {
             let _ = left.all(|(key, piece)| each(&key, piece));
             return Ok(());
         }
-        self.view.dump_behind(section, behind, each).map_err(|error| format!("{section}: {error}"))
+        let mut paced = PacedLoop::default();
+        let paced_each = |key: &[u8], value: &[u8]| {
+            paced.step();
+            each(key, value)
+        };
+        self.view.dump_behind(section, behind, paced_each).map_err(|error| format!("{section}: {error}"))
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::services::maintenance::control_socket;
 use crate::services::threads;
-use crate::services::threads::priority::Priority;
+use crate::services::threads::priority::{PacedLoop, Priority, pause_if_due};
 use crate::services::visit_log::copies as logged_visits;
 use crate::services::visits::copies::view_with_logs;
 use carom_store::backup::Section;
@@ -49,6 +49,7 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         Ok(seen) => seen,
         Err(error) => return writer.break_off(&format!("visits: {error}")),
     };
+    let mut paced = PacedLoop::default();
     for section in Section::ALL {
         if section == Section::CountLogs {
             write_logs(&mut writer, &logs)?;
@@ -62,6 +63,7 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         }
         let mut written = Ok(());
         let read = view.dump(section, |key, value| {
+            paced.step();
             written = writer.add(section, key, value);
             written.is_ok() && !is_over()
         });
@@ -114,6 +116,7 @@ fn write_logged_visits(
             if read.is_empty() {
                 break;
             }
+            pause_if_due();
             if is_over() {
                 return Ok(Err(io::Error::other("the node is shutting down")));
             }
@@ -225,5 +228,31 @@ fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn(
         // A probe that only checks for a listener.
         "" => Ok(()),
         other => FrameWriter::begin(out)?.break_off(&format!("this node does not know the command {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::{TestNode, sleeps_of};
+    use carom_model::link::{Origin, record};
+    use carom_model::testing::link;
+    use carom_shards::Code;
+
+    #[test]
+    fn backups_pause_beside_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut batch = node.links.batch();
+        for number in 0..500 {
+            let (name, mut record) = (format!("c{number}"), Vec::new());
+            record::encode_link(name.as_bytes(), &link(&name, Origin::Custom), &mut record);
+            batch.put(&Code::parse(name.as_bytes()).unwrap(), &record);
+        }
+        node.links.commit(batch).unwrap();
+        let (links, data_dir) = (node.links.clone(), dir.path().to_owned());
+        let backup = move || write_store(&links, &data_dir, io::sink(), || false).unwrap();
+        let sleeps = sleeps_of(Priority::Long, backup);
+        assert!(sleeps >= 10, "{sleeps} for 500 links");
     }
 }

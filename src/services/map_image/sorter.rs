@@ -16,6 +16,9 @@ use carom_limits::{IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
 /// Number of records that are sorted without a pause: some 100 µs of work.
 const SORTED_AT_ONCE: usize = if cfg!(test) { 4 } else { 4_096 };
 
+/// Number of records that are merged without a look at the clock.
+const MERGED_AT_ONCE: usize = 32;
+
 /// A record of a part: its place in the index order, and its start and end in the part.
 type RecordPlace = (u32, u32, u32);
 
@@ -99,23 +102,42 @@ impl Sorter {
             order.push((self.place(&code).1, at as u32, end as u32));
             at = end;
         }
-        sort_with_pauses(&mut order);
+        sort_with_pauses(&mut order, pause_if_due);
         let begins_core = self.next.is_multiple_of(self.per_core);
         self.next += 1;
         Ok(Some(SortedPart { bytes, order, begins_core }))
     }
 }
 
-/// Sorts records. Pauses beside a core.
-fn sort_with_pauses(order: &mut [RecordPlace]) {
-    pause_if_due();
-    if order.len() <= SORTED_AT_ONCE {
-        return order.sort_unstable();
+/// Sorts records: short runs first, which are then merged two by two. Calls `pause` after some 100 µs of work at the
+/// latest, so that a core beside the thread need not wait for a pass over all records.
+fn sort_with_pauses<T: Ord + Copy>(order: &mut Vec<T>, mut pause: impl FnMut()) {
+    for run in order.chunks_mut(SORTED_AT_ONCE) {
+        pause();
+        run.sort_unstable();
     }
-    let middle = order.len() / 2;
-    let (before, _, behind) = order.select_nth_unstable(middle);
-    sort_with_pauses(before);
-    sort_with_pauses(behind);
+    let (mut run_len, mut merged) = (SORTED_AT_ONCE, Vec::new());
+    while run_len < order.len() {
+        merged.clear();
+        merged.reserve_exact(order.len());
+        for runs in order.chunks(run_len * 2) {
+            let (mut one, mut other) = runs.split_at(run_len.min(runs.len()));
+            while let (Some(first), Some(second)) = (one.first(), other.first()) {
+                if merged.len().is_multiple_of(MERGED_AT_ONCE) {
+                    pause();
+                }
+                let from = if first <= second { &mut one } else { &mut other };
+                merged.push(from[0]);
+                *from = &from[1..];
+            }
+            for rest in one.chunks(SORTED_AT_ONCE).chain(other.chunks(SORTED_AT_ONCE)) {
+                pause();
+                merged.extend_from_slice(rest);
+            }
+        }
+        std::mem::swap(order, &mut merged);
+        run_len *= 2;
+    }
 }
 
 impl SortedPart {
@@ -129,13 +151,43 @@ impl SortedPart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    /// A number that counts its comparisons.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    struct Counted(u32);
+
+    thread_local! {
+        static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Counted) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
 
     #[test]
     fn records_are_sorted_between_pauses() {
-        let mut order: Vec<RecordPlace> = (0..1_000).map(|number| (number * 7_919 % 509, number, number + 1)).collect();
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        sort_with_pauses(&mut order);
-        assert_eq!(order, sorted);
+        for len in [0, 1, 3, 4, 5, 8, 9, 1_000] {
+            let mut order: Vec<Counted> = (0..len).map(|number| Counted(number * 7_919 % 509)).collect();
+            let mut sorted: Vec<u32> = order.iter().map(|of| of.0).collect();
+            sorted.sort_unstable();
+            let mut most = 0;
+            let mut look = || most = COMPARED.replace(0).max(most);
+            look();
+            sort_with_pauses(&mut order, &mut look);
+            look();
+            assert!(order.iter().map(|of| of.0).eq(sorted));
+            assert!(most <= 2 * MERGED_AT_ONCE, "{most} comparisons without a pause, for {len} records");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest};
 use crate::services::search::filter::LinkFilter;
 use crate::services::search::visits::VisitSource;
 use crate::services::threads::pool;
-use crate::services::threads::priority::Priority;
+use crate::services::threads::priority::{PacedLoop, Priority};
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use carom_model::link::record::LinkRef;
 use carom_store::links::{Links, parts};
@@ -58,10 +58,11 @@ fn page(
     let tells_all = link_filter.filter().scope.is_all();
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
     let mut left = records;
-    let mut last = Vec::new();
+    let (mut last, mut paced) = (Vec::new(), PacedLoop::default());
     for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
+            paced.step();
             let is_wanted = |code: &Code, link: &LinkRef<'_>| link_filter.takes(code, link);
             match export::write_line(key, value, is_wanted, &mut page.lines) {
                 Err(what) if tells_all => damaged.push(what),
@@ -94,7 +95,7 @@ fn page(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::testing::TestNode;
+    use crate::services::testing::{TestNode, sleeps_of};
     use carom_model::link::Origin;
     use carom_model::link::record;
     use carom_model::query::Filter;
@@ -124,6 +125,26 @@ mod tests {
                 None => return (lines, damaged),
             }
         }
+    }
+
+    #[test]
+    fn exports_pause_beside_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut batch = node.links.batch();
+        for number in 0..500 {
+            let (name, mut record) = (format!("c{number}"), Vec::new());
+            record::encode_link(name.as_bytes(), &link(&name, Origin::Custom), &mut record);
+            batch.put(&Code::parse(name.as_bytes()).unwrap(), &record);
+        }
+        node.links.commit(batch).unwrap();
+        let (links, stats) = (node.links.clone(), Arc::clone(&node.stats));
+        let sleeps = sleeps_of(Priority::Long, move || {
+            let filter = Filter::default();
+            let page = page(&links, &stats, &[], &mut LinkFilter::new(&filter, &Nobody, 0), (1 << 20, 1_000));
+            assert!(!page.lines.is_empty() && page.last.is_none());
+        });
+        assert!(sleeps >= 10, "{sleeps} for 500 links");
     }
 
     #[test]

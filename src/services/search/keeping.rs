@@ -240,9 +240,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::filter_builder::{sign_once, work_once};
-    use super::super::tests::{CatalogModel, any_change, sleeps_of};
+    use super::super::tests::{CatalogModel, any_change};
     use super::*;
-    use crate::services::testing::KEY;
+    use crate::services::testing::{KEY, sleeps_of};
     use crate::services::threads::priority::Priority;
     use carom_model::link::{Link, Origin};
     use carom_model::purge::PurgedLink;

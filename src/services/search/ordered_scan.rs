@@ -13,6 +13,7 @@ use super::filter::LinkFilter;
 use super::list::Finder;
 use super::walk::FilterResult;
 use crate::bridge::LinksAnswer;
+use crate::services::threads::priority::PacedLoop;
 use carom_limits::{LIST_ORDER_TIME_FACTOR, LIST_SORTED_MAX};
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::query::{Behind, Cursor, LinkPosition, ListFailure, ListPage, OrderField, SORT_KEY_LEN_MAX};
@@ -137,8 +138,9 @@ impl Finder<'_> {
         let (view, ()) = self.catalog.look(|_| ());
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
         let mut small = String::new();
-        let mut uncounted: Vec<LinkPosition> = Vec::new();
+        let (mut uncounted, mut paced): (Vec<LinkPosition>, _) = (Vec::new(), PacedLoop::default());
         for (looked, record) in view.records(&[], &[]).enumerate() {
+            paced.step();
             if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= time_max {
                 return Ok(false);
             }

@@ -11,6 +11,7 @@ use super::ngram_filters::skip::SkipStep;
 use super::part::TextPart;
 use super::section::{Needle, Readable, ToRead};
 use super::walk::{Entries, Listed, Run};
+use crate::services::threads::priority::pause_if_due;
 use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::catalog::{IndexKind, Marks, View, place_of};
 
@@ -99,6 +100,8 @@ impl<'c> CandidateScan<'c> {
                 let reached = if descending { range.0.clone() } else { range.1.clone() };
                 rest = rest.take().and_then(|rest| behind(rest, reached, descending));
                 let Some(to_read) = to_read else { return Some(Err(range)) };
+                // A section has about a thousand links.
+                pause_if_due();
                 let found = look_through(&to_read, &terms, &range, &mut part, descending);
                 if let (None, Readable::Stored(extent)) = (&found, &to_read.texts) {
                     catalog.forget_texts(&range.0, extent);

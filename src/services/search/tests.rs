@@ -15,6 +15,7 @@ use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
 use super::start_signing;
+use crate::services::testing::sleeps_of;
 use crate::services::threads::priority::Priority;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
@@ -25,7 +26,7 @@ use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderFiel
 use carom_model::testing::link;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
-pub(super) use model::{CatalogModel, any_change, sleeps_of};
+pub(super) use model::{CatalogModel, any_change};
 use model::{DOMAINS, Ranked, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
@@ -207,6 +208,19 @@ fn counting_pauses_beside_cores_after_some_keys() {
     let count = move || while count_part(&catalog, IndexKind::Dates, 999, || {}).unwrap() {};
     let sleeps = sleeps_of(Priority::Background, count);
     assert!((8..250).contains(&sleeps), "{sleeps} for 500 keys");
+}
+
+#[test]
+fn searches_pause_beside_cores() {
+    let model = many(500);
+    let term = || Filter { term: Some("c0".to_owned()), ..Filter::default() };
+    for (field, scans) in [(OrderField::DateCreated, false), (OrderField::ShortCode, false), (OrderField::Title, true)]
+    {
+        let sleeps = model.sleeps_of_find(Priority::Long, query(term(), field), scans);
+        assert!(sleeps >= 10, "{sleeps} for 500 links by {field:?}");
+    }
+    let sleeps = model.sleeps_of_find(Priority::Urgent, query(term(), OrderField::DateCreated), false);
+    assert!(sleeps < 10, "{sleeps}: a thread that requests wait for does not pause");
 }
 
 #[test]

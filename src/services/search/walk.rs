@@ -4,6 +4,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::services::threads::priority::PacedLoop;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Filter, LinkPosition, ms_bytes};
@@ -285,8 +286,9 @@ pub(super) fn walk<T>(
 ) -> Result<ScanResult, StoreError> {
     let start = Instant::now();
     let mut walked = ScanResult { links: Vec::new(), matched: 0, complete: true, next: None };
-    let mut last = None;
+    let (mut last, mut paced) = (None, PacedLoop::default());
     for (looked, candidate) in (0..).zip(candidates) {
+        paced.step();
         let is_full = walked.links.len() >= wanted.count;
         let is_late = looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= wanted.time_max;
         if looked >= if is_full { LIST_COUNTED_MAX } else { LIST_LOOKED_MAX } || is_late {

@@ -12,6 +12,7 @@ use super::segment::{Sealed, each_record, hash_of};
 use super::sharing::LogSharing;
 use super::{Contents, Shared};
 use crate::bridge::visit_log::{VisitFilter, VisitPage, VisitQuery, VisitSelection};
+use crate::services::threads::priority::pause_if_due;
 use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
 use carom_model::destination::hosts::without_port;
 use carom_model::link::labels::in_joined;
@@ -127,6 +128,7 @@ impl<C: Collect> VisitSearch<'_, C> {
                 return false;
             }
             self.search_block(&raw);
+            pause_if_due();
             true
         });
         if let Err(error) = read {

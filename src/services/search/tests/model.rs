@@ -17,8 +17,7 @@ use crate::services::search::list::Finder;
 use crate::services::search::section::SIGNATURE_BYTES;
 use crate::services::search::visits::VisitSource;
 use crate::services::search::{Catalog, IndexedChange};
-use crate::services::testing::KEY;
-use crate::services::threads;
+use crate::services::testing::{KEY, sleeps_of};
 use crate::services::threads::priority::Priority;
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
@@ -135,6 +134,16 @@ impl CatalogModel {
 
     pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
         Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
+    }
+
+    /// Answers a query on a thread of this priority, by a scan of all links if `scans`. Returns how often the thread slept.
+    pub(super) fn sleeps_of_find(&self, priority: Priority, query: ListQuery, scans: bool) -> u64 {
+        let (catalog, time_max) = (Arc::clone(&self.catalog), Duration::from_secs(60));
+        sleeps_of(priority, move || {
+            let finder = Finder { catalog: &catalog, visits: &ByCode, query: &query, now_ms: 50, time_max };
+            let found = if scans { finder.scanned() } else { finder.find() };
+            assert!(found.unwrap().is_ok());
+        })
     }
 
     pub(super) fn page(&self, query: &ListQuery) -> ListPage {
@@ -345,19 +354,4 @@ pub(super) fn many(count: usize) -> CatalogModel {
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {
     ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
-}
-
-/// Does some work on a thread of this priority. Returns how often the thread slept.
-pub(in crate::services::search) fn sleeps_of(priority: Priority, work: impl FnOnce() + Send + 'static) -> u64 {
-    let sleeps = || {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
-        count.trim().parse::<u64>().unwrap()
-    };
-    let run = move || {
-        let before = sleeps();
-        work();
-        sleeps() - before
-    };
-    threads::start(priority, "sleeps", run).unwrap().join().unwrap()
 }
