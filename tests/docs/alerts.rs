@@ -6,7 +6,7 @@ use std::path::Path;
 use carom_telemetry::alarms::Alarm;
 
 use super::markdown::anchors;
-use super::root;
+use super::{read, root};
 
 /// The template of the place of the pages of `docs/src`: an external label, or else where the Debian package installs
 /// them.
@@ -90,10 +90,6 @@ fn has_row(page: &str, rule: &Rule<'_>) -> bool {
         let cell = row.split(" | ").next().unwrap_or_default();
         cell.split(|c: char| !c.is_alphabetic()).any(|word| word == rule.severity)
     })
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 #[test]

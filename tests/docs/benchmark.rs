@@ -22,6 +22,9 @@ const CONSTANT: &str = "nginx return 302";
 const LOOKED_UP: &str = "nginx Lua + Redis, 100 k links";
 const BARE: &str = "floor: bare io_uring";
 
+/// The figure of a redirect that another core owns.
+const FORWARDED: &str = "a forwarded redirect by a local one";
+
 /// A part of a page that is generated from the results: its name, which its two markers bear, and what writes it.
 type Part = (&'static str, fn(&Value) -> String);
 
@@ -47,7 +50,7 @@ const FIGURES: [(&str, &str, usize); 7] = [
     ),
     ("memory per link, 10000000 links", "memory per link with a URL of 100 bytes and a code of 7", 0),
     ("memory per idle connection", "memory per idle connection", 0),
-    ("a forwarded redirect by a local one", "CPU of a redirect that another core owns, relative to a local one", 2),
+    (FORWARDED, "CPU of a redirect that another core owns, relative to a local one", 2),
     ("carom-loadgen by wrk", "requests per CPU second of `carom-loadgen`, relative to `wrk`", 2),
 ];
 
@@ -159,6 +162,17 @@ fn figures(results: &Value) -> String {
         table.push_str(&row(what, value, decimals, figure["unit"].as_str().unwrap_or_default(), budget));
     }
     table
+}
+
+/// Returns the figures that the page on sizing quotes: the redirects per second of one core, and the CPU time of a
+/// forwarded redirect relative to a local one.
+pub(crate) fn quoted() -> [String; 2] {
+    let results = results();
+    let rate = median(&results, CAROM, SATURATED, |sample| sample["throughput"].as_f64()).expect("it was measured");
+    let growth = results["growth"].as_array().into_iter().flatten();
+    let forwarded = growth.filter(|figure| figure["name"] == FORWARDED).find_map(|figure| figure["value"].as_f64());
+    let forwarded = forwarded.expect("the result file has the figure");
+    [thousands((rate / 1_000.0).round() * 1_000.0), format!("{forwarded:.2}")]
 }
 
 /// Returns the bar chart of CPU time per redirect. It has a ground of its own, so that it is readable on any page.

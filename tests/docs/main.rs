@@ -9,6 +9,7 @@ mod fleet;
 mod http_api;
 mod markdown;
 mod reference;
+mod statements;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -154,6 +155,11 @@ fn alarm_problems(runbook: &str, alarm: Alarm) -> Vec<String> {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The text of a file, by path from the root.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// README.md and every Markdown page below docs/ and deploy/, by path from the root.
