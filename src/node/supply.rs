@@ -118,7 +118,8 @@ pub(super) fn start_domains(
     });
     let has_others = !with_links.as_ref().is_ok_and(Vec::is_empty);
     let with_links = with_links.unwrap_or_default();
-    let domains = Arc::new(domains_of(settings, ends.bound.listening[0]).finding_former(&with_links));
+    let domains = domains_of(settings, ends.bound.listening[0]).finding_former(&with_links);
+    let domains = Arc::new(domains.finding_linked(base.catalog.linked_domains()));
     warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
     let (queue, thread) = domain_redirects::start(DomainRedirectsSetup {
         data_dir: settings.data_dir.clone(),

@@ -14,6 +14,7 @@ use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::destination::hosts::{HostPattern, authority_of, host_of, without_port};
+pub use names::LinkedDomains;
 use names::SearchedNames;
 
 /// Longest name of a domain, in characters (RFC 1035, section 2.3.4).
@@ -146,6 +147,8 @@ pub struct Domains {
     by_name: Vec<(DomainName, DomainIndex)>,
     /// The domains that searches find by their names, served or not.
     searched: SearchedNames,
+    /// Domains that have got links since the start; `None` without a store.
+    linked: Option<Arc<LinkedDomains>>,
     fallback: bool,
     unknown_host: UnknownHost,
     is_strict: bool,
@@ -177,6 +180,7 @@ impl Domains {
             ids,
             by_name,
             searched,
+            linked: None,
             fallback,
             unknown_host,
             is_strict,
@@ -193,6 +197,18 @@ impl Domains {
         let former = with_links.iter().filter(|name| self.label_of(name).is_none());
         former.for_each(|name| searched.add(name.as_str(), Some(name.id())));
         Domains { searched, ..self }
+    }
+
+    /// Lets searches also find the domains that get links from now on.
+    #[must_use]
+    pub fn finding_linked(self, linked: Arc<LinkedDomains>) -> Domains {
+        linked.leave_out(&self.searched);
+        Domains { linked: Some(linked), ..self }
+    }
+
+    /// True if a domain that is not served has got its first link since the start.
+    pub fn has_linked(&self) -> bool {
+        self.linked.as_ref().is_some_and(|linked| !linked.is_empty())
     }
 
     /// Sets whether expired links get the response of missing ones.
@@ -289,7 +305,12 @@ impl Domains {
     pub fn ids_containing(&self, text: &str) -> Vec<Option<DomainId>> {
         // A whole name may be typed in characters that Unicode names do not keep, such as a letter and its accent.
         let punycode = DomainName::parse(text).ok().filter(|_| !text.is_ascii());
-        self.searched.ids_containing(text, punycode.as_ref().map(DomainName::as_str))
+        let punycode = punycode.as_ref().map(DomainName::as_str);
+        let mut ids = self.searched.ids_containing(text, punycode);
+        if let Some(linked) = &self.linked {
+            linked.extend(&mut ids, text, punycode);
+        }
+        ids
     }
 
     /// Returns the domain with that name, in upper or lower case. [`DEFAULT_DOMAIN`] names the default one.
@@ -486,6 +507,23 @@ mod tests {
             assert_eq!(domains.ids_containing(part), [id("b\u{fc}cher.test")], "{part}");
         }
         assert!(domains.ids_containing("https://go.test").is_empty() && domains.ids_containing("go.tests").is_empty());
+    }
+
+    #[test]
+    fn searches_find_domains_with_links_since_the_start() {
+        let [late, go] = ["sp\u{e4}t.test", "go.test"].map(|name| DomainName::parse(name).unwrap());
+        let linked = Arc::new(LinkedDomains::default());
+        linked.note(go.id(), go.as_str());
+        let with = |linked: Arc<LinkedDomains>| domains(false).finding_linked(linked);
+        let domains = with(Arc::clone(&linked));
+        assert_eq!(domains.ids_containing("go.t"), [Some(go.id())], "a served domain is there once");
+        assert!(domains.ids_containing("sp\u{e4}t").is_empty());
+        linked.note(late.id(), late.as_str());
+        linked.note(late.id(), late.as_str());
+        assert_eq!(domains.ids_containing("sp\u{e4}t"), [Some(late.id())]);
+        assert!(domains.has_linked() && domains.ids_containing("test").is_sorted());
+        let quiet = with(Arc::default());
+        assert!(!quiet.has_linked() && quiet != domains);
     }
 
     #[test]

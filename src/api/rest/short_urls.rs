@@ -315,9 +315,10 @@ impl Context {
 
     /// Narrows a scope to the domain with that name; to nothing if the domain is unknown.
     pub(in crate::api) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
+        let has_others = self.domains().is_strict() || self.site.has_other_domains || self.domains().has_linked();
         match self.domain_named(name) {
             // All links belong to this domain, and the unnarrowed list is faster.
-            Some(None) if !self.domains().is_strict() && !self.site.has_other_domains => scope,
+            Some(None) if !has_others => scope,
             domain => scope.within(domain),
         }
     }

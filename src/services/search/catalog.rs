@@ -13,7 +13,7 @@ use super::tags::TagCounts;
 use super::text_file::{Extent, TextFile};
 use super::{domains, section_file};
 use carom_model::access::{AppName, Scope};
-use carom_model::domains::DomainName;
+use carom_model::domains::{DomainName, LinkedDomains};
 use carom_model::link::Link;
 use carom_model::query::LinkPosition;
 use carom_store::links::catalog::{CRAWLABLE, IndexEntry, IndexKind, Listing, Marks, View};
@@ -109,6 +109,8 @@ pub struct Catalog {
     pub(super) unsaved: AtomicU64,
     /// Number of times that a link has become crawlable or has ceased to be so.
     pub(super) crawlable_changes: AtomicU64,
+    /// The domains that have got links since the start.
+    pub(super) linked: Arc<LinkedDomains>,
     /// Requests to forget links for good, and how many of them the files of the search index have followed.
     pub(super) forgetting: Forgetting,
     /// True once the background threads should end.
@@ -143,6 +145,7 @@ impl Catalog {
             is_unwritten: AtomicBool::new(false),
             unsaved: AtomicU64::new(0),
             crawlable_changes: AtomicU64::new(0),
+            linked: Arc::default(),
             forgetting: Forgetting::default(),
             stopping: AtomicBool::new(false),
         })
@@ -173,6 +176,7 @@ impl Catalog {
         self.links.commit(batch)?;
         self.crawlable_changes.fetch_add(crawlable_changes, Ordering::AcqRel);
         self.sign(searched);
+        self.note_domains(relisted);
         let mut long = Vec::new();
         for (entry, added) in changes {
             long.extend(counts.change(entry.kind, entry.key, added));
@@ -188,6 +192,21 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Lets searches find the domains of new links by their names.
+    fn note_domains(&self, relisted: &[IndexedChange]) {
+        let new = relisted.iter().filter(|one| one.before.is_none()).filter_map(|one| one.after.as_deref());
+        for link in new {
+            if let (Some(id), Some(name)) = (link.code.domain(), &link.labels.domain) {
+                self.linked.note(id, name.as_str());
+            }
+        }
+    }
+
+    /// Returns the domains that have got links since the start. Commits add to them.
+    pub fn linked_domains(&self) -> Arc<LinkedDomains> {
+        Arc::clone(&self.linked)
     }
 
     /// Adds the new texts of links to the search sections.

@@ -211,6 +211,25 @@ fn counting_pauses_beside_cores_after_some_keys() {
 }
 
 #[test]
+fn domain_of_a_new_link_is_found_at_once() {
+    let model = CatalogModel::new();
+    let domains = carom_model::testing::three_domains().finding_linked(model.catalog.linked_domains());
+    let late = DomainName::parse("late.example").unwrap();
+    let found = || domains.ids_containing("late.ex");
+    assert_eq!((found(), domains.has_linked()), (Vec::new(), false));
+    let mut of_late = link("a", Origin::Custom);
+    of_late.code = of_late.code.within(Some(late.id()));
+    of_late.labels.domain = Some(late.clone());
+    let mut of_go = link("b", Origin::Custom);
+    let go = DomainName::parse("go.test").unwrap();
+    (of_go.code, of_go.labels.domain) = (of_go.code.within(Some(go.id())), Some(go.clone()));
+    model.commit([(of_go.code, Some(of_go))]);
+    assert_eq!((domains.ids_containing("go.test"), domains.has_linked()), (vec![Some(go.id())], false));
+    model.commit([(of_late.code, Some(of_late))]);
+    assert_eq!((found(), domains.has_linked()), (vec![Some(late.id())], true));
+}
+
+#[test]
 fn searches_pause_beside_cores() {
     let model = many(500);
     let term = || Filter { term: Some("c0".to_owned()), ..Filter::default() };
