@@ -54,6 +54,7 @@ fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Re
         "tags" => patch.tags = Some(tags(value)?),
         "forwardQuery" if value.is_null() => patch.forward_query = Some(true),
         "forwardQuery" => patch.forward_query = Some(flag(value)?),
+        "archived" if value.is_null() => patch.archived = Some(false),
         "archived" => patch.archived = Some(flag(value)?),
         "domain" if is_empty => {}
         _ if LASTING.contains(&name) => {
@@ -91,14 +92,15 @@ mod tests {
         };
         assert_eq!(some, Ok(expected));
         // As in Shlink, which does not take these fields away.
-        let none = read(&json!({"longUrl": null, "crawlable": null, "forwardQuery": null}));
-        let expected = Patch { crawlable: Some(false), forward_query: Some(true), ..Patch::default() };
+        let none = read(&json!({"longUrl": null, "crawlable": null, "forwardQuery": null, "archived": null}));
+        let flags = Patch { crawlable: Some(false), forward_query: Some(true), ..Patch::default() };
+        let expected = Patch { archived: Some(false), ..flags };
         assert_eq!(none, Ok(expected));
     }
 
     #[test]
     fn every_wrong_field_is_named() {
-        let wrong = read(&json!({"longUrl": 7, "customSlug": "a", "private": true, "archived": null, "tags": "a",
+        let wrong = read(&json!({"longUrl": 7, "customSlug": "a", "private": true, "archived": "", "tags": "a",
             "validUntil": "x", "colour": 1, "maxVisits": 0, "domain": "a"}));
         let fields =
             ["archived", "colour", "customSlug", "domain", "longUrl", "maxVisits", "private", "tags", "validUntil"];
