@@ -9,6 +9,7 @@ use super::events::EventQueue;
 use super::ticket::Ticket;
 use super::visit_log::VisitLogQueue;
 use carom_model::domains::DomainName;
+use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::query::{
     Filter, ListFailure, ListPage, ListQuery, PartCounts, TagPage, TagQuery, TagsFailure, UnreadableIndex,
 };
@@ -34,6 +35,9 @@ pub type ReferrersAnswer = Result<HostCounts, UnreadableIndex>;
 
 /// Domains, in arbitrary order.
 pub type DomainsAnswer = Result<Vec<DomainName>, UnreadableIndex>;
+
+/// Links that were deleted before.
+pub type EndedAnswer = Result<EndedLinks, UnreadableIndex>;
 
 /// Visits of the links of each part.
 pub type PartsAnswer = Result<PartCounts, UnreadableIndex>;
@@ -73,6 +77,15 @@ pub enum ListRequest {
     },
     /// Domains that have links, besides the default one.
     Domains(Ticket<DomainsAnswer>),
+    /// Links that were deleted before and whose history the node still has.
+    Ended {
+        /// The links that are asked for.
+        selector: EndedSelector,
+        /// The key in the history to begin behind; empty at first.
+        behind: Vec<u8>,
+        /// The task that waits for the answer.
+        ticket: Ticket<EndedAnswer>,
+    },
     /// Visits of the links of apps and domains in a range of hours.
     Parts {
         /// The apps and domains.
@@ -102,6 +115,7 @@ impl ListRequest {
             | ListRequest::Top { .. }
             | ListRequest::Referrers { .. }
             | ListRequest::Domains(_)
+            | ListRequest::Ended { .. }
             | ListRequest::Parts { .. } => true,
         }
     }

@@ -19,7 +19,7 @@ use super::domain_redirects::DomainRedirectsAnswer;
 use super::events::EventAnswer;
 use super::jobs::JobDone;
 use super::lists::{
-    CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
 use super::purges::PurgeAnswer;
 use super::visit_log::{VisitLogAnswer, VisitStatisticsAnswer};
@@ -188,6 +188,8 @@ answers! {
     Referrers(ReferrersAnswer), referrers;
     /// Domains with links.
     Domains(DomainsAnswer), domains;
+    /// Links that were deleted before.
+    Ended(EndedAnswer), ended_links;
     /// Visits by app and domain.
     Parts(PartsAnswer), parts;
     /// The result of a change of apps or keys.

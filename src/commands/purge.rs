@@ -31,6 +31,8 @@ struct Purged {
     ids: Vec<String>,
     deleted: u64,
     failed: u64,
+    /// Links that were deleted before the command.
+    before: u64,
 }
 
 /// Runs the command.
@@ -42,17 +44,22 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
     let api = NodeApi::new(access(&arguments.place)?);
     let fields = selector_of(arguments);
     let counted = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
-    let count = number(&api, &counted, "count")?;
+    let (count, before) = (number(&api, &counted, "count")?, deleted_before(&counted));
     let links = readable::count(count, "link");
+    let earlier = readable::count(before, "link") + " deleted before";
     if arguments.dry_run {
         print(&format!("{links} would be deleted and purged\n"));
+        if before > 0 {
+            print(&format!("{earlier} would be purged\n"));
+        }
         return Ok(());
     }
-    if count == 0 {
+    if count == 0 && before == 0 {
         say("no link matches; nothing was purged");
         return Ok(());
     }
-    if !arguments.yes && !is_confirmed(&counted, &links)? {
+    let all = if before > 0 { format!("{links} and {earlier}") } else { links.clone() };
+    if !arguments.yes && !is_confirmed(&counted, &all)? {
         say("nothing was purged");
         return Ok(());
     }
@@ -62,7 +69,7 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
         purged.ids.iter().for_each(|id| print(&format!("{id}\n")));
     } else {
         purged.ids.iter().try_for_each(|id| wait_for(&api, id))?;
-        print(&format!("purged {}\n", readable::count(purged.deleted, "link")));
+        print(&format!("purged {}\n", readable::count(purged.deleted + purged.before, "link")));
     }
     if purged.failed == 0 {
         return Ok(());
@@ -97,22 +104,21 @@ fn is_confirmed(counted: &Value, links: &str) -> Result<bool, Exit> {
 fn purge_all(api: &NodeApi, mut fields: Map<String, Value>, count: u64) -> Result<Purged, Exit> {
     let mut purged = Purged::default();
     let mut left = count;
-    while left > 0 {
+    loop {
         fields.insert("confirm".to_owned(), json!(left));
         let begun = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
         let deleted = number(api, &begun, "deleted")?;
         purged.failed = number(api, &begun, "failed")?;
         purged.deleted += deleted;
+        // The next request finds them again, until they are purged.
+        purged.before = purged.before.max(deleted_before(&begun));
         purged.ids.extend(begun["purge"]["id"].as_str().map(str::to_owned));
         left = number(api, &begun, "left")? + purged.failed;
-        if deleted == 0 {
-            break;
+        if deleted == 0 || left == 0 {
+            return Ok(purged);
         }
-        if left > 0 {
-            note(&format!("deleted {} of {}", purged.deleted, readable::count(count, "link")));
-        }
+        note(&format!("deleted {} of {}", purged.deleted, readable::count(count, "link")));
     }
-    Ok(purged)
 }
 
 /// Waits until all nodes have carried out a purge, and shows the nodes or the site that it waits for.
@@ -160,6 +166,11 @@ fn waits_for(purge: &Value) -> String {
         ([], None) => "removing the rest from the files of the node".to_owned(),
         _ => format!("waiting for {}", waiting.join(", ")),
     }
+}
+
+/// Returns the number of links that were deleted before. Nodes of earlier versions do not look for them.
+fn deleted_before(answer: &Value) -> u64 {
+    answer["deletedBefore"].as_u64().unwrap_or_default()
 }
 
 fn number(api: &NodeApi, answer: &Value, name: &str) -> Result<u64, Exit> {

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::{Code, DomainId};
 use serde_json::{Value, json};
 
+use crate::access::AppName;
 use crate::link::Link;
+use crate::link::history::Edit;
 use crate::query::LinkPosition;
 
 /// The number of a purge, in the API as 16 hexadecimal digits.
@@ -47,6 +49,60 @@ pub struct PurgeList {
     pub at_ms: u64,
     /// The links.
     pub links: Vec<PurgedLink>,
+}
+
+/// A selection of links that were deleted before, by what their history still has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EndedSelector {
+    /// The links of a domain; `None` is the default one.
+    Domain(Option<DomainId>),
+    /// The links of an app. Earlier versions did not store it.
+    App(AppName),
+    /// The links that had this tag at their end.
+    Tag(String),
+    /// The links whose destination began with one of these texts at some time.
+    Destination(Vec<String>),
+}
+
+/// Some links that were deleted before.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EndedLinks {
+    /// The links.
+    pub links: Vec<PurgedLink>,
+    /// The key in the history that the next ones are behind; `None` at its end.
+    pub behind: Option<Vec<u8>>,
+}
+
+impl EndedSelector {
+    /// True if an edit of a link with this code shows that the link is selected.
+    fn has(&self, code: &Code, edit: &Edit) -> bool {
+        match self {
+            EndedSelector::Domain(domain) => code.domain() == *domain,
+            EndedSelector::App(app) => edit.ended().is_some_and(|ended| ended.app.as_ref() == Some(app)),
+            EndedSelector::Tag(tag) => {
+                let mut tags = edit.values("tags").filter_map(Value::as_array).flatten();
+                edit.is_end() && tags.any(|of_link| of_link.as_str() == Some(tag.as_str()))
+            }
+            EndedSelector::Destination(prefixes) => {
+                let mut urls = edit.values("longUrl").filter_map(Value::as_str);
+                urls.any(|url| prefixes.iter().any(|prefix| url.starts_with(prefix.as_str())))
+            }
+        }
+    }
+
+    /// Returns the selected links among those of a code that has no link now, from all of its edits, the oldest first. A
+    /// link that has expired has no end in the history, and one that an earlier version has deleted has no date there:
+    /// these get the date 0.
+    pub fn ended_of(&self, code: Code, edits: &[Edit]) -> Vec<PurgedLink> {
+        let lives = edits.split_inclusive(Edit::is_end);
+        let selected = lives.filter(|life| life.iter().any(|edit| self.has(&code, edit)));
+        let purged = |life: &[Edit]| {
+            let ended = life.last().and_then(Edit::ended);
+            let (created_ms, claim) = ended.map_or((0, None), |ended| (ended.created_ms, Some(ended.claim)));
+            PurgedLink { code, created_ms, claim }
+        };
+        selected.map(purged).collect()
+    }
 }
 
 impl fmt::Display for PurgeId {
@@ -115,8 +171,36 @@ impl PurgeList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Origin;
+    use crate::link::history::Author;
+    use crate::link::labels::{LinkLabels, Tags};
     use crate::testing::any_link;
+    use carom_shards::code::DOMAIN_ID_LEN;
     use proptest::prelude::*;
+
+    #[test]
+    fn deleted_links_are_selected_by_their_history() {
+        let mut link = crate::testing::link("ab", Origin::Custom);
+        (link.created_ms, link.version.claim) = (5, 7);
+        (link.labels.tags, link.labels.app) = (Tags::of(["old"]).unwrap(), AppName::parse("shop").ok());
+        let later = Link { target: "https://later.example/x".to_owned(), ..link.clone() };
+        let other = Link { target: "https://other.example/".to_owned(), labels: LinkLabels::default(), ..link.clone() };
+        let edit = |before: &Link, after: Option<&Link>| Edit::between(before, after, 9, &Author::default()).unwrap();
+        let edits = [edit(&link, Some(&later)), edit(&later, None), edit(&other, None)];
+        let found = |selector: EndedSelector| selector.ended_of(link.code, &edits).len();
+        let of_destination = |text: &str| found(EndedSelector::Destination(vec!["no".to_owned(), text.to_owned()]));
+        assert_eq!(of_destination("https://later.example/"), 1);
+        assert_eq!(of_destination(&link.target), 1, "an earlier destination is in the history, too");
+        assert_eq!(of_destination("https://other.example/x"), 0);
+        assert_eq!([found(EndedSelector::Tag("old".to_owned())), found(EndedSelector::Tag("ol".to_owned()))], [1, 0]);
+        assert_eq!(found(EndedSelector::App(AppName::parse("shop").unwrap())), 1);
+        assert_eq!(found(EndedSelector::Domain(None)), 2);
+        assert_eq!(found(EndedSelector::Domain(DomainId::from_bytes([1; DOMAIN_ID_LEN]))), 0);
+        let all = EndedSelector::Domain(None);
+        assert_eq!(all.ended_of(link.code, &edits[1..2]), [PurgedLink::of(&link)]);
+        let expired = PurgedLink { code: link.code, created_ms: 0, claim: None };
+        assert_eq!(all.ended_of(link.code, &edits[..1]), [expired]);
+    }
 
     proptest! {
         #[test]

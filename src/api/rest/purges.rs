@@ -12,7 +12,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::bulk::edit::{BulkEdit, EditTarget};
-use super::bulk::matching::{CONFIRMED_MAX, MatchingLinks, SAMPLE_LEN};
+use super::bulk::matching::{CONFIRMED_MAX, SAMPLE_LEN};
+use super::describe::ShortUrl;
 use super::list::filter_within;
 use super::short_urls::{read_object, write_failed};
 use crate::api::context::Context;
@@ -21,7 +22,8 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::handle::LongKind;
 use crate::bridge::{
-    DeleteAnswer, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeSite, PurgeStep, StoreRequest, Ticket,
+    DeleteAnswer, EndedAnswer, ListRequest, PurgeAnswer, PurgeNode, PurgeOrder, PurgeProgress, PurgeSite, PurgeStep,
+    StoreRequest, Ticket,
 };
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX, PURGE_LINKS_MAX, SEARCH_TERM_MAX};
 use carom_model::access::{AppName, Role};
@@ -29,9 +31,10 @@ use carom_model::dates;
 use carom_model::destination::long_url::LongUrl;
 use carom_model::link::Link;
 use carom_model::link::labels::Tags;
-use carom_model::purge::{PurgeId, PurgedLink};
-use carom_model::query::Filter;
+use carom_model::purge::{EndedLinks, EndedSelector, PurgeId, PurgedLink};
+use carom_model::query::{Filter, UnreadableIndex};
 use carom_model::visits::tally::VisitCounts;
+use carom_shards::DomainId;
 
 /// The field with the number of links that the client has seen.
 const CONFIRM: &str = "confirm";
@@ -54,8 +57,21 @@ struct PurgeRequest {
     confirmed: Option<u64>,
 }
 
+/// Answer to a request without `confirm`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PurgeMatches<'a> {
+    /// Links that match.
+    count: u64,
+    /// The oldest of them.
+    sample: Vec<ShortUrl<'a>>,
+    /// Links that were deleted before and match, as many as a purge may have at most.
+    deleted_before: u64,
+}
+
 /// Answer to a request with `confirm`.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct PurgeBegun {
     /// Links that were deleted, and are being purged.
     deleted: u64,
@@ -63,6 +79,8 @@ struct PurgeBegun {
     failed: u64,
     /// Links that match and wait for another request.
     left: u64,
+    /// Links that were deleted before, and are being purged.
+    deleted_before: u64,
     /// The purge; null if no link matches.
     purge: Option<ShownPurge>,
 }
@@ -158,6 +176,17 @@ impl PurgeSelector {
                 Params::single("searchTerm", &term)
             }
         }
+    }
+
+    /// Returns the selection among links that were deleted before; `None` if it can have none. `domain_named` returns the
+    /// ID of a domain.
+    fn of_ended(&self, domain_named: impl Fn(&str) -> Option<Option<DomainId>>) -> Option<EndedSelector> {
+        Some(match self {
+            PurgeSelector::Domain(name) => EndedSelector::Domain(domain_named(name)?),
+            PurgeSelector::App(name) => EndedSelector::App(name.clone()),
+            PurgeSelector::Tag(tag) => EndedSelector::Tag(Tags::of([tag.as_str()]).ok()?.iter().next()?.to_owned()),
+            PurgeSelector::Destination(spellings) => EndedSelector::Destination(spellings.clone()),
+        })
     }
 
     /// True if a link of that list is selected.
@@ -259,27 +288,32 @@ impl Context {
         let PurgeRequest { selector, confirmed } =
             PurgeRequest::read(&fields).map_err(|invalid| Problem::invalid(&invalid))?;
         let (count, links) = self.selected(&selector).await?;
+        let ended = self.ended(&selector).await?;
         let Some(confirmed) = confirmed else {
             let describer = self.describer();
             let sample = links.iter().take(SAMPLE_LEN);
             let sample = sample.map(|link| describer.describe(link, VisitCounts::default())).collect();
-            return Ok(json_answer(StatusCode::OK, &MatchingLinks { count, sample }));
+            let deleted_before = ended.len() as u64;
+            return Ok(json_answer(StatusCode::OK, &PurgeMatches { count, sample, deleted_before }));
         };
         if count > confirmed {
             return Err(Problem::more_links_match(confirmed, count));
         }
-        if links.is_empty() {
-            return Ok(json_answer(StatusCode::OK, &PurgeBegun { deleted: 0, failed: 0, left: 0, purge: None }));
+        if links.is_empty() && ended.is_empty() {
+            let nothing = PurgeBegun { deleted: 0, failed: 0, left: 0, deleted_before: 0, purge: None };
+            return Ok(json_answer(StatusCode::OK, &nothing));
         }
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let _long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
-        let listed: Vec<PurgedLink> = links.iter().map(|link| PurgedLink::of(link)).collect();
+        let mut listed: Vec<PurgedLink> = links.iter().map(|link| PurgedLink::of(link)).collect();
+        listed.extend(ended.into_iter().take(PURGE_LINKS_MAX - links.len()));
+        let deleted_before = (listed.len() - links.len()) as u64;
         let begun = self.order_purge(|ticket| PurgeOrder::Begin { links: listed, ticket }).await?;
         let deleted = self.delete_all(&links).await;
         let run = self.run_purge(begun.id).await?;
         let purge = Some(ShownPurge::of(run));
         let (failed, left) = (links.len() as u64 - deleted, count.saturating_sub(links.len() as u64));
-        Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, purge }))
+        Ok(json_answer(StatusCode::ACCEPTED, &PurgeBegun { deleted, failed, left, deleted_before, purge }))
     }
 
     /// Returns the number of links that a request selects, and the oldest of them, as many as a purge may have.
@@ -309,6 +343,29 @@ impl Context {
                 )));
             }
             cursor = Some(next);
+        }
+    }
+
+    /// Returns the links that a request selects among those that were deleted before and whose history the node still has,
+    /// as many as a purge may have, and as can be found in the time for a count.
+    async fn ended(&self, selector: &PurgeSelector) -> Result<Vec<PurgedLink>, Problem> {
+        let Some(selector) = selector.of_ended(|name| self.domain_named(name)) else { return Ok(Vec::new()) };
+        let (scope, began_ms) = (self.caller.scope(), self.services.unix_ms());
+        let (mut links, mut from) = (Vec::new(), Vec::new());
+        loop {
+            let (selector, behind) = (selector.clone(), from);
+            let asked = self.services.list(|ticket| ListRequest::Ended { selector, behind, ticket }).await;
+            let found: EndedAnswer =
+                asked.map_err(|why| Problem::unavailable(format!("No links can be found now: {why}.")))?;
+            let unreadable = |UnreadableIndex| Problem::unavailable("The histories of deleted links cannot be read.");
+            let EndedLinks { links: more, behind } = found.map_err(unreadable)?;
+            links.extend(more.into_iter().filter(|link| scope.has_domain(link.code.domain())));
+            links.truncate(PURGE_LINKS_MAX);
+            let is_late = self.services.unix_ms().saturating_sub(began_ms) > BULK_COUNT_TIME_MAX.as_millis() as u64;
+            match behind {
+                Some(next) if links.len() < PURGE_LINKS_MAX && !is_late => from = next,
+                _ => return Ok(links),
+            }
         }
     }
 

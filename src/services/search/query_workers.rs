@@ -6,6 +6,7 @@ use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
@@ -19,11 +20,12 @@ use super::visits::VisitSource;
 use super::walk::{FilterResult, Run};
 use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
-use crate::services::threads::priority::Priority;
+use crate::services::threads::priority::{Priority, pause_if_due};
 use carom_limits::{
-    LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
-    SEARCHERS,
+    LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN,
+    SEARCH_TIME_MAX, SEARCHERS,
 };
+use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::query::{
     Filter, ListPage, ListQuery, TagQuery, TagsFailure, UnreadableIndex, domain_index_key, index_key_with_tag,
 };
@@ -32,6 +34,9 @@ use carom_store::links::catalog::CRAWLABLE;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 use std::sync::atomic::Ordering;
+
+/// Edits that are read at once: some 100 µs of work.
+const ENDED_AT_ONCE: usize = 64;
 
 /// Inputs of the threads.
 #[derive(Clone)]
@@ -90,6 +95,9 @@ impl Lister {
                 self.reply(ticket, self.referrers(from_day..=to_day, count).map(Ok));
             }
             ListRequest::Domains(ticket) => self.reply(ticket, catalog.domains().map(Ok)),
+            ListRequest::Ended { selector, behind, ticket } => {
+                self.reply(ticket, self.ended(&selector, behind).map(Ok));
+            }
             ListRequest::Parts { parts, from_hour, to_hour, ticket } => {
                 self.reply(ticket, self.setup.visits.of_parts(&parts, from_hour..to_hour).map(Ok));
             }
@@ -174,6 +182,21 @@ impl Lister {
         }
         let total = links.len() as u64;
         Ok(ListPage { links, visits, page: 1, total, complete: false, next: None })
+    }
+
+    /// Returns links that were deleted before, as many as the history has behind a key or as can be found in the time of a
+    /// search.
+    fn ended(&self, selector: &EndedSelector, mut behind: Vec<u8>) -> Result<EndedLinks, StoreError> {
+        let (start, mut links) = (Instant::now(), Vec::new());
+        loop {
+            let found = self.setup.catalog.links.ended_links(&behind, ENDED_AT_ONCE, selector)?;
+            links.extend(found.links);
+            match found.behind {
+                Some(next) if links.len() < PURGE_LINKS_MAX && start.elapsed() < SEARCH_TIME_MAX => behind = next,
+                behind => return Ok(EndedLinks { links, behind }),
+            }
+            pause_if_due();
+        }
     }
 
     /// Returns the hosts that sent the most visits on those days.

@@ -174,6 +174,33 @@ fn links_are_selected_counted_and_purged() {
 }
 
 #[test]
+fn links_deleted_before_are_purged_too() {
+    let data = tempfile::tempdir().unwrap();
+    let node = keeping(data.path()).start();
+    let mut wire = node.wire();
+    wire.create(&json!({"longUrl": target(), "customSlug": "gone", "title": MARKER, "tags": [MARKER]}));
+    wire.shorten_as("kept", KEPT);
+    assert_eq!(wire.delete("gone").status, 204);
+    assert_ne!(marked_files(data.path()), Vec::<String>::new(), "otherwise the test proves nothing");
+    wait_until("counts of links", || ask(&mut wire, &json!({"tag": MARKER})).status == 200);
+    for fields in [json!({"destination": target()}), json!({"tag": MARKER}), json!({"domain": "DEFAULT"})] {
+        let counted = ask(&mut wire, &fields);
+        is_described(&node, "post", PURGES, &counted);
+        assert_eq!(counted.json()["deletedBefore"], 1, "{fields}: {}", counted.text());
+    }
+    let none = ask(&mut wire, &json!({"destination": "https://other.example/"})).json();
+    assert_eq!((&none["count"], &none["deletedBefore"]), (&json!(0), &json!(0)));
+    let begun = ask(&mut wire, &json!({"destination": target(), "confirm": 0}));
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    is_described(&node, "post", PURGES, &begun);
+    assert_eq!((&begun.json()["deleted"], &begun.json()["deletedBefore"]), (&json!(0), &json!(1)));
+    wait_for_purge(&node, &id_of(&begun.json()["purge"]));
+    assert_eq!(marked_files(data.path()), Vec::<String>::new());
+    assert_eq!(ask(&mut wire, &json!({"destination": target()})).json()["deletedBefore"], 0);
+    assert_eq!(wire.get("/kept").location(), KEPT);
+}
+
+#[test]
 fn malformed_purges_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();

@@ -44,6 +44,20 @@ impl Author {
     pub const FLEET: Author = Author { app: None, key: None, origin: ChangeOrigin::Fleet };
 }
 
+/// The member of a stored edit that says which link it ended. The console does not show it.
+const ENDED: &str = "link";
+
+/// A link that an edit ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedLink {
+    /// The creation time of the link, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// The claim of the link, as in [`Version`](crate::link::Version).
+    pub claim: u64,
+    /// The app of the link.
+    pub app: Option<AppName>,
+}
+
 /// A change or the end of a link, in its stored form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edit(Value);
@@ -58,14 +72,19 @@ impl Edit {
             None => ("deleted", changes(&fields(before), &Map::new())),
         };
         (!changes.is_empty()).then(|| {
-            Edit(json!({
+            let mut edit = json!({
                 "at": dates::format(at_ms),
                 "app": author.app.as_ref().map(AppName::as_str),
                 "keyId": author.key,
                 "through": author.origin.name(),
                 "what": what,
                 "changes": changes,
-            }))
+            });
+            if after.is_none() {
+                let app = before.labels.app.as_ref().map(AppName::as_str);
+                edit[ENDED] = json!({"created": before.created_ms, "claim": before.version.claim, "app": app});
+            }
+            Edit(edit)
         })
     }
 
@@ -103,9 +122,27 @@ impl Edit {
         self.0["what"] == "deleted"
     }
 
+    /// Returns the link that the change ended; `None` for another change, and for one that an earlier version has
+    /// stored.
+    pub fn ended(&self) -> Option<EndedLink> {
+        let link = self.0.get(ENDED).filter(|_| self.is_end())?;
+        let app = link["app"].as_str().and_then(|name| AppName::parse(name).ok());
+        Some(EndedLink { created_ms: link["created"].as_u64()?, claim: link["claim"].as_u64()?, app })
+    }
+
+    /// Iterates over the values that a field of the API had before and after the change, if it has changed.
+    pub fn values<'e>(&'e self, field: &'e str) -> impl Iterator<Item = &'e Value> {
+        let changes = self.0.get("changes").and_then(Value::as_array).into_iter().flatten();
+        changes.filter(move |change| change["field"] == field).flat_map(|change| [&change["from"], &change["to"]])
+    }
+
     /// Returns the form for the console.
     pub fn into_json(self) -> Value {
-        self.0
+        let mut edit = self.0;
+        if let Some(members) = edit.as_object_mut() {
+            members.remove(ENDED);
+        }
+        edit
     }
 }
 
@@ -171,5 +208,18 @@ mod tests {
             })
         );
         assert_eq!((Edit::decode(b"[]"), Edit::decode(b"{")), (None, None));
+    }
+
+    #[test]
+    fn a_deletion_says_which_link_it_ended() {
+        let mut link = crate::testing::link("abc", crate::link::Origin::Issued);
+        (link.created_ms, link.version.claim, link.labels.app) = (5, u64::MAX, AppName::parse("shop").ok());
+        let edit = Edit::between(&link, None, 7, &Author::default()).unwrap();
+        let ended = EndedLink { created_ms: 5, claim: u64::MAX, app: AppName::parse("shop").ok() };
+        assert_eq!(Edit::decode(&edit.encode()).unwrap().ended(), Some(ended));
+        assert_eq!(edit.values("longUrl").collect::<Vec<_>>(), [&json!(link.target), &Value::Null]);
+        assert_eq!(edit.into_json().get(ENDED), None);
+        let changed = Link { target: "https://other.example/".to_owned(), ..link.clone() };
+        assert_eq!(Edit::between(&link, Some(&changed), 7, &Author::default()).unwrap().ended(), None);
     }
 }

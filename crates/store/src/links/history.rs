@@ -12,6 +12,7 @@ use super::handles::{Batch, Links};
 use crate::error::StoreError;
 use carom_limits::EDITS_KEPT;
 use carom_model::link::history::Edit;
+use carom_model::purge::{EndedLinks, EndedSelector};
 
 /// Separator of the code and the rest of a key.
 const END: u8 = 0;
@@ -21,6 +22,12 @@ const INSTANT_LEN: usize = 8;
 
 fn prefix(code: &Code) -> Vec<u8> {
     [code.key(&mut [0; CODE_KEY_LEN_MAX]), &[END]].concat()
+}
+
+/// Returns the code in a key; `None` if the key is malformed.
+fn code_in(key: &[u8]) -> Option<Code> {
+    let (rest, _) = key.split_last_chunk::<INSTANT_LEN>()?;
+    Code::from_key(rest.strip_suffix(&[END])?).ok()
 }
 
 /// Returns the instant in a key; `None` if the key is malformed.
@@ -88,6 +95,52 @@ impl Links {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the selected links that were deleted or have expired, from about `count` edits behind a key. Leaves out codes
+    /// that have a link again: a purge would take the visits of that link for those of the deleted one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the edits or a record cannot be read. Malformed edits are skipped.
+    pub fn ended_links(&self, behind: &[u8], count: usize, selector: &EndedSelector) -> Result<EndedLinks, StoreError> {
+        let mut found = EndedLinks::default();
+        // The edits of the present code, and the key of the last one.
+        let (mut code, mut edits, mut last) = (None, Vec::new(), None);
+        let mut read = 0;
+        for guard in self.history.range::<&[u8], _>((Bound::Excluded(behind), Bound::Unbounded)) {
+            let (key, value) = guard.into_inner()?;
+            let (Some(of), Some(edit)) = (code_in(&key), Edit::decode(&value)) else { continue };
+            if let Some(before) = code.filter(|before| *before != of) {
+                self.add_ended(before, &edits, selector, &mut found)?;
+                if read >= count {
+                    found.behind = last;
+                    return Ok(found);
+                }
+                edits.clear();
+            }
+            edits.push(edit);
+            (code, last) = (Some(of), Some(key.to_vec()));
+            read += 1;
+        }
+        if let Some(code) = code {
+            self.add_ended(code, &edits, selector, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Adds the selected links of a code, unless it has a link.
+    fn add_ended(
+        &self,
+        code: Code,
+        edits: &[Edit],
+        selector: &EndedSelector,
+        found: &mut EndedLinks,
+    ) -> Result<(), StoreError> {
+        let links = selector.ended_of(code, edits);
+        if !links.is_empty() && self.date_and_claim(&code)?.is_none() {
+            found.links.extend(links);
+        }
+        Ok(())
     }
 
     /// Removes the edits of a code from before an instant, in milliseconds since 1970 UTC, and those up to the last deletion.

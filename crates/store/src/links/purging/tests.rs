@@ -10,6 +10,7 @@ use carom_model::link::earlier_visits::{EarlierVisits, EndedVisits};
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::record::encode_link;
 use carom_model::link::{Link, Origin, Version};
+use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::testing::link;
 
 /// Bytes of a marker that are looked for at once. A compressed block has shorter pieces of it as they are, too, unless
@@ -326,4 +327,33 @@ fn writes_that_a_crash_cut_off_leave_no_bytes() {
     assert!(links.wipe_removed(|| false).unwrap());
     assert!(!has_marker(dir.path()));
     assert!(dir.path().join("0.damaged-7").exists(), "its records may be missed");
+}
+
+#[test]
+fn deleted_links_are_found_by_their_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let [gone, other, again] = ["gone", "other", "again"].map(|code| marked(code, 5));
+    for link in [&gone, &again] {
+        put(&links, link);
+        delete_at_12(&links, link);
+    }
+    put(&links, &again);
+    put(&links, &other);
+    let selector = EndedSelector::Destination(vec![gone.target.clone()]);
+    let found = links.ended_links(&[], 100, &selector).unwrap();
+    assert_eq!(found, EndedLinks { links: vec![purged(&gone)], behind: None }, "the other ones exist");
+    // In pieces, each with all edits of a code.
+    let (mut pieces, mut behind, mut all) = (0, Vec::new(), Vec::new());
+    loop {
+        let found = links.ended_links(&behind, 1, &selector).unwrap();
+        (pieces, all) = (pieces + 1, [all, found.links].concat());
+        match found.behind {
+            Some(next) => behind = next,
+            None => break,
+        }
+    }
+    assert_eq!((pieces, all), (3, vec![purged(&gone)]));
+    links.purge_entries(&[purged(&gone)]).unwrap();
+    assert_eq!(links.ended_links(&[], 100, &selector).unwrap(), EndedLinks::default());
 }
