@@ -14,8 +14,8 @@ use crate::destination::hosts::host_of;
 use crate::domains::{Domain, DomainName, Domains, Targets, UnknownHost};
 use crate::link::earlier_visits::{EARLIER_VISITS_MAX, EarlierVisits};
 use crate::link::labels::{self, LinkLabels, Tags};
-use crate::link::record::Tombstone;
 use crate::link::record::unknown::UnknownFields;
+use crate::link::record::{self, Tombstone};
 use crate::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
 use crate::link::{Link, Origin, Version};
 
@@ -40,6 +40,14 @@ pub fn link(code: &str, origin: Origin) -> Link {
 pub fn tombstone() -> Tombstone {
     let unknown = UnknownFields::default();
     Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default(), unknown }
+}
+
+/// The record of a link in a version that nobody has: intact, and not to be decoded.
+pub fn newer_record(link: &Link) -> Vec<u8> {
+    let (key, mut value) = (link.code.to_string(), Vec::new());
+    record::encode_link(key.as_bytes(), link, &mut value);
+    record::make_newer(key.as_bytes(), &mut value);
+    value
 }
 
 /// Three domains, `s.test` the default one, that answer unknown hosts with 404.

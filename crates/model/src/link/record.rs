@@ -10,6 +10,9 @@
 mod damaged;
 mod encode;
 mod form;
+mod newer;
+#[cfg(feature = "next-format")]
+pub mod next;
 mod tag;
 pub mod unknown;
 
@@ -22,6 +25,9 @@ use carom_shards::{Code, Policy, RedirectStatus};
 pub use damaged::DamagedRange;
 pub use encode::{encode_link, encode_tombstone};
 pub use form::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT};
+pub use newer::NewerRecord;
+#[cfg(any(test, feature = "testing"))]
+pub use newer::make_newer;
 
 use self::form::checksum;
 use crate::access::app_name::{AppName, is_app_version};
@@ -142,23 +148,34 @@ impl LinkRef<'_> {
     }
 }
 
-/// The reason for which bytes are not a record of this key. The disk is damaged, or a newer carom wrote them; a retry
-/// cannot succeed.
+/// The reason for which bytes are not a record of this key. The disk is damaged, or a newer carom wrote them
+/// ([`RecordError::is_newer`]); a retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordError {
     /// Shorter than the shortest record.
     Short,
-    /// A record of another version of the format.
+    /// An intact record of a later version of the format.
     UnknownVersion(u8),
     /// A byte has changed, or the record belongs to another key.
     Checksum,
-    /// A field that contradicts the others, or that this program never writes.
+    /// A field of an intact record that contradicts the others, or that this program never writes.
     BadField {
         /// The tag of the field.
         tag: u8,
     },
-    /// Fields are missing, both for a link and for a tombstone.
+    /// Fields of an intact record are missing, both for a link and for a tombstone.
     Incomplete,
+}
+
+impl RecordError {
+    /// True if a later version of carom wrote the record: its checksum matches, but this version cannot decode it. Such a
+    /// record must stay as it is until this node is upgraded.
+    pub fn is_newer(self) -> bool {
+        match self {
+            RecordError::UnknownVersion(_) | RecordError::BadField { .. } | RecordError::Incomplete => true,
+            RecordError::Short | RecordError::Checksum => false,
+        }
+    }
 }
 
 impl fmt::Display for RecordError {
@@ -167,11 +184,15 @@ impl fmt::Display for RecordError {
             RecordError::Short => f.write_str("the record is truncated"),
             RecordError::UnknownVersion(version) => write!(
                 f,
-                "the record has version {version}, expected {VERSION} to {VERSION_RULES}: a newer carom wrote it, or it is damaged"
+                "the record has version {version}, expected {VERSION} to {VERSION_RULES}: a newer carom wrote it"
             ),
             RecordError::Checksum => f.write_str("the checksum of the record does not match"),
-            RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
-            RecordError::Incomplete => f.write_str("a field of the record is missing"),
+            RecordError::BadField { tag } => {
+                write!(f, "this version cannot read field {tag} of the record: a newer carom wrote it")
+            }
+            RecordError::Incomplete => {
+                f.write_str("the record lacks a field that this version needs: a newer carom wrote it")
+            }
         }
     }
 }
@@ -188,6 +209,13 @@ pub fn may_have_rules(value: &[u8]) -> bool {
     value.first() == Some(&VERSION_RULES)
 }
 
+/// True if each start must read this record, because an image of the map cannot stand for it: the link has redirect
+/// rules, or something else that an older version must not ignore. An older version may be the next one to load the
+/// image. Reads a single byte.
+pub fn is_read_at_start(value: &[u8]) -> bool {
+    value.first().is_some_and(|version| *version > VERSION_STRICT)
+}
+
 /// Decodes the record of a key. Total: any bytes give a record or an error.
 ///
 /// # Errors
@@ -197,11 +225,12 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
         return Err(RecordError::Short);
     }
     let (head, fields) = value.split_at(HEAD_LEN);
-    if !matches!(head[0], VERSION | VERSION_STRICT | VERSION_RULES) {
-        return Err(RecordError::UnknownVersion(head[0]));
-    }
+    // First the checksum, which all versions write in one way: it tells a later version from damage.
     if head[1..] != checksum(key, head[0], fields).to_le_bytes() {
         return Err(RecordError::Checksum);
+    }
+    if !is_known(head[0]) {
+        return Err(RecordError::UnknownVersion(head[0]));
     }
     let mut found = Fields::default();
     let mut rest = fields;
@@ -235,6 +264,15 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
 /// checksum stay where they are in every version.
 pub fn is_intact(key: &[u8], value: &[u8]) -> bool {
     value.len() >= HEAD_LEN && value[1..HEAD_LEN] == checksum(key, value[0], &value[HEAD_LEN..]).to_le_bytes()
+}
+
+/// True if this program reads records of this version.
+fn is_known(version: u8) -> bool {
+    #[cfg(feature = "next-format")]
+    if next::reads(version) {
+        return true;
+    }
+    matches!(version, VERSION | VERSION_STRICT | VERSION_RULES)
 }
 
 fn is_of_domain(key: &[u8], name: &str) -> bool {
@@ -462,10 +500,13 @@ mod tests {
         let mut value = Vec::new();
         let tombstone = crate::testing::tombstone();
         encode_tombstone(b"abc", &tombstone, &mut value);
-        value[0] = 4;
+        value[0] = 200;
+        assert_eq!(decode(b"abc", &value), Err(RecordError::Checksum), "a wrong byte is no other version");
+        encode::seal(b"abc", &mut value);
         let error = decode(b"abc", &value).unwrap_err();
-        assert_eq!(error, RecordError::UnknownVersion(4));
-        assert!(error.to_string().contains("newer carom"));
+        assert_eq!(error, RecordError::UnknownVersion(200));
+        assert!(error.is_newer() && error.to_string().contains("newer carom"));
+        assert!(decode(b"other", &value).is_err_and(|error| !error.is_newer()));
     }
 
     #[test]
@@ -527,7 +568,9 @@ mod tests {
             let mut writer = Writer::begin(&mut value, VERSION);
             writer.field(tag, bytes);
             writer.finish(b"k");
-            assert_eq!(decode(b"k", &value), Err(RecordError::BadField { tag }), "{bytes:?}");
+            let error = decode(b"k", &value).unwrap_err();
+            assert_eq!(error, RecordError::BadField { tag }, "{bytes:?}");
+            assert!(error.is_newer(), "a later version may write it");
         }
     }
 }

@@ -9,7 +9,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use crate::link::record::unknown::UnknownFields;
-use crate::link::record::{self, RecordRef, Tombstone};
+use crate::link::record::{self, NewerRecord, RecordRef, Tombstone};
 use crate::link::{Link, Origin, Version};
 
 /// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim, 8 of the number of changes.
@@ -58,6 +58,21 @@ impl StateHead {
             kind => kind.is_ascii_alphabetic().then_some(None)?,
         };
         Some(StateHead { is_link, version: version_of(std::str::from_utf8(&head[1..]).ok()?)? })
+    }
+
+    /// Returns the head of the state in an intact record that only a later version can decode. If the record does not
+    /// show its version, no state follows it.
+    pub fn of_newer(value: &[u8]) -> StateHead {
+        let last = Version { rev: u32::MAX, claim: u64::MAX, edit: u32::MAX };
+        let unknown = StateHead { is_link: None, version: last };
+        NewerRecord::of(value).map_or(unknown, |NewerRecord { is_link, version, .. }| StateHead { is_link, version })
+    }
+
+    /// Returns the head of the state in a value of the local store, if only a later version can decode it; `None` if this
+    /// version can, or if the value is damaged.
+    pub fn if_newer(code: &Code, value: &[u8]) -> Option<StateHead> {
+        let decoded = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), value);
+        decoded.is_err_and(|error| error.is_newer()).then(|| StateHead::of_newer(value))
     }
 }
 
@@ -289,6 +304,19 @@ mod tests {
             let at = HEAD_LEN + at.index(text.len() - HEAD_LEN);
             text[at] ^= 1;
             prop_assert_eq!(State::from_text(code, &text), Err(NoState::Damaged));
+        }
+
+        #[test]
+        fn the_head_of_a_newer_record_is_that_of_its_state(link in any_link()) {
+            let (code, version) = (link.code, link.version);
+            let mut value = Vec::new();
+            State::Link(Arc::new(link)).to_record(&code, &mut value);
+            prop_assert_eq!(StateHead::if_newer(&code, &value), None);
+            record::make_newer(code.key(&mut [0; CODE_KEY_LEN_MAX]), &mut value);
+            prop_assert_eq!(State::from_value(code, &value), None);
+            prop_assert_eq!(StateHead::if_newer(&code, &value), Some(StateHead { is_link: Some(true), version }));
+            *value.last_mut().unwrap() ^= 1;
+            prop_assert_eq!(StateHead::if_newer(&code, &value), None, "it is damaged");
         }
 
         #[test]

@@ -24,6 +24,8 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
         (false, true) => VERSION_STRICT,
         (false, false) => VERSION,
     };
+    #[cfg(feature = "next-format")]
+    let version = super::next::written(version, link.labels.tags.joined());
     let mut writer = Writer::begin(out, version);
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
     writer.field(tag::ORIGIN, &[origin_number(link.origin)]);

@@ -2,13 +2,15 @@
 //!
 //! Once [`enable`] was called, the process reads the next format. Once all live nodes read it, the process writes
 //! a field of records that this version does not know, states of a kind that it does not know (for links with the tag
-//! [`KIND_TAG`]), stream entries with a field that a reader must understand (for links with the tag [`ENTRY_TAG`]), and
-//! entries of visit counts in the next format.
+//! [`KIND_TAG`]), stream entries with a field that a reader must understand (for links with the tag [`ENTRY_TAG`]),
+//! entries of visit counts in the next format, and records of a version that it does not know (for links with the tag
+//! [`RECORD_TAG`](crate::link::record::next::RECORD_TAG)).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::numbers::{FIRST, NEWEST};
 use crate::link::Link;
+use crate::link::record::next as records;
 use crate::link::record::unknown::UnknownFields;
 
 /// The tag of links whose states are of the new kind.
@@ -26,6 +28,7 @@ static AGREED: AtomicU32 = AtomicU32::new(FIRST);
 /// Makes this process one of the next version.
 pub fn enable() {
     IS_ON.store(true, Ordering::Release);
+    records::read();
 }
 
 /// True in a process of the next version.
@@ -36,6 +39,7 @@ pub fn is_on() -> bool {
 /// Sets the format that all live nodes read.
 pub fn agree(format: u32) {
     AGREED.store(format, Ordering::Release);
+    records::write(writes());
 }
 
 /// True if this process writes the next format.
