@@ -253,8 +253,9 @@ pub(super) fn recover_items(bytes: &[u8], broken: &Range<usize>, links: u64) -> 
     found
 }
 
+/// True if an item has an intact record, perhaps one that only a later version can decode.
 fn is_record(bytes: &[u8], item: &Item) -> bool {
-    record::decode(&bytes[item.key.clone()], &bytes[item.value.clone()]).is_ok()
+    record::is_intact(&bytes[item.key.clone()], &bytes[item.value.clone()])
 }
 
 /// True if an item has a valid code, and ends where another item or the end of a batch begins.

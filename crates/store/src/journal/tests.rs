@@ -11,13 +11,17 @@ use proptest::prelude::*;
 fn an_item(key: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     record::encode_tombstone(key, &carom_model::testing::tombstone(), &mut value);
+    item_of(key, &value)
+}
+
+fn item_of(key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
     out.extend_from_slice(&LINKS_KEYSPACE.to_le_bytes());
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
     out.extend_from_slice(&(value.len() as u32).to_le_bytes());
     out.extend_from_slice(&(value.len() as u32).to_le_bytes());
     out.extend_from_slice(key);
-    out.extend_from_slice(&value);
+    out.extend_from_slice(value);
     out
 }
 
@@ -119,6 +123,16 @@ fn what_cannot_be_read_is_kept_under_its_code() {
     let repair = repair_all(dir.path()).unwrap().remove(0);
     assert_eq!((repair.recovered, repair.unreadable.len(), repair.is_damage), (1, 0, false));
     assert_eq!(repair.dropped, [Code::parse(b"key21").unwrap()]);
+}
+
+#[test]
+fn records_of_a_later_version_are_recovered() {
+    let mut value = Vec::new();
+    record::encode_tombstone(b"key01", &carom_model::testing::tombstone(), &mut value);
+    record::make_newer(b"key01", &mut value);
+    let mut bytes = Vec::new();
+    push_batch(&mut bytes, &[an_item(b"key00"), item_of(b"key01", &value)], 10);
+    assert_eq!(keys(&bytes), 2, "a later version can read what this one cannot");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use super::event_log::{self, EventLog};
 use super::handles::Links;
 use crate::error::StoreError;
 use crate::journal::{journals, repair};
-use carom_model::link::record::{self, RecordRef};
+use carom_model::link::record::{self, NewerRecord, RecordRef};
 use carom_model::purge::{PurgeBounds, PurgedLink};
 use carom_model::visits::tally::Subject;
 
@@ -74,6 +74,9 @@ impl Links {
         let Some(value) = self.get(code)? else { return Ok(None) };
         Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Some((link.created_ms, link.version.claim)),
+            // A purge must not take the data of such a link for that of the one before it.
+            Err(error) if error.is_newer() => NewerRecord::of(&value)
+                .and_then(|newer| newer.created_ms.map(|created_ms| (created_ms, newer.version.claim))),
             _ => None,
         })
     }
