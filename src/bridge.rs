@@ -24,6 +24,7 @@ mod ticket;
 pub mod visit_log;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
@@ -219,6 +220,9 @@ pub enum WriterOrder {
     },
     /// The comparison of a partition is complete.
     Compared(Partition),
+    /// Compare these partitions once more after an upgrade: the store has records of them that only a later version can
+    /// decode, and Redis may lack those states.
+    CompareAfterUpgrade(BTreeSet<Partition>),
     /// Everything that the streams had at one instant was sent before this. The fence goes to all cores.
     Fence(Arc<FollowFence>),
     /// Remove those of these links whose end is unchanged. Answered with [`RemovalResult`].

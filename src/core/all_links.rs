@@ -2,7 +2,8 @@
 //!
 //! Two small sets of codes accompany the map. While links are loaded, `removed` has the codes that were removed since
 //! the start: their stored records may have been read before, and must not come back. `unserved` has the codes of links
-//! that are on disk but do not fit in memory. Requests for them get 503, never their previous destination or 404.
+//! that are on disk but do not fit in memory, or that only a later version can decode. Requests for them get 503, never
+//! their previous destination or 404.
 
 use std::collections::HashSet;
 
@@ -20,7 +21,7 @@ pub(super) struct AllLinks {
     unserved: Unserved,
 }
 
-/// Codes whose links are stored, but have no room in memory.
+/// Codes whose links are stored, but have no room in memory or cannot be decoded by this version.
 #[derive(Debug, Default)]
 struct Unserved {
     codes: HashSet<Code>,
@@ -99,6 +100,11 @@ impl AllLinks {
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<(), MapFull> {
         debug_assert!(self.is_current(code, hash), "an older record would replace a change");
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
+    }
+
+    /// Leaves out the link of a code, although the store has it.
+    pub(super) fn withhold(&mut self, code: &Code) {
+        self.unserved.insert(code);
     }
 
     /// Takes those entries of a page that `keep` wants and no change since the start has overtaken. Returns true if all
@@ -190,6 +196,18 @@ mod tests {
         assert_eq!(links.removed_len(), 0);
         links.remove(&one, hash);
         assert_eq!(links.removed_len(), 0);
+    }
+
+    #[test]
+    fn a_withheld_code_is_unavailable_until_it_changes() {
+        let mut links = little();
+        let [(one, hash), (two, other)] = [code(1), code(2)];
+        [one, two].iter().for_each(|code| links.withhold(code));
+        links.end_load();
+        assert_eq!([1, 2, 3].map(|at| get(&links, at)), ["unavailable", "unavailable", "nothing"]);
+        assert!(links.put(&one, hash, entry("later")).is_served);
+        links.remove(&two, other);
+        assert_eq!([1, 2].map(|at| get(&links, at)), ["served", "nothing"]);
     }
 
     #[test]

@@ -229,6 +229,14 @@ impl LinkMemory {
         }
     }
 
+    /// Leaves a stored link out of memory that only a later version can decode. Requests for it get 503.
+    pub(super) fn withhold(&mut self, code: &Code) {
+        // The links in use are read from the store, which tells the same of each request.
+        if let LinkMemory::All(all) = self {
+            all.withhold(code);
+        }
+    }
+
     /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
         if let LinkMemory::All(all) = self {

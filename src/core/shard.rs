@@ -199,6 +199,10 @@ impl Shard {
             }
             Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             Ok(RecordRef::Tombstone(_)) => return,
+            Err(error) if error.is_newer() => {
+                self.node.report_newer(key, &error);
+                return self.links.withhold(&code);
+            }
             Err(error) => {
                 self.node.report_damaged(key, &error);
                 MapEntry::Damaged

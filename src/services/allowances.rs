@@ -279,7 +279,7 @@ impl Allowances {
             Read::Nothing | Read::Deleted(_) => return Err(Lookup::Missing),
             Read::Damaged(_) => return Err(Lookup::Damaged),
             Read::Unreadable => return Err(Lookup::NotResident),
-            Read::Newer => return Err(Lookup::Unconfirmed),
+            Read::Newer(_) => return Err(Lookup::Unconfirmed),
         };
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };

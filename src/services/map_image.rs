@@ -365,11 +365,11 @@ fn sort(sorter: &mut Sorter, pace: &mut WritePace<'_>, key: &[u8], value: &[u8])
     let decoded = record::decode(key, value);
     let entry = match &decoded {
         Ok(RecordRef::Tombstone(_)) => return Ok(()),
-        // The map does not hold it, so a start reads it from the store as well.
-        Ok(RecordRef::Link(link)) if !link.rules.is_empty() => MapEntry::Damaged,
+        // The map does not hold it, or an older version must not: a start reads it from the store.
+        Ok(RecordRef::Link(_)) if record::is_read_at_start(value) => MapEntry::Damaged,
         Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
-        // A start reads this record from the store and reports it if it is still damaged: another version of the program
-        // may be able to read it.
+        // A start reads this record from the store and reports it if it still cannot be decoded: another version of the
+        // program may be able to read it.
         Err(_) => MapEntry::Damaged,
     };
     let code = Code::from_key(key).map_err(|_| NotWritten::Damaged)?;

@@ -188,6 +188,8 @@ pub struct NodeStats {
     pub store_errors: Counter,
     /// Records that could not be decoded.
     pub store_damaged: Counter,
+    /// Records that only a later version can decode, each time one is loaded or fetched.
+    pub store_newer: Counter,
     /// Codes that were not requested from the store, because too many requests waited.
     pub fetches_left_out: Counter,
     /// Upper limit of the memory of links, in bytes; 0 without a limit.
@@ -572,6 +574,17 @@ impl NodeStats {
         tracing::error!(%key, %error, "a stored record is damaged");
         self.alarms
             .raise(Alarm::StoreDamaged, format!("the record of {key} is damaged ({error}); see the log for others"));
+    }
+
+    /// Reports a stored record that only a later version can decode: counts it, and raises the alarm for the first one.
+    pub fn report_newer(&self, key: &[u8], error: &dyn std::fmt::Display) {
+        let is_first = self.store_newer.get() == 0;
+        self.store_newer.add_shared(1);
+        if is_first {
+            let key = key.escape_ascii();
+            let text = format!("the record of {key}, and perhaps others, get 503 until this node is upgraded: {error}");
+            self.alarms.raise(Alarm::NewerFormat, text);
+        }
     }
 }
 

@@ -270,6 +270,7 @@ fn describe_store(node: &NodeStats) -> Value {
         "select": node.store_selects.get(),
         "error": node.store_errors.get(),
         "damaged": node.store_damaged.get(),
+        "newer": node.store_newer.get(),
         "commits": syncs.count(),
         "syncMicrosMean": mean_micros(&syncs),
         "commitMicrosMean": mean_micros(&commits),

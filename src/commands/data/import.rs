@@ -291,7 +291,7 @@ impl<'s> Committer<'s> {
             }
             Found::Other => Err("shortCode belongs to another link"),
             Found::Tombstone | Found::Freed { .. } => Err("shortCode belonged to a deleted link and cannot be reused"),
-            Found::Damaged => Err("shortCode has a damaged record in the store"),
+            Found::Damaged => Err("shortCode has a record in the store that this version cannot read"),
         })
     }
 

@@ -106,7 +106,11 @@ impl FetcherSetup {
                 Lookup::Damaged
             }
             // Redis is asked next, and has the state.
-            Read::Newer => Lookup::Missing,
+            Read::Newer(None) => Lookup::Missing,
+            Read::Newer(Some(why)) => {
+                self.stats.report_newer(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
+                Lookup::NotResident
+            }
             Read::Unreadable => Lookup::NotResident,
         }
     }
@@ -133,17 +137,19 @@ mod tests {
         record.clear();
         record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
+        let newer = link("newer", Origin::Custom);
+        batch.put(&newer.code, &carom_model::testing::newer_record(&newer));
         node.links.commit(batch).unwrap();
         let commits = node.links.commits();
 
         let (queue, threads) = start(node.fetcher_setup()).unwrap();
-        for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
+        for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never"), (4, "newer")] {
             let code = Code::parse(code.as_bytes()).unwrap();
             queue.send(LookupRequest::new(code, CoreId(0), token, Instant::now())).unwrap();
         }
-        let mut found = vec![Lookup::NotResident; 4];
+        let mut found = vec![Lookup::Unconfirmed; 5];
         let mut kept = 0;
-        for _ in 0..6 {
+        for _ in 0..7 {
             match node.next_mail() {
                 ToCore::LookedUp { token, found: this, .. } => found[token as usize] = this,
                 ToCore::Fetched { code, link, as_of } => {
@@ -154,7 +160,9 @@ mod tests {
             }
         }
         assert_eq!(kept, 2);
-        assert_eq!(found, [Lookup::Live(Arc::new(stored)), Lookup::Damaged, Lookup::Missing, Lookup::Missing]);
+        assert_eq!(found[..2], [Lookup::Live(Arc::new(stored)), Lookup::Damaged]);
+        assert_eq!(found[2..], [Lookup::Missing, Lookup::Missing, Lookup::NotResident]);
+        assert_eq!((node.stats.store_damaged.get(), node.stats.store_newer.get()), (1, 1));
         // A request this old has got its answer already: the link is unavailable.
         let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
         let abc = Code::parse(b"abc").unwrap();

@@ -13,7 +13,7 @@ use crate::services::threads::pool;
 use crate::services::threads::priority::Priority;
 use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
-use carom_model::link::record::{self, RecordRef};
+use carom_model::link::record::{self, RecordError, RecordRef};
 use carom_model::link::{Link, Origin};
 use carom_model::visits::tally::Subject;
 use carom_store::links::{Links, StoreError};
@@ -56,8 +56,9 @@ pub(crate) enum Read {
     Damaged(String),
     /// The operating system refused to read. The error was counted and logged.
     Unreadable,
-    /// The state of the code can only be decoded by a later version.
-    Newer,
+    /// The state of the code can only be decoded by a later version. With the reason if the store has the record; `None`
+    /// if the code is marked, and Redis has the state.
+    Newer(Option<RecordError>),
 }
 
 /// Reads the link of a code. Blocks for the disk.
@@ -65,12 +66,13 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     match links.get(code) {
         Ok(None) => match links.unread(code) {
             Ok(None) => Read::Nothing,
-            Ok(Some(_)) => Read::Newer,
+            Ok(Some(_)) => Read::Newer(None),
             Err(error) => failed(stats, code, &error),
         },
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
             Ok(RecordRef::Tombstone(tombstone)) => Read::Deleted(tombstone.origin),
+            Err(error) if error.is_newer() => Read::Newer(Some(error)),
             Err(error) => Read::Damaged(error.to_string()),
         },
         Err(StoreError::Damaged(text)) => Read::Damaged(text),
@@ -93,7 +95,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
         Read::Nothing | Read::Deleted(_) => LinkAnswer::NotFound,
         Read::Damaged(_) => LinkAnswer::Damaged,
         Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
-        Read::Newer => LinkAnswer::Refused(NEWER),
+        Read::Newer(_) => LinkAnswer::Refused(NEWER),
     }
 }
 
@@ -109,7 +111,7 @@ fn answer_visits(
             Read::Link(_) | Read::Damaged(_) => {}
             Read::Nothing | Read::Deleted(_) => return Ok(None),
             Read::Unreadable => return Err(UNREADABLE),
-            Read::Newer => return Err(NEWER),
+            Read::Newer(_) => return Err(NEWER),
         }
     }
     let history = visits.history(subject).map_err(|error| unreadable(stats, &error))?;
@@ -151,22 +153,25 @@ mod tests {
         record.clear();
         record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
+        let newer = carom_model::testing::link("newer", Origin::Custom);
+        batch.put(&newer.code, &carom_model::testing::newer_record(&newer));
         node.links.commit(batch).unwrap();
 
         let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats, None).unwrap();
         let (queue, threads) = start(&node.links, &node.mailboxes, &node.stats, &counted.visits).unwrap();
-        for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
+        for (token, code) in ["abc", "moved", "gone", "never", "newer"].iter().enumerate() {
             let (code, ticket) = (Code::parse(code.as_bytes()).unwrap(), Ticket::new(CoreId(0), token as u64));
             queue.send(ReadRequest::Link { code, ticket }).unwrap();
         }
         let mut answers = HashMap::new();
-        for _ in 0..4 {
+        for _ in 0..5 {
             let ToCore::Reply { token, reply: Reply::Link(answer) } = node.next_mail() else { panic!("no link") };
             answers.insert(token, answer);
         }
         assert_eq!(answers[&0], LinkAnswer::Found(Arc::new(link), VisitCounts::default()));
         assert_eq!(answers[&1], LinkAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&LinkAnswer::NotFound, &LinkAnswer::NotFound));
+        assert_eq!(answers[&4], LinkAnswer::Refused(NEWER));
         drop(queue);
         for thread in threads {
             thread.join().unwrap();

@@ -208,9 +208,9 @@ impl FleetContext {
         })
     }
 
-    /// True if this node has marked a code, and Redis has lost the marked state: `theirs`, the state in Redis, is earlier
-    /// or absent. The marked state may be an acknowledged link, so the code is neither missing nor free, and `theirs` is out of
-    /// date. Also true if the store cannot tell.
+    /// True if this node has marked a code, or has a record of it that only a later version can decode, and Redis has lost
+    /// that state: `theirs`, the state in Redis, is earlier or absent. The state may be an acknowledged link, so the code is
+    /// neither missing nor free, and `theirs` is out of date. Also true if the store cannot tell.
     pub(super) fn has_lost_marked(&self, code: &Code, theirs: Option<&ReceivedState>) -> bool {
         self.knows_lost_marked(code, theirs).unwrap_or(true)
     }
@@ -232,13 +232,27 @@ fn has_lost_marked(links: &Links, code: &Code, theirs: Option<&ReceivedState>) -
     if matches!(theirs, Some(ReceivedState::Unread(_))) {
         return Ok(false);
     }
-    let Some(text) = links.unread(code)? else { return Ok(false) };
-    // No version can decode a damaged text, and its head may be damaged, too. Such a mark would keep the code for ever.
-    if matches!(State::from_text(*code, &text), Err(NoState::Damaged)) {
-        return Ok(false);
-    }
+    let mine = match links.unread(code)? {
+        // No version can decode a damaged text, and its head may be damaged, too. Such a mark would keep the code for ever.
+        Some(text) if matches!(State::from_text(*code, &text), Err(NoState::Damaged)) => return Ok(false),
+        Some(text) => StateHead::of(&text),
+        None => match newer_record(links, code)? {
+            Some(head) => Some(head),
+            None => return Ok(false),
+        },
+    };
     let Some(ReceivedState::Known(theirs)) = theirs else { return Ok(true) };
-    Ok(!rules::follows(StateHead::of(&text).as_ref(), theirs))
+    Ok(!rules::follows(mine.as_ref(), theirs))
+}
+
+/// Returns the head of the record of a code, if only a later version can decode it.
+fn newer_record(links: &Links, code: &Code) -> Result<Option<StateHead>, StoreError> {
+    match links.get(code) {
+        Ok(value) => Ok(value.and_then(|value| StateHead::if_newer(code, &value))),
+        // Redis may have the link of a damaged record.
+        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
@@ -289,6 +303,20 @@ mod tests {
             assert!(!lost(&links, &code, Some(&theirs)), "{theirs:?}");
         }
         assert!(!lost(&links, &code, Some(&ReceivedState::Unread(newer(&code, 1).into()))));
+        // A record in the store counts like a mark.
+        let other = carom_model::testing::link("newer", Origin::Custom);
+        let of_newer = |edit| {
+            let version = Version { rev: 1, claim: 7, edit };
+            State::Link(Arc::new(Link { version, ..other.clone() }))
+        };
+        let State::Link(stored) = of_newer(2) else { panic!("it is a link") };
+        let mut batch = links.batch();
+        batch.put(&other.code, &carom_model::testing::newer_record(&stored));
+        links.commit(batch).unwrap();
+        for (theirs, expected) in [(None, true), (Some(of_newer(1)), true), (Some(of_newer(3)), false)] {
+            let theirs = theirs.map(ReceivedState::Known);
+            assert_eq!(lost(&links, &other.code, theirs.as_ref()), expected, "{theirs:?}");
+        }
         // A damaged text of a stream entry says nothing.
         let mut damaged = newer(&code, 9);
         *damaged.last_mut().unwrap() ^= 1;

@@ -113,6 +113,8 @@ pub struct Catalog {
     pub(super) linked: Arc<LinkedDomains>,
     /// Requests to forget links for good, and how many of them the files of the search index have followed.
     pub(super) forgetting: Forgetting,
+    /// True if sections lack the texts of a link that only a later version can decode.
+    pub(super) lacks_newer: AtomicBool,
     /// True once the background threads should end.
     pub(super) stopping: AtomicBool,
 }
@@ -147,6 +149,7 @@ impl Catalog {
             crawlable_changes: AtomicU64::new(0),
             linked: Arc::default(),
             forgetting: Forgetting::default(),
+            lacks_newer: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         })
     }

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<boo
         Some(Work::Sign(range)) => {
             // Opened after `begin`, so it has every link whose texts came before. The filters keep those that come later.
             let view = catalog.links.view();
-            (vec![section_of(&view, &range.0, &range.1)?], range)
+            (vec![section_of(&view, &range.0, &range.1, &catalog.lacks_newer)?], range)
         }
     };
     let links: u32 = made.iter().map(|section| section.len).sum();
@@ -190,8 +190,9 @@ fn save(catalog: &Catalog, part: &TextPart) -> Source {
     }
 }
 
-/// Makes a section of the last links in a range.
-fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError> {
+/// Makes a section of the last links in a range. Notes in `lacks_newer` if it lacks one that only a later version can
+/// decode.
+fn section_of(view: &View, from: &[u8], to: &[u8], lacks_newer: &AtomicBool) -> Result<Section, StoreError> {
     let mut section = Section::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
     for key in view.keys(IndexKind::Dates, from, to).rev() {
@@ -204,9 +205,17 @@ fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError
             Ok(None) | Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        // Lists have no damaged links.
-        let Ok(RecordRef::Link(link)) = record::decode(place.code.key(&mut ascii), &stored) else { continue };
-        section.add(&entry_of(&key, &Texts::of_record(&place.code, &link), &mut small));
+        match record::decode(place.code.key(&mut ascii), &stored) {
+            Ok(RecordRef::Link(link)) => {
+                section.add(&entry_of(&key, &Texts::of_record(&place.code, &link), &mut small));
+            }
+            // Lists have no damaged links.
+            Ok(RecordRef::Tombstone(_)) => continue,
+            Err(error) => {
+                lacks_newer.fetch_or(error.is_newer(), Ordering::Relaxed);
+                continue;
+            }
+        }
         if section.is_full(usize::MAX) {
             section.begin_at(&key);
             break;

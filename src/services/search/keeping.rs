@@ -150,7 +150,10 @@ fn replay(
             Ok(None) | Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) else { continue };
+        let decoded = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored);
+        let is_newer = decoded.as_ref().is_err_and(|error| error.is_newer());
+        catalog.lacks_newer.fetch_or(is_newer, Ordering::Relaxed);
+        let Ok(RecordRef::Link(link)) = decoded else { continue };
         let key = LinkPosition::new(link.created_ms, *code).to_bytes();
         let behind = sections.partition_point(|section| *section.first <= *key);
         let Some(section) = behind.checked_sub(1).map(|at| &mut sections[at]) else { continue };
@@ -193,6 +196,12 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
 /// Writes the sections, and frees the ranges of the text file that only the old section file names. After an error, no
 /// section file is left.
 fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
+    if catalog.lacks_newer.load(Ordering::Relaxed) {
+        // An upgraded node would not find those links in the sections. Without a file, it makes all of them again.
+        remove_sections(texts);
+        texts.punch(&texts.take_freed());
+        return Ok(());
+    }
     // Commits hold this lock until the texts of their links are in the queue, and the lock of the sections adds those. So the
     // sections have everything up to this position. Later changes in them do no harm.
     let (_, position) = catalog.look(|_| catalog.links.log_position());

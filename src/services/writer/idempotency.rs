@@ -41,7 +41,7 @@ pub(super) fn answer(
         },
         CodeState::Absent | CodeState::Held(State::Gone(_)) => CreateAnswer::RepeatedGone,
         CodeState::Damaged => CreateAnswer::RepeatedDamaged,
-        CodeState::Unknown | CodeState::Unread(_) => WriteFailure::Refused(UNREADABLE).into(),
+        CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => WriteFailure::Refused(UNREADABLE).into(),
     };
     Some((*ticket, answer))
 }

@@ -237,6 +237,7 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::DeleteScheduled { deletions, until_ms } => self.delete_scheduled(deletions, until_ms, look_up),
             WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
+            WriterOrder::CompareAfterUpgrade(partitions) => self.compare_later.extend(partitions),
             WriterOrder::Tick => self.outbox.tick(),
             // The writer itself carries these out.
             WriterOrder::Resumed | WriterOrder::Fence(_) | WriterOrder::ForgetLinks => {}
@@ -336,7 +337,7 @@ impl<'o> CommitPlanner<'o> {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
                 self.fail(ticket, refused(&decision, UNREADABLE));
             }
-            FleetDecision::Alone | FleetDecision::NoReply { .. } if matches!(before, CodeState::Unread(_)) => {
+            FleetDecision::Alone | FleetDecision::NoReply { .. } if before.is_newer() => {
                 self.fail(ticket, refused(&decision, NEWER));
             }
             FleetDecision::Alone => match next_version(&link, before) {
@@ -438,7 +439,7 @@ impl<'o> CommitPlanner<'o> {
                 CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, ChangeAnswer::NotFound),
                 CodeState::Damaged => self.answer(ticket, ChangeAnswer::Damaged),
                 CodeState::Unknown => self.fail(ticket, WriteFailure::Refused(UNREADABLE)),
-                CodeState::Unread(_) => self.fail(ticket, WriteFailure::Refused(NEWER)),
+                CodeState::Unread(_) | CodeState::Newer(_) => self.fail(ticket, WriteFailure::Refused(NEWER)),
             },
         }
     }
@@ -496,7 +497,7 @@ fn is_in_scope(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (CodeState::Held(mine), _) => has(mine),
         (CodeState::Damaged, _) => by.is_all(),
-        (CodeState::Absent | CodeState::Unknown | CodeState::Unread(_), _) => true,
+        (CodeState::Absent | CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_), _) => true,
     }
 }
 
@@ -528,7 +529,9 @@ fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
         CodeState::Held(state) if state.is_free() => {
             Some(Version { rev: state.version().rev.saturating_add(1), ..link.version })
         }
-        CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
+        CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => {
+            None
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::planner::CodeState;
 use carom_model::link::record;
 use carom_model::replication::State;
+use carom_model::replication::state::StateHead;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::stats::NodeStats;
 
@@ -15,6 +16,8 @@ pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeStat
         Ok(None) => look_up_mark(links, stats, code),
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(record) => CodeState::Held(State::from_record(*code, &record)),
+            // The load has reported it.
+            Err(error) if error.is_newer() => CodeState::Newer(StateHead::of_newer(&value)),
             Err(error) => {
                 stats.report_damaged(code.to_string().as_bytes(), &error);
                 CodeState::Damaged

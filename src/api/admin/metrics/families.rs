@@ -207,6 +207,11 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     counter("carom_store_damaged_records_total", "Records of the store that could not be decoded.", |node| {
         node.store_damaged.get() as f64
     }),
+    counter(
+        "carom_store_newer_records_total",
+        "Records of the store that only a newer version of carom can decode, each time one was loaded or fetched.",
+        |node| node.store_newer.get() as f64,
+    ),
     gauge("carom_store_queue", "Writes in the present commit; 0 between commits.", |node| {
         node.write_queue.get() as f64
     }),

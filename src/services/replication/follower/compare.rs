@@ -9,6 +9,7 @@
 //! everything is compared again.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
@@ -20,7 +21,7 @@ use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
-use carom_model::replication::state::ReceivedState;
+use carom_model::replication::state::{ReceivedState, StateHead};
 use carom_model::replication::{Partition, State};
 use carom_store::links::{LogPosition, StoreError};
 use carom_telemetry::alarms::Alarm;
@@ -116,12 +117,8 @@ impl Follower {
         let page = self.fleet.links.page(behind, PIECE).map_err(|error| self.cannot_compare(&error))?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = last.clone();
-        let states: Vec<(Code, State)> = page
-            .iter()
-            .filter_map(|(key, value)| Some((Code::from_key(key).ok()?, value)))
-            .filter(|(code, _)| which.contains(&Partition::of(code)))
-            .filter_map(|(code, value)| Some((code, State::from_value(code, value)?)))
-            .collect();
+        let values = page.into_iter().filter_map(|(key, value)| Some((Code::from_key(&key).ok()?, value)));
+        let states = self.decode_all(values.filter(|(code, _)| which.contains(&Partition::of(code))))?;
         *compared += states.len() as u64;
         self.offer_those_lacking(states)?;
         Ok(Some(Phase::Up(last)))
@@ -141,11 +138,31 @@ impl Follower {
         // The log lacks some changes, as after an import: then any state may be a recent one.
         let Some((codes, next)) = page else { return Ok(Some(Phase::Up(Vec::new()))) };
         let codes: BTreeSet<Code> = codes.into_iter().filter(|code| which.contains(&Partition::of(code))).collect();
-        let states: Vec<(Code, State)> =
-            codes.into_iter().filter_map(|code| self.fleet.stored_state(&code).map(|state| (code, state))).collect();
+        let links = &self.fleet.links;
+        let states = self.decode_all(codes.into_iter().filter_map(|code| Some((code, links.get(&code).ok()??))))?;
         *compared += states.len() as u64;
         self.offer_those_lacking(states)?;
         Ok(Some(Phase::Recent(next, until)))
+    }
+
+    /// Returns the states of some values of the store. If only a later version can decode a value, this node cannot offer
+    /// its state, and compares the partition again after an upgrade.
+    fn decode_all<V: Deref<Target = [u8]>>(
+        &self,
+        values: impl Iterator<Item = (Code, V)>,
+    ) -> Result<Vec<(Code, State)>, Stopped> {
+        let (mut states, mut newer) = (Vec::new(), BTreeSet::new());
+        for (code, value) in values {
+            match State::from_value(code, &value) {
+                Some(state) => states.push((code, state)),
+                None if StateHead::if_newer(&code, &value).is_some() => _ = newer.insert(Partition::of(&code)),
+                None => {}
+            }
+        }
+        if !newer.is_empty() {
+            self.send_to_writer(WriterOrder::CompareAfterUpgrade(newer))?;
+        }
+        Ok(states)
     }
 
     /// Reports that the store cannot be read.

@@ -53,7 +53,7 @@ impl Follower {
         if self.fleet.stats.fleet.unread.get() == 0 {
             // In a shared home, nothing is marked, and look-ups raise this alarm until the node is upgraded.
             if self.fleet.home.stores_all_links() {
-                self.fleet.stats.alarms.clear(Alarm::NewerFormat);
+                self.clear_alarm();
             }
             self.forget_marks();
             return Ok(false);
@@ -150,14 +150,20 @@ impl Follower {
 
     /// Raises the alarm if so many codes have a state of a later version.
     fn report(&self, newer: u64) {
-        let alarms = &self.fleet.stats.alarms;
         if newer == 0 {
-            return alarms.clear(Alarm::NewerFormat);
+            return self.clear_alarm();
         }
         let text = format!(
             "{newer} codes have a state that only a newer version of carom can decode; they get 503 until this node is upgraded"
         );
-        alarms.raise(Alarm::NewerFormat, text);
+        self.fleet.stats.alarms.raise(Alarm::NewerFormat, text);
+    }
+
+    /// Clears the alarm about states of a later version, unless the store has records of one: those stay until an upgrade.
+    fn clear_alarm(&self) {
+        if self.fleet.stats.store_newer.get() == 0 {
+            self.fleet.stats.alarms.clear(Alarm::NewerFormat);
+        }
     }
 }
 

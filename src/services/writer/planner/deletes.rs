@@ -72,7 +72,7 @@ impl CommitPlanner<'_> {
                 self.answer(ticket, answer);
             }
             CodeState::Unknown => self.fail(ticket, refused(decision, UNREADABLE)),
-            CodeState::Unread(_) => self.fail(ticket, refused(decision, NEWER)),
+            CodeState::Unread(_) | CodeState::Newer(_) => self.fail(ticket, refused(decision, NEWER)),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The order comes from a thread that read the index of ends some time ago, so the link as the commit finds it decides.
 //! Nothing is removed if the end was moved, if the link was deleted, or if its slug belongs to another link by now. The
-//! end then differs from the entry.
+//! end then differs from the entry. An entry stays if only a later version can decode the link.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl CommitPlanner<'_> {
                         expired += 1;
                     }
                 }
-                CodeState::Unknown => {}
+                CodeState::Unknown | CodeState::Newer(_) => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
                     self.removals.stale.push(due);
                 }
@@ -64,7 +64,7 @@ impl CommitPlanner<'_> {
                         self.note_edit(due.code, &before, &author);
                     }
                 }
-                CodeState::Unknown => {}
+                CodeState::Unknown | CodeState::Newer(_) => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
                     self.removals.cancelled.push(due);
                 }
@@ -135,7 +135,7 @@ impl CommitPlanner<'_> {
                         codes.push(entry.code);
                     }
                 }
-                CodeState::Unknown => {}
+                CodeState::Unknown | CodeState::Newer(_) => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
                     self.removals.released.insert(entry);
                 }

@@ -131,12 +131,14 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if a code is marked for a state that came after an accepted one. A delete also ends the marked link, if it
-    /// is the same link.
+    /// True if a code is marked for a state that came after an accepted one, or has such a record. A delete also ends the
+    /// link of that state, if it is the same link.
     fn is_followed_by_mark(&self, accepted: &State, echo: Echo, before: &CodeState) -> bool {
-        let CodeState::Unread(text) = before else { return false };
+        if !before.is_newer() {
+            return false;
+        }
         let was_taken = self.outbox.was_applied(echo);
-        let is_same_link = StateHead::of(text).is_some_and(|head| head.version.claim == accepted.version().claim);
+        let is_same_link = before.head().is_some_and(|head| head.version.claim == accepted.version().claim);
         if is_same_link { accepted.is_link() && (was_taken || !before.adopts(accepted)) } else { was_taken }
     }
 
@@ -237,6 +239,10 @@ impl<'o> CommitPlanner<'o> {
                     |(mine, theirs): (StateHead, StateHead)| rules::is_earlier(theirs.version, mine.version);
                 *mine != text && !StateHead::of(mine).zip(head).is_some_and(is_earlier)
             }
+            // The record may be this state. Then it stays, and an upgraded node reads it from there.
+            CodeState::Newer(mine) => head.is_none_or(|theirs| {
+                theirs.version != mine.version && !rules::is_earlier(theirs.version, mine.version)
+            }),
             state => rules::gives_way(state.state(), head.as_ref()),
         };
         if gives_way {
@@ -276,7 +282,7 @@ impl<'o> CommitPlanner<'o> {
         if before.state() == Some(&state) {
             return;
         }
-        if matches!(before, CodeState::Unread(_)) {
+        if before.is_newer() {
             self.report_conflict_by_head(code, before, state.version());
         }
         if self.outbox.is_withdrawn(&code, &state) {

@@ -1,5 +1,7 @@
 //! Tests of the decision on every kind of order.
 
+mod newer_records;
+
 use super::*;
 use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange};
 use crate::services::testing::TestAnswer;

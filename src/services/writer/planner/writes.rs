@@ -33,6 +33,8 @@ pub enum CodeState {
     Unknown,
     /// A state that only a later version can decode, as Redis has it. The code is marked, and the node has no record.
     Unread(Arc<[u8]>),
+    /// A record that only a later version can decode. It stays as it is, unless a later state comes from Redis.
+    Newer(StateHead),
 }
 
 impl CodeState {
@@ -40,8 +42,17 @@ impl CodeState {
     pub fn state(&self) -> Option<&State> {
         match self {
             CodeState::Held(state) => Some(state),
-            CodeState::Absent | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
+            CodeState::Absent
+            | CodeState::Damaged
+            | CodeState::Unknown
+            | CodeState::Unread(_)
+            | CodeState::Newer(_) => None,
         }
+    }
+
+    /// True if only a later version can decode the state.
+    pub(super) fn is_newer(&self) -> bool {
+        matches!(self, CodeState::Unread(_) | CodeState::Newer(_))
     }
 
     /// Returns the head of the state, also of one that only a later version can decode.
@@ -49,6 +60,7 @@ impl CodeState {
         match self {
             CodeState::Held(state) => Some(StateHead { is_link: Some(state.is_link()), version: state.version() }),
             CodeState::Unread(text) => StateHead::of(text),
+            CodeState::Newer(head) => Some(*head),
             CodeState::Absent | CodeState::Damaged | CodeState::Unknown => None,
         }
     }
@@ -56,7 +68,7 @@ impl CodeState {
     /// True if a node with this state adopts one that came from Redis.
     pub(super) fn adopts(&self, theirs: &State) -> bool {
         match self {
-            CodeState::Unread(text) => rules::follows(StateHead::of(text).as_ref(), theirs),
+            CodeState::Unread(_) | CodeState::Newer(_) => rules::follows(self.head().as_ref(), theirs),
             state => rules::adopts(state.state(), theirs),
         }
     }
@@ -66,7 +78,7 @@ impl CodeState {
         match self {
             CodeState::Held(State::Link(link)) => link.policy.max_visits.is_some(),
             CodeState::Absent | CodeState::Held(State::Gone(_)) => false,
-            CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => true,
+            CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_) => true,
         }
     }
 }
@@ -187,7 +199,7 @@ impl Writes {
     /// without a link at some point of the commit.
     pub(super) fn note_earlier_visits(&mut self, code: Code, before: &CodeState, after: &CodeState, ended: bool) {
         let is_unreadable =
-            |state: &CodeState| matches!(state, CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_));
+            |state: &CodeState| state.is_newer() || matches!(state, CodeState::Damaged | CodeState::Unknown);
         // A link with a state that only a later version can decode keeps its visits.
         if is_unreadable(after) {
             return;
