@@ -78,7 +78,12 @@ fn serve(arguments: ServeArgs) -> Result<(), Exit> {
     }
     #[cfg(feature = "next-format")]
     if std::env::var_os("CAROM_NEXT_FORMAT").is_some() {
-        carom_model::replication::formats::next::enable();
+        use carom_model::replication::formats;
+        formats::next::enable();
+        if settings.fleet.redis.is_none() {
+            // A node alone asks nobody which format it may write.
+            formats::next::agree(formats::newest());
+        }
     }
     node::serve(&settings)
 }
