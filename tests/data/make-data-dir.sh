@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Writes data-dir-VERSION.tar.gz, a data directory with links of every kind, and data-dir-VERSION.json, what a node must
-# answer for each of them. Run it once for a release, with the binary of that release: make-data-dir.sh target/release/carom
+# Writes data-dir-NAME.tar.gz, a data directory with links of every kind, and data-dir-NAME.json, what a node must answer
+# for each of them. Run it once for a release whose format changes, with the binary of that release:
+# make-data-dir.sh target/release/carom [NAME]. Without a name, it is the version of the binary.
 set -euo pipefail
 
 carom=$(realpath "$1")
+name=${2:-$("$carom" -V | awk '{ print $2 }')}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 node=
@@ -14,7 +16,7 @@ links=$public/rest/v3/short-urls
 
 start() {
     CAROM_BASE_URL=http://carom.test CAROM_DOMAINS_SERVE=http://go.test CAROM_LINKS_DEFAULT_TTL=off \
-        CAROM_LINKS_KEEP_EXPIRED=forever CAROM_LOG_LEVEL=warn \
+        CAROM_LINKS_KEEP_EXPIRED=forever CAROM_LINKS_MULTI_SEGMENT_SLUGS=true CAROM_LOG_LEVEL=warn \
         "$carom" serve --cores 1 --data-dir "$data" --listen 127.0.0.1:18999 --admin-listen 127.0.0.1:18998 \
         >"$work/out" &
     node=$!
@@ -56,6 +58,14 @@ codes+=("$(create "$ops" '{"longUrl": "https://bücher.example/ä", "customSlug"
 codes+=("$(create "$ops" '{"longUrl": "https://example.org/archived", "customSlug": "archived", "archived": true}')")
 codes+=("$(create "$ops" '{"longUrl": "https://example.org/before", "customSlug": "changed"}')")
 codes+=("$(create "$shop" '{"longUrl": "https://example.org/of-an-app", "appVersion": "1.4.2"}')")
+codes+=("$(create "$ops" '{"longUrl": "https://example.org/with-slashes", "customSlug": "with/slashes"}')")
+codes+=("$(create "$ops" '{"longUrl": "https://example.org/ruled", "customSlug": "ruled"}')")
+ask POST "$ops" "$links/ruled/redirect-rules" '{"redirectRules": [
+    {"longUrl": "https://example.org/android", "conditions": [{"type": "device", "matchKey": null, "matchValue": "android"}]},
+    {"longUrl": "https://example.org/edge", "conditions": [{"type": "browser", "matchKey": null, "matchValue": "edge"}]}]}' >/dev/null
+curl -fsS -X POST -H "X-Api-Key: $ops" -H 'Content-Type: application/x-ndjson' "$links/bulk/import" -o /dev/null \
+    -d '{"shortCode": "imported", "longUrl": "https://example.org/imported", "dateCreated": "2025-06-01T12:00:00Z", "visitsSummary": {"total": 7, "bots": 1}}'
+codes+=(imported)
 domain_codes=()
 domain_codes+=("$(create "$ops" '{"longUrl": "https://example.org/of-a-domain", "customSlug": "custom-slug", "domain": "go.test"}')")
 domain_codes+=("$(create "$ops" '{"longUrl": "https://example.org/issued-in-a-domain", "domain": "go.test"}')")
@@ -73,18 +83,18 @@ visit carom.test used-up
 # What a link answers to a visitor, and what the API says of it afterwards: HOST CODE QUERY.
 visit_once() {
     # A visit of a link with a limit would use up what is left.
-    case $2 in limited | used-up) ;; *) curl -sS -o /dev/null -D "$work/head-$1-$2" -H "Host: $1" "$public/$2" ;; esac
+    case $2 in limited | used-up) ;; *) curl -sS -o /dev/null -D "$work/head-$1-${2//\//_}" -H "Host: $1" "$public/$2" ;; esac
 }
 expect_link() {
-    local head=$work/head-$1-$2
+    local head=$work/head-$1-${2//\//_}
     [ -e "$head" ] || : >"$head"
     jq -n --arg host "$1" --arg code "$2" --argjson record "$(ask GET "$ops" "$links/$2$3")" \
+        --argjson rules "$(ask GET "$ops" "$links/$2/redirect-rules$3" | jq .redirectRules)" \
         --arg status "$(awk 'NR == 1 { print $2 }' "$head")" \
         --arg location "$(awk 'tolower($1) == "location:" { print $2 }' "$head" | tr -d '\r')" \
         '{host: $host, code: $code, status: (if $status == "" then null else $status | tonumber end),
-          location: (if $location == "" then null else $location end), record: $record}'
+          location: (if $location == "" then null else $location end), record: $record, rules: $rules}'
 }
-version=$("$carom" -V | awk '{ print $2 }')
 for code in "${codes[@]}"; do visit_once carom.test "$code"; done
 for code in "${domain_codes[@]}"; do visit_once go.test "$code"; done
 sleep 3
@@ -92,10 +102,10 @@ records=$work/records
 for code in "${codes[@]}"; do expect_link carom.test "$code" '' >>"$records"; done
 for code in "${domain_codes[@]}"; do expect_link go.test "$code" '?domain=go.test' >>"$records"; done
 jq -s --arg ops "$ops" --arg shop "$shop" '{keys: {ops: $ops, shop: $shop}, links: .}' "$records" \
-    >"$here/data-dir-$version.json"
+    >"$here/data-dir-$name.json"
 stop
 
 rm -f "$data"/*.sock
 # Journals are allocated ahead: their holes take no room in a sparse archive.
-tar --sparse --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$data" -cf - . | gzip -9n >"$here/data-dir-$version.tar.gz"
-ls -l "$here/data-dir-$version".*
+tar --sparse --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$data" -cf - . | gzip -9n >"$here/data-dir-$name.tar.gz"
+ls -l "$here/data-dir-$name".*
