@@ -275,10 +275,11 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
         return Err(not_good(dir, &report));
     }
     print(&format!(
-        "{}: {}, {} in all; all records are readable, and the indexes match them\n",
+        "{}: {}, {} in all; all {}records are readable, and the indexes match them\n",
         dir.display(),
         readable::count(report.links, "link"),
-        readable::count(report.counts.total(), "record")
+        readable::count(report.counts.total(), "record"),
+        if report.newer > 0 { "other " } else { "" }
     ));
     Ok(())
 }
@@ -290,6 +291,12 @@ fn log_report(report: &Report) {
     }
     for name in &report.missing {
         note(&format!("note: {name} does not exist yet; the next start creates it"));
+    }
+    if report.newer > 0 {
+        note(&format!(
+            "note: records that only a newer version of carom can read: {}; they stay as they are",
+            report.newer
+        ));
     }
     if report.surplus > 0 {
         note(&format!("note: index entries without a link: {}; this is harmless", report.surplus));

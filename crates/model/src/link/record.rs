@@ -171,10 +171,7 @@ impl RecordError {
     /// True if a later version of carom wrote the record: its checksum matches, but this version cannot decode it. Such a
     /// record must stay as it is until this node is upgraded.
     pub fn is_newer(self) -> bool {
-        match self {
-            RecordError::UnknownVersion(_) | RecordError::BadField { .. } | RecordError::Incomplete => true,
-            RecordError::Short | RecordError::Checksum => false,
-        }
+        matches!(self, RecordError::UnknownVersion(_) | RecordError::BadField { .. } | RecordError::Incomplete)
     }
 }
 
