@@ -400,6 +400,22 @@ mod tests {
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
     }
 
+    #[test]
+    fn sections_without_a_newer_link_are_not_stored() {
+        let model = saved();
+        let (code, link) = numbered(7);
+        let mut batch = model.catalog.links.batch();
+        batch.put(&code, &carom_model::testing::newer_record(&link.unwrap()));
+        model.catalog.links.commit(batch).unwrap();
+        let sections = model.dir().join("search.sections");
+        assert!(sections.exists());
+        let model = model.restarted(|dir| std::fs::remove_file(dir.join("search.sections")).unwrap());
+        assert_eq!(restore(&model.catalog).unwrap(), None);
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        assert!(!model.dir().join("search.sections").exists(), "an upgraded node would not find the link");
+    }
+
     /// Signs all sections on a thread of this priority. Returns how often the thread slept.
     fn sleeps_of_signing(priority: Priority) -> u64 {
         let model = CatalogModel::with_signatures(1_000);
