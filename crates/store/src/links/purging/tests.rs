@@ -150,6 +150,20 @@ fn next_link_with_the_slug_keeps_its_entries() {
 }
 
 #[test]
+fn next_link_in_a_newer_record_keeps_its_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let (first, second) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &second);
+    let mut batch = links.batch();
+    batch.put(&second.code, &carom_model::testing::newer_record(&second));
+    links.commit(batch).unwrap();
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(links.edits_of(&second.code).unwrap().len(), 1, "this version knows when the link was created");
+    assert!(links.is_gone(&purged(&first)).unwrap() && !links.is_gone(&purged(&second)).unwrap());
+}
+
+#[test]
 fn link_that_is_imported_again_keeps_its_entries() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
