@@ -256,6 +256,7 @@ fn storage(status: &Value) -> FoldedCards {
         (grouped(&store["queue"]), "Writes in this commit"),
         (grouped(&store["update"]), "Link writes"),
         (grouped(&store["damaged"]), "Damaged records"),
+        (grouped(&store["newer"]), "Records of a newer version"),
         (grouped(&residency["fetched"]), "Links read from disk"),
         (grouped(&status["expiry"]["expired"]), "Expired links removed"),
         (grouped(&status["expiry"]["waiting"]), "Expired links to remove"),
@@ -430,12 +431,13 @@ mod tests {
 
     #[test]
     fn zeros_are_named_in_one_line() {
-        let store = json!({"writable": true, "damaged": 2});
+        let store = json!({"writable": true, "damaged": 2, "newer": 3});
         let page = Pages::plain().status(&StatusPage::of(&json!({"ready": true, "store": store})));
         for part in [
             "<p class=\"well good\">All is well",
             "<b>Accepting</b><span>Writes</span>",
             "<b>2</b><span>Damaged records</span>",
+            "<b>3</b><span>Records of a newer version</span>",
             "Zero: Commits over 100 ms · ",
             "Zero: Connections refused · ",
         ] {

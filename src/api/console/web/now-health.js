@@ -14,7 +14,7 @@ export function healthCards() {
       [text.writes, (s) => (s.store.writable ? [text.accepting, "good"] : [text.refusing, "bad"])], [text.commits, (s) => number(s.store.commits), zeroAt((s) => s.store.commits)],
       [text.meanCommit, (s) => (s.store.commits > 0 ? micros(s.store.commitMicrosMean) : number(null)), (s) => (s.store.commits > 0 ? null : "no")], [text.slowCommits, (s) => number(s.store.commitsSlow), zeroAt((s) => s.store.commitsSlow)],
       [text.queue, (s) => number(s.store.queue), zeroAt((s) => s.store.queue)], [text.errors, (s) => tally(s.store.error), zeroAt((s) => s.store.error)],
-      [text.damaged, (s) => tally(s.store.damaged), zeroAt((s) => s.store.damaged)]]),
+      [text.damaged, (s) => tally(s.store.damaged), zeroAt((s) => s.store.damaged)], [text.newer, (s) => tally(s.store.newer), zeroAt((s) => s.store.newer)]]),
     group(text.memory, [
       [text.inMemory, (s) => (s.residency.mode === "hot" ? text.hotLinks : text.allLinks)], [text.linkMemory, memory],
       [hasAllLinks() ? text.diskReads : text.redisReads, (s) => number(s.residency.fetched), zeroAt((s) => s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired), zeroAt((s) => s.expiry.expired)],

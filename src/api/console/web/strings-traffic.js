@@ -90,6 +90,7 @@ export const health = {
   queue: "Writes in this commit",
   errors: "Errors",
   damaged: "Damaged records",
+  newer: "Records of a newer version",
   memory: "Memory and expiry",
   inMemory: "Links in memory",
   hotLinks: "Recently visited only",
