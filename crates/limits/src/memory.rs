@@ -81,8 +81,8 @@ pub const LOADERS_MAX: usize = 8;
 /// writes are refused until then.
 pub const REMOVED_WHILE_LOADING_MAX: u64 = 256 * 1024;
 
-/// Codes that a core remembers because their links did not fit in memory: some 8 MB. Beyond it, every code that is not
-/// in memory gets 503.
+/// Codes that a core remembers because their links did not fit in memory, or because only a later version can decode them:
+/// some 8 MB. Beyond it, every code that is not in memory gets 503.
 pub const UNSERVED_CODES_MAX: usize = 64 * 1024;
 
 /// Codes of the store that a core adds to its next filter at once: less than a tenth of a millisecond.
