@@ -43,7 +43,7 @@ pub fn export(place: AppPlace, file: &FileOrStdio) -> Result<(), Exit> {
     if summary.is_complete() {
         return Ok(());
     }
-    Err(incomplete(summary.damaged, "damaged record", ["was not exported", "were not exported"]))
+    Err(incomplete(summary.damaged, "unreadable record", ["was not exported", "were not exported"]))
 }
 
 /// Prints a new code secret.

@@ -1,7 +1,7 @@
 //! Exports all links of a data directory as NDJSON, in the order of their codes.
 //!
 //! Threads read parts of the store and write lines into buffers. The caller's thread puts the buffers in order and
-//! writes them out. Damaged records are reported and skipped.
+//! writes them out. Records that are damaged, or that only a later version can decode, are reported and skipped.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -119,7 +119,7 @@ pub fn export(
     progress.clear(messages);
     let _ = writeln!(
         messages,
-        "exported {} in {:.1} s ({}/s), {} damaged",
+        "exported {} in {:.1} s ({}/s), {} unreadable",
         readable::count(summary.links, "link"),
         summary.time.as_secs_f64(),
         rate(summary.links, summary.time),
