@@ -21,7 +21,7 @@ use carom_net::{
     StackConfig,
 };
 use carom_ring::{Ring, Tag};
-use carom_telemetry::stats::{BYPASS_DROP_REASONS, BypassStats};
+use carom_telemetry::bypass::{BYPASS_DROP_REASONS, BypassStats};
 use carom_xdp::config::SocketConfig;
 use carom_xdp::next_hops::{RouteLookup, RouteTables};
 use carom_xdp::program::SocketEntry;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(super) use carom_ring::{Chunk, Completion, Tag};
 use carom_ring::{Ring, reset_on_close, unacknowledged_len};
-use carom_telemetry::stats::BypassStats;
+use carom_telemetry::bypass::BypassStats;
 
 use super::bypass::transport::StackTransport;
 use super::bypass::{Bypass, BypassParts};

@@ -10,7 +10,7 @@ use carom_net::Decapsulate;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{BypassSettings, BypassTunnel, Settings};
 use carom_telemetry::alarms::Alarm;
-use carom_telemetry::stats::BypassState;
+use carom_telemetry::bypass::BypassState;
 use carom_xdp::config::BusyPoll;
 use carom_xdp::interface::{self, InterfaceFacts};
 use carom_xdp::next_hops::RouteTables;

@@ -17,6 +17,7 @@
 
 pub mod activity;
 pub mod alarms;
+pub mod bypass;
 pub mod clock;
 pub mod counter;
 pub mod durations;

@@ -19,10 +19,9 @@ use carom_model::access::AppName;
 use carom_model::access::usage::App;
 use carom_net::DropReason;
 use carom_telemetry::alarms::Alarm;
+use carom_telemetry::bypass::{BypassState, BypassStats};
 use carom_telemetry::exposition::{Exposition, MetricKind, MetricLabels};
-use carom_telemetry::stats::{
-    BypassState, BypassStats, CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats,
-};
+use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
 use hyper::StatusCode;
 
 /// Content type of the metrics (version 0.0.4 of the format).

@@ -18,9 +18,10 @@ use carom_model::access::usage::App;
 use carom_model::dates;
 use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
+use carom_telemetry::bypass::BypassStats;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{
-    BypassStats, CertificateStats, CoreStats, DataDirStats, HostListStats, LatencySummary, NodeStats, TlsStats,
+    CertificateStats, CoreStats, DataDirStats, HostListStats, LatencySummary, NodeStats, TlsStats,
 };
 
 /// Time within which a core reports its latencies. A slower core is shown without them.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carom_telemetry::alarms::Alarm;
-use carom_telemetry::stats::{BypassState, CoreStats, NodeStats};
+use carom_telemetry::bypass::BypassState;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 use carom_xdp::interface::InterfaceState;
 
 /// Time without a dropped frame after which the alarm clears.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::api::admin::status::missing_nodes;
 use carom_model::access::usage::App;
+use carom_telemetry::bypass::BypassStats;
 use carom_telemetry::exposition::MetricKind;
 use carom_telemetry::sites::SiteStats;
-use carom_telemetry::stats::{BypassStats, CoreStats, EventStats, FleetStats, NodeStats, SinkStats};
+use carom_telemetry::stats::{CoreStats, EventStats, FleetStats, NodeStats, SinkStats};
 
 /// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
