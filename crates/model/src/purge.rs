@@ -184,7 +184,7 @@ mod tests {
         (link.created_ms, link.version.claim) = (5, 7);
         (link.labels.tags, link.labels.app) = (Tags::of(["old"]).unwrap(), AppName::parse("shop").ok());
         let later = Link { target: "https://later.example/x".to_owned(), ..link.clone() };
-        let other = Link { target: "https://other.example/".to_owned(), labels: LinkLabels::default(), ..link.clone() };
+        let other = Link { target: "https://other.example/".to_owned(), labels: LinkLabels::default(), ..link };
         let edit = |before: &Link, after: Option<&Link>| Edit::between(before, after, 9, &Author::default()).unwrap();
         let edits = [edit(&link, Some(&later)), edit(&later, None), edit(&other, None)];
         let found = |selector: EndedSelector| selector.ended_of(link.code, &edits).len();

@@ -250,7 +250,7 @@ mod tests {
             batch.put(&Code::parse(name.as_bytes()).unwrap(), &record);
         }
         node.links.commit(batch).unwrap();
-        let (links, data_dir) = (node.links.clone(), dir.path().to_owned());
+        let (links, data_dir) = (node.links, dir.path().to_owned());
         let backup = move || write_store(&links, &data_dir, io::sink(), || false).unwrap();
         let sleeps = sleeps_of(Priority::Long, backup);
         assert!(sleeps >= 10, "{sleeps} for 500 links");

@@ -141,8 +141,16 @@ pub(super) fn add_awaited(others: &mut Vec<OtherNode>, awaited: BTreeSet<NodeId>
             other.is_restoring = true;
             continue;
         }
-        let (beat, is_asking, is_restoring) = (0, false, true);
-        others.push(OtherNode { node, beat, number: None, report: None, passed: None, is_asking, is_restoring });
+        others.push(OtherNode {
+            node,
+            beat: 0,
+            number: None,
+            report: None,
+            passed: None,
+            is_asking: false,
+            is_restoring: true,
+            awaits_grants: None,
+        });
     }
 }
 

@@ -278,12 +278,13 @@ impl HeartbeatThread {
         self.fleet.retention.agree(stats.fleet.format.get(), live);
         self.store_heard(heard, sent, seen);
         let mut others = agreement::others(heard, &self.fleet.settings.node);
+        // Before the awaited nodes are added, which have no heartbeat: they stay among those that hold grants.
+        self.hear_holders(&others, (sent, now));
         self.note_members(heard, &mut others, (sent, now));
         // While a node restores its links, Redis may lack acknowledged ones.
         let others_restore = others.iter().any(|other| other.is_restoring);
         self.fleet.view.note_heartbeat(heard.floors.iter().copied(), others_restore, sent);
         self.hear_passed(&others, number, now);
-        self.hear_holders(&others, (sent, now));
         self.hear_reports(others, number, now);
         self.show_fleet(heard, now);
         self.take_over(heard, now);
