@@ -10,8 +10,8 @@
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
 //! * `deaf-visits`: the rings of visits fill up.
 //! * `little-memory`: cores have memory for hardly any links.
-//! * `sync-on-order`: each sync of the writer waits while the file `stall-sync` is in the data directory, and fails if
-//!   the file `fail-sync` is.
+//! * `sync-on-order`: each sync of the writer waits while the file `stall-sync` is in the data directory, panics if the
+//!   file `panic-sync` is, and fails if the file `fail-sync` is.
 //!
 //! In every such build the writer also keeps `synced.log` in the data directory. After each sync it appends a line with
 //! the name of a journal and its number of synced bytes. From that file, [`power_loss`] truncates a copy of the
@@ -48,7 +48,7 @@ pub struct Faults {
     pub little_memory: bool,
     /// Stalls core 0 while a certain file is in the data directory.
     pub core_on_order: bool,
-    /// Stalls or fails syncs while certain files are in the data directory.
+    /// Stalls or fails syncs, or has them panic, while certain files are in the data directory.
     pub sync_on_order: bool,
 }
 
@@ -73,15 +73,17 @@ impl Faults {
         (self.core_on_order && core == 0).then(|| data_dir.join("stall-core"))
     }
 
-    /// Blocks while a sync is to stall.
+    /// Blocks while a sync is to stall, and panics if it is to panic.
     ///
     /// # Errors
     /// If the sync is to fail.
     pub fn obstruct_sync(&self, data_dir: &Path) -> Result<(), StoreError> {
-        while self.sync_on_order && data_dir.join("stall-sync").exists() {
+        let is_ordered = |name: &str| self.sync_on_order && data_dir.join(name).exists();
+        while is_ordered("stall-sync") {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if self.sync_on_order && data_dir.join("fail-sync").exists() {
+        assert!(!is_ordered("panic-sync"), "a sync panics by order");
+        if is_ordered("fail-sync") {
             Err(StoreError::Failed("Input/output error (by order)".to_owned()))
         } else {
             Ok(())

@@ -4,12 +4,14 @@
 #![cfg(feature = "faults")]
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::http::{SHORT_URLS, Wire, request};
+use crate::support::http::{SHORT_URLS, Wire, create_request, request};
 use crate::support::links::{codes, create};
 use crate::support::node::{Node, Setup, sum, wait_until};
 
@@ -143,6 +145,19 @@ fn refused_creates_cost_no_codes() {
     assert!(begin.elapsed() < Duration::from_millis(2) * u32::try_from(before).unwrap(), "{:?}", begin.elapsed());
     wait_until("the codes of refused creates", || left(&node) == before);
     node.kill();
+}
+
+/// Nothing else would do the work of a thread that has panicked.
+#[test]
+fn panic_of_a_thread_ends_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = setup(folder.path()).start();
+    order(folder.path(), "panic-sync");
+    let mut wire = node.wire();
+    wire.send(&create_request(&json!({"longUrl": TARGET})));
+    let (status, log) = node.ends_by_itself();
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{log}");
+    assert!(log.contains("a sync panics by order"), "{log}");
 }
 
 /// The very case that keys of clients are for: a create whose answer is lost with the process.

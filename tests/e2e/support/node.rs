@@ -422,6 +422,14 @@ impl Node {
         assert_eq!(status.code(), Some(0), "{status}, log:\n{}", self.log());
     }
 
+    /// Waits until it has ended by itself. Returns how it ended, and its whole log.
+    #[cfg(feature = "faults")]
+    pub(crate) fn ends_by_itself(mut self) -> (ExitStatus, String) {
+        let status = wait_for_end(&mut self.child);
+        (self.ended, self.relay) = (true, None);
+        (status, self.log.whole())
+    }
+
     /// Ends it with SIGKILL, which may cut off a write. Returns what is needed to start it again.
     pub(crate) fn kill(mut self) -> Setup {
         self.child.kill().expect("it has not been waited for");
