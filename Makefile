@@ -48,12 +48,17 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 EXAMPLES ?= 30
 
 .PHONY: api-test
-api-test: rust ## Check the API against its description with schemathesis, in a virtual environment of its own
+api-test: rust api-tools ## Check the API against its description with schemathesis, in a virtual environment of its own
+	$(if $(BINARY),,cargo build --locked --package carom)
+	tests/schemathesis/run.sh $(or $(BINARY),"$${CARGO_TARGET_DIR:-target}/debug/carom") $(EXAMPLES)
+
+# The virtual environment of schemathesis.
+.PHONY: api-tools
+api-tools:
 	@if ! python3 -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; \
 	fi
-	$(if $(BINARY),,cargo build --locked --package carom)
-	tests/schemathesis/run.sh $(or $(BINARY),"$${CARGO_TARGET_DIR:-target}/debug/carom") $(EXAMPLES)
+	@tests/schemathesis/environment.sh >/dev/null
 
 .PHONY: screens
 screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
@@ -156,11 +161,16 @@ release-check: release ## Build the release again from a clone in another direct
 PACKAGE_TOOLS := ca-certificates crun debootstrap dpkg-dev lintian python3 util-linux
 
 .PHONY: package-test
-package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container
+package-test: $(if $(BINARY),,build) package-tools ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container
+	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
+
+# The clean Debian, and what runs in it.
+.PHONY: package-tools
+package-tools:
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGE_TOOLS); \
 	fi
-	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
+	deploy/debian/test.sh --only-root
 
 .PHONY: bench
 bench: packages rust ## Install carom's peers (as root), compare, also over kernel bypass, and measure growth: bench/RESULTS.md

@@ -22,6 +22,7 @@ Usage: deploy/debian/test.sh [OPTIONS]
 Options:
   --binary PATH    The carom binary to package [default: release/carom in CARGO_TARGET_DIR, or in target]
   --cache FILE     Archive of the clean root; created if missing [default: target/debian/root.tar]
+  --only-root      Create the archive of the clean root if it is missing, and test nothing
   -h, --help       Print help
 
 It needs root, no systemd, and on the first run the package mirror of this machine. Exit codes: 0 success, 1 failure, 2 wrong
@@ -38,6 +39,11 @@ read_options() { # ARGUMENT...
     while (($# > 0)); do
         case $1 in
             --binary | --cache) [[ -n ${2-} ]] || refuse "$1 needs a value" ;;
+            --only-root)
+                only_root=yes
+                shift
+                continue
+                ;;
             -h | --help)
                 usage
                 exit 0
@@ -555,7 +561,9 @@ try_image() {
 here=$root/deploy/debian
 binary=${CARGO_TARGET_DIR:-$root/target}/release/carom
 cache=$root/target/debian/root.tar
+only_root=''
 read_options "$@"
+if [[ -n $only_root && -s $cache ]]; then exit 0; fi
 # `make build` writes both programs to one directory. With --binary, there may be no load generator.
 loadgen=${binary%/*}/carom-loadgen
 ((EUID == 0)) || refuse 'must be root, to create a root file system'
@@ -574,6 +582,7 @@ trap 'exit 1' INT TERM HUP
 chmod 0755 "$work"
 mkdir "$system"
 make_root
+if [[ -n $only_root ]]; then exit 0; fi
 say 'build and install the package'
 build_package
 install_package -earlier

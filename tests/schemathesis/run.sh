@@ -1,21 +1,13 @@
 #!/usr/bin/env bash
 # Checks the public API against its own description with schemathesis, on a node that this starts: `run.sh BINARY [EXAMPLES]`.
 #
-# EXAMPLES is the number of requests that are generated for each operation and phase; they are the same in each run. The
-# virtual environment is made in the target directory, once for each version of requirements.txt.
+# EXAMPLES is the number of requests that are generated for each operation and phase; they are the same in each run.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binary=$(realpath "$1")
 examples=${2:-30}
 
-environment=${CARGO_TARGET_DIR:-$here/../../target}/schemathesis
-if ! cmp --silent "$here/requirements.txt" "$environment/requirements.txt"; then
-    rm -rf "$environment"
-    mkdir -p "$(dirname "$environment")"
-    python3 -m venv "$environment"
-    "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
-    cp "$here/requirements.txt" "$environment/requirements.txt"
-fi
+environment=$("$here/environment.sh")
 
 folder=$(mktemp -d)
 node=
@@ -27,7 +19,6 @@ cleanup() {
 }
 trap cleanup EXIT
 
-environment=$(realpath "$environment")
 cd "$folder"
 CAROM_API_COMPAT=shlink,bitly,yourls CAROM_EVENTS_LOG=on CAROM_API_YOURLS_JSONP=true CAROM_LIMITS_MISSES_PER_SECOND=0 "$binary" serve --data-dir "$folder/data" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
     --cores 1 >"$folder/out" 2>"$folder/log" &
