@@ -29,6 +29,8 @@ pub enum PurgeOrder {
         /// The task that waits for the answer.
         ticket: Ticket<PurgeAnswer>,
     },
+    /// Wakes the thread, which then sees that it has to stop.
+    Wake,
 }
 
 /// A node of the fleet and its part in a purge.

@@ -35,7 +35,8 @@ use carom_telemetry::clock::unix_ms;
 use carom_tls::identity::TlsIdentity;
 
 /// The first period of a drain. Connections whose TCP handshake is in progress still get in, and kept-alive connections
-/// may send another request. Then listeners and idle connections are closed.
+/// may send another request. Then listeners and idle connections are closed. The core of the admin listener drains after
+/// all others and skips this period: no balancer sends it clients.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
 /// Time that tasks of closed connections have to end, since their clients are gone.
@@ -446,9 +447,14 @@ impl Core {
         self.work.drain();
     }
 
+    /// Returns true for the core of the admin listener, which has no links.
+    fn is_admin(&self) -> bool {
+        self.work.redirects.data.is_none()
+    }
+
     fn continue_drain(&mut self) {
         match self.phase {
-            Phase::Closing { since, until } if since.elapsed() >= DRAIN_GRACE => {
+            Phase::Closing { since, until } if self.is_admin() || since.elapsed() >= DRAIN_GRACE => {
                 // Clients that came in last have until the next tick to send a request.
                 self.close_listeners();
                 self.phase = Phase::Finishing { until };

@@ -114,11 +114,11 @@ pub(super) fn start(
     lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
     let (purges, orders) = sync_channel(PURGE_QUEUE_LEN);
     let (jobs, threads) =
-        workers::start(mailboxes, purges).map_err(|error| thread_exit("the worker threads", &error))?;
+        workers::start(mailboxes, purges.clone()).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
     let rest = StoreRest {
         removals,
-        purges: PurgeSources { orders, visits: visits.clone(), visit_log: lists.visits.clone() },
+        purges: PurgeSources { orders, queue: purges, visits: visits.clone(), visit_log: lists.visits.clone() },
     };
     Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, rest, deliveries })
 }

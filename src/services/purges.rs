@@ -31,7 +31,7 @@ pub use self::sites::PurgeSites;
 use self::sites::SiteExchange;
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::visit_log::VisitLogQueue;
-use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress};
+use crate::bridge::{Mailboxes, PurgeAnswer, PurgeOrder, PurgeProgress, PurgeQueue};
 use crate::services::map_image::ImageHold;
 use crate::services::replication::redis::Redis;
 use crate::services::search::Catalog;
@@ -43,7 +43,7 @@ use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-/// Longest wait for a request, and so the longest delay of a shutdown.
+/// Longest wait for a request. Then the thread looks whether an exchange is due.
 const TURN: Duration = Duration::from_millis(500);
 
 /// Interval between two exchanges with Redis.
@@ -65,6 +65,8 @@ const DATED_BY_REDIS: &str =
 pub struct PurgeSources {
     /// The requests.
     pub orders: Receiver<PurgeOrder>,
+    /// The queue of the requests.
+    pub queue: PurgeQueue,
     /// The counts of visits.
     pub visits: VisitReader,
     /// The queue to the visit log; `None` if it is off.
@@ -108,6 +110,7 @@ pub struct PurgeSetup {
 /// A handle on the threads.
 pub struct PurgeThreads {
     stop: Arc<AtomicBool>,
+    queue: PurgeQueue,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -115,6 +118,8 @@ impl PurgeThreads {
     /// Stops the threads and waits for them. A purge that has not ended continues after the next start.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
+        // With a full queue, the thread is awake anyway.
+        let _ = self.queue.try_send(PurgeOrder::Wake);
         for thread in self.threads {
             thread.thread().unpark();
             thread.join().expect("panics abort");
@@ -130,7 +135,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     let stop = Arc::new(AtomicBool::new(false));
     let registry = Arc::new(Mutex::new(PurgeRegistry::open(&setup.data_dir)?));
     let PurgeSetup { data_dir, links, catalog, image, mailboxes, stats, sources, fleet } = setup;
-    let PurgeSources { orders, visits, visit_log } = sources;
+    let PurgeSources { orders, queue, visits, visit_log } = sources;
     let (sharing, redis, view, sites) = match fleet {
         Some(PurgeFleet { node, sharing, erasing, view, sites }) => {
             let (stats, visits) = (Arc::clone(&stats), visits.clone());
@@ -163,7 +168,7 @@ pub fn start(setup: PurgeSetup) -> io::Result<PurgeThreads> {
     if let Some(exchange) = exchange {
         started.push(threads::start(Priority::Long, "purge-sites", move || exchange.run())?);
     }
-    Ok(PurgeThreads { stop, threads: started })
+    Ok(PurgeThreads { stop, queue, threads: started })
 }
 
 /// The thread that answers requests, and exchanges purges with other nodes.
@@ -184,7 +189,7 @@ impl PurgeService {
             match orders.recv_timeout(TURN) {
                 Ok(order) => self.serve(order),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The cores have ended.
+                // Nobody can ask any more.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
@@ -200,6 +205,7 @@ impl PurgeService {
             PurgeOrder::Begin { links, ticket } => (self.begin(links), ticket),
             PurgeOrder::Run { id, ticket } => (self.run_purge(id), ticket),
             PurgeOrder::Read { id, ticket } => (Ok(self.progress(id)), ticket),
+            PurgeOrder::Wake => return,
         };
         self.mailboxes.answer(ticket, PurgeAnswer(result));
     }
@@ -269,5 +275,34 @@ impl PurgeService {
                 registry.forget_old(unix_ms());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::services::testing::TestNode;
+
+    #[test]
+    fn stop_waits_for_no_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let service = PurgeService {
+            registry: Arc::new(Mutex::new(PurgeRegistry::open(dir.path()).unwrap())),
+            mailboxes: TestNode::new(dir.path(), 1).mailboxes,
+            sharing: None,
+            eraser: std::thread::current(),
+            stop: Arc::clone(&stop),
+        };
+        let (queue, orders) = sync_channel(1);
+        let serving = std::thread::spawn(move || service.run(&orders));
+        // The second one has room once the thread has taken the first.
+        (0..2).for_each(|_| queue.send(PurgeOrder::Wake).unwrap());
+        let threads = PurgeThreads { stop, queue, threads: vec![serving] };
+        let begun = Instant::now();
+        threads.stop();
+        assert!(begun.elapsed() < TURN / 2, "{:?}", begun.elapsed());
     }
 }
