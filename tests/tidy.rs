@@ -159,6 +159,10 @@ const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 /// Macros and attributes that must not stay.
 const LEFTOVERS: &[&str] = &["dbg!", "todo!", "unimplemented!", "#[ignore"];
 
+/// The crate whose examples in doc comments are tests. All other crates have `doctest = false`: to look for examples,
+/// rustdoc reads and expands a whole crate.
+const TESTED_EXAMPLES: &str = "crates/xdp/";
+
 /// Places that exist on the machine of one person only.
 const FOREIGN_PLACES: &[&str] = &[concat!("../", "shared"), concat!("/wo", "rk/")];
 
@@ -188,6 +192,11 @@ fn every_module_opens_with_a_doc() {
 fn no_unfinished_work_is_left() {
     check_rust(leftovers);
     check_texts(unfinished);
+}
+
+#[test]
+fn examples_are_tested() {
+    check_rust(untested_examples);
 }
 
 #[test]
@@ -271,6 +280,19 @@ fn unfinished(path: &str, text: &str) -> Vec<String> {
 fn unsafe_elsewhere(path: &str, text: &str) -> Vec<String> {
     let allowed = UNSAFE_FILES.contains(&path) || !has_word(&code_only(text), "unsafe");
     if allowed { vec![] } else { vec!["uses unsafe, and is not one of the files for it".into()] }
+}
+
+fn untested_examples(path: &str, text: &str) -> Vec<String> {
+    if path.starts_with(TESTED_EXAMPLES) {
+        return vec![];
+    }
+    let comments = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))
+    });
+    // Every second fence closes what the one before has opened.
+    let opened = comments.filter_map(|line| line.trim().strip_prefix("```")).step_by(2).filter(|info| *info != "text");
+    opened.map(|info| format!("has an example that no test runs (```{info}); mark it as text")).collect()
 }
 
 fn threads_without_priority(path: &str, text: &str) -> Vec<String> {
@@ -446,6 +468,12 @@ fn planted_violations_are_found() {
         (opens_with_doc, "src/a.rs", "// A comment.\nfn a() {}"),
         (leftovers, "src/a.rs", "fn a() { dbg!(1); }"),
         (leftovers, "src/a.rs", "fn a() { todo!() }"),
+        (untested_examples, "src/a.rs", "//! A.\n//!\n//! ```\n//! a();\n//! ```\n"),
+        (
+            untested_examples,
+            "src/a.rs",
+            "/// ```text\n/// a\n/// ```\nfn a() {}\n    /// ```no_run\n    /// a();\n    /// ```\n",
+        ),
         (leftovers, "src/a.rs", "#[ignore = \"slow\"]\nfn a() {}"),
         (leftovers, "src/a.rs", "const A: &[u8] = br#\"x\"#; fn a<'a>() { let b = '\"'; dbg!(b); }"),
         (unfinished, "README.md", &unfinished_comment),
@@ -490,6 +518,8 @@ fn correct_code_passes_every_rule() {
             "src/a.rs",
             "#![forbid(unsafe_code)]\n/* unsafe /* twice */ unsafe */ const A: &str = \"unsafe\";",
         ),
+        (untested_examples, "src/a.rs", "//! ```text\n//! a\n//! ```\nconst A: &str = \"```\";"),
+        (untested_examples, "crates/xdp/src/lib.rs", "//! ```no_run\n//! a();\n//! ```\n"),
         (unsafe_elsewhere, "crates/ring/src/lib.rs", "unsafe fn a() {}"),
         (threads_without_priority, "src/commands/top.rs", "fn a() { std::thread::spawn(b); }"),
         (threads_without_priority, "src/services/geo.rs", "fn a() { threads::start(Priority::Long, \"geo\", b); }"),
