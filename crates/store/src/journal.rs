@@ -214,9 +214,19 @@ fn disown_misnumbered(walk: &mut Walk) {
     walk.broken.sort_by_key(|range| range.start);
 }
 
-/// Returns the length without the preallocated zeros at the end.
+/// Zeros to compare others with: a page at a time is much faster than a byte at a time.
+const ZEROS: [u8; 4_096] = [0; 4_096];
+
+/// Returns true if all bytes are zero.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(ZEROS.len()).all(|page| *page == ZEROS[..page.len()])
+}
+
+/// Returns the length without the preallocated zeros at the end, which can be megabytes.
 fn filled_len(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+    let zeros: usize = bytes.rchunks(ZEROS.len()).take_while(|page| is_zero(page)).map(<[u8]>::len).sum();
+    let rest = &bytes[..bytes.len() - zeros];
+    rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
 /// The object that starts at some byte of a journal.

@@ -9,7 +9,7 @@
 //! Dropped bytes stay beside the journal: the whole old file after damage, the cut bytes after a crash.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::mark::{self, JournalPosition};
 use super::{
     Batch, Item, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START, TRAILER, UNCOMPRESSED, Walk,
-    item, number, numbered, path_of, walk, whole_batch,
+    is_zero, item, number, numbered, path_of, walk, whole_batch,
 };
 use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 use carom_model::link::record;
@@ -123,7 +123,7 @@ pub(crate) fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
     let mut repairs = Vec::new();
     let mut least_seqno = 0;
     for (number, path) in &journals {
-        let bytes = fs::read(path)?;
+        let bytes = read_sparse(path)?;
         let synced = Synced::of(*number, youngest, mark);
         let walk = walk(&bytes, synced.written);
         let last_seqno = walk.batches.last().map(|batch| batch.seqno);
@@ -150,6 +150,37 @@ pub(crate) fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
         mark::write(dir, JournalPosition { journal: youngest.unwrap_or_default(), ..JournalPosition::default() })?;
     }
     Ok(repairs)
+}
+
+/// Bytes of a journal that are read at once.
+const PIECE_LEN: usize = 1 << 18;
+
+/// Reads a file of which most may be zeros, such as a preallocated journal. They take no memory: the system provides pages
+/// of zeros only once something is written to them.
+///
+/// # Errors
+/// The error of reading the file.
+pub(super) fn read_sparse(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let (mut bytes, mut piece, mut at) = (vec![0; len], vec![0; PIECE_LEN], 0);
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = at + read;
+        // Something else may append to the file meanwhile.
+        bytes.resize(end.max(bytes.len()), 0);
+        if !is_zero(&piece[..read]) {
+            bytes[at..end].copy_from_slice(&piece[..read]);
+        }
+        at = end;
+    }
+    bytes.truncate(at);
+    Ok(bytes)
 }
 
 /// The known extent of the synced part of a journal.

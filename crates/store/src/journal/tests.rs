@@ -1,7 +1,7 @@
 //! Tests of journals after crashes and damage.
 
 use super::mark::{JournalPosition, SyncedMark};
-use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, recover_items, repair_all};
+use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, read_sparse, recover_items, repair_all};
 use super::*;
 use carom_limits::TORN_WRITES_KEPT;
 use carom_model::link::record;
@@ -38,6 +38,35 @@ fn journal() -> Vec<u8> {
 
 fn keys(bytes: &[u8]) -> usize {
     recover_items(bytes, &(0..bytes.len()), LINKS_KEYSPACE).whole.len()
+}
+
+#[test]
+fn filled_bytes_end_behind_the_last_one() {
+    for len in [0, 1, 4_095, 4_096, 4_097, 12_300] {
+        for last in [None, Some(0), Some(len / 2), len.checked_sub(1)] {
+            let mut bytes = vec![0; len];
+            let last = last.filter(|last| *last < len);
+            if let Some(last) = last {
+                bytes[last] = 1;
+            }
+            assert_eq!(filled_len(&bytes), last.map_or(0, |last| last + 1), "{last:?} of {len}");
+        }
+    }
+}
+
+#[test]
+fn sparse_file_is_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.jnl");
+    let file = File::create(&path).unwrap();
+    for len in [0, 1, 300_000, 1 << 20] {
+        file.set_len(len).unwrap();
+        assert_eq!(read_sparse(&path).unwrap(), vec![0; len as usize]);
+    }
+    for at in [0, (1 << 18) - 1, 1 << 18, 700_000, (1 << 20) - 1] {
+        file.write_all_at(b"x", at).unwrap();
+        assert!(read_sparse(&path).unwrap() == fs::read(&path).unwrap(), "with a byte at {at}");
+    }
 }
 
 proptest! {
