@@ -42,7 +42,7 @@ fn keys(bytes: &[u8]) -> usize {
 
 #[test]
 fn filled_bytes_end_behind_the_last_one() {
-    for len in [0, 1, 4_095, 4_096, 4_097, 12_300] {
+    for len in [0, 1, 4_095, 4_096, 4_097, 12_300_usize] {
         for last in [None, Some(0), Some(len / 2), len.checked_sub(1)] {
             let mut bytes = vec![0; len];
             let last = last.filter(|last| *last < len);
