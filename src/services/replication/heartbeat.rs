@@ -450,13 +450,15 @@ impl HeartbeatThread {
             return;
         }
         let present = others.iter().map(|other| (other.node.clone(), other.beat, other.awaits_grants.is_some()));
-        let has_changed = self.holders.observe(present, now, settings.reclaim_after);
-        // The names are on disk before this node counts with them: Redis may lose them together with the grants.
-        if has_changed && !stats.writes_refused.load(Ordering::Acquire) {
+        let is_unstored = self.holders.observe(present, (sent, now), settings.reclaim_after);
+        // The names are on disk before this node counts with them: Redis may lose them together with the grants. While the
+        // disk is full, they are not, and the next heartbeat tries again.
+        if is_unstored && !stats.writes_refused.load(Ordering::Acquire) {
             let mut batch = links.batch();
             batch.set_grant_holders(self.holders.names());
-            if let Err(error) = links.commit(batch).and_then(|()| links.sync()) {
-                tracing::error!(%error, "cannot store the names of the other nodes");
+            match links.commit(batch).and_then(|()| links.sync()) {
+                Ok(()) => self.holders.note_stored(),
+                Err(error) => tracing::error!(%error, "cannot store the names of the other nodes"),
             }
         }
         // The last heartbeat of a lost node may wait for ever.

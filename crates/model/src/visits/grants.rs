@@ -110,25 +110,36 @@ pub fn share_of(rest: u64, waiting: u64, most: u64) -> u64 {
 pub struct GrantHolders {
     /// Each node with the time of its last heartbeat by the clock of Redis, and since when it is the last one.
     seen: BTreeMap<String, (u64, Duration)>,
+    /// The stored names, in order.
+    stored: Vec<String>,
+    /// The time at which this node sent the last request whose reply it has observed.
+    heard: Option<Duration>,
 }
 
 impl GrantHolders {
     /// Returns the nodes that an earlier process has stored. They count as heard of at `now`.
     pub fn resume(names: impl IntoIterator<Item = String>, now: Duration) -> GrantHolders {
-        GrantHolders { seen: names.into_iter().map(|name| (name, (0, now))).collect() }
+        let seen: BTreeMap<String, (u64, Duration)> = names.into_iter().map(|name| (name, (0, now))).collect();
+        GrantHolders { stored: seen.keys().cloned().collect(), seen, heard: None }
     }
 
-    /// Records the nodes that Redis has now, each with the time of its last heartbeat, and true if its version reports grants.
-    /// Leaves out those of versions that report nothing, and nodes that Redis lacks after they were silent for `after`.
-    /// Returns true if the names have changed.
+    /// Records the nodes that Redis has, each with the time of its last heartbeat, and true if its version reports grants.
+    /// The request for them was sent at `sent` and answered at `now`. Leaves out nodes of versions that report nothing, and
+    /// those that Redis lacks after they were silent for `after`. Returns true if the names are not those that are stored.
+    ///
+    /// If no reply came for a quarter of that time, the silence of the others is measured from now, as by
+    /// [`Members::observe`](crate::replication::members::Members::observe).
     pub fn observe(
         &mut self,
         present: impl IntoIterator<Item = (String, u64, bool)>,
-        now: Duration,
+        (sent, now): (Duration, Duration),
         after: Duration,
     ) -> bool {
-        let before: Vec<String> = self.names().cloned().collect();
-        let mut absent: BTreeSet<String> = before.iter().cloned().collect();
+        if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
+            self.seen.values_mut().for_each(|(_, since)| *since = now);
+        }
+        self.heard = Some(sent);
+        let mut absent: BTreeSet<String> = self.names().cloned().collect();
         for (node, beat, reports) in present {
             absent.remove(&node);
             if !reports {
@@ -138,7 +149,12 @@ impl GrantHolders {
             }
         }
         self.seen.retain(|node, (_, since)| !absent.contains(node) || now.saturating_sub(*since) < after);
-        !self.names().eq(&before)
+        !self.names().eq(&self.stored)
+    }
+
+    /// Notes that the present names are stored.
+    pub fn note_stored(&mut self) {
+        self.stored = self.names().cloned().collect();
     }
 
     /// Returns the names of the nodes, in order.
@@ -150,6 +166,8 @@ impl GrantHolders {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const AFTER: Duration = Duration::from_secs(100);
 
     fn others(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -202,22 +220,53 @@ mod tests {
         assert!(["", "1", "1.", ".1", "a.1"].iter().all(|text| GrantEpoch::parse(text).is_none()));
     }
 
+    /// Takes a reply with these nodes, each with its last heartbeat. Returns true if the names have changed, and stores them.
+    fn hear(holders: &mut GrantHolders, beats: &[(&str, u64)], seconds: u64) -> bool {
+        let now = Duration::from_secs(seconds);
+        let present = beats.iter().map(|(node, beat)| ((*node).to_owned(), *beat, true));
+        let has_changed = holders.observe(present, (now, now), AFTER);
+        holders.note_stored();
+        has_changed
+    }
+
     #[test]
     fn silent_node_counts_until_it_is_lost() {
-        let (at, after) = (Duration::from_secs, Duration::from_secs(100));
-        let node = |name: &str, beat: u64| (name.to_owned(), beat, true);
-        let mut holders = GrantHolders::resume(others(&["b", "c"]), at(5));
-        assert!(!holders.observe([node("b", 1)], at(10), after), "Redis may have lost c");
-        assert!(holders.observe([node("d", 7), node("b", 1)], at(104), after));
+        let mut holders = GrantHolders::resume(others(&["b", "c"]), Duration::from_secs(5));
+        for second in (10..=100).step_by(10) {
+            assert!(!hear(&mut holders, &[("b", 1)], second), "Redis may have lost c");
+        }
+        assert!(hear(&mut holders, &[("d", 7), ("b", 1)], 104));
         assert!(holders.names().eq(&others(&["b", "c", "d"])));
-        assert!(holders.observe([node("d", 8), node("b", 1)], at(105), after), "c counts as lost");
-        assert!(
-            !holders.observe([node("d", 9), node("b", 1)], at(200), after),
-            "b is silent, and its leases are its own"
-        );
-        assert!(holders.observe([node("d", 10)], at(201), after), "another node took over the leases of b");
+        assert!(hear(&mut holders, &[("d", 8), ("b", 1)], 105), "c counts as lost");
+        for second in (115..=195).step_by(10) {
+            let has_changed = hear(&mut holders, &[("d", second), ("b", 1)], second);
+            assert!(!has_changed, "b is silent, and its leases are its own");
+        }
+        assert!(hear(&mut holders, &[("d", 205)], 205), "another node took over the leases of b");
         assert!(holders.names().eq(&others(&["d"])));
-        assert!(holders.observe([("d".to_owned(), 11, false)], at(202), after), "an earlier version runs there");
+        let at = Duration::from_secs(206);
+        assert!(holders.observe([("d".to_owned(), 11, false)], (at, at), AFTER), "an earlier version runs there");
         assert_eq!(holders.names().next(), None);
+    }
+
+    #[test]
+    fn silence_of_redis_is_nobodys_silence() {
+        let mut holders = GrantHolders::default();
+        assert!(hear(&mut holders, &[("b", 1)], 1));
+        // Redis is away for longer than a silent node counts, and comes back empty.
+        for second in (200..300).step_by(20) {
+            assert!(!hear(&mut holders, &[], second), "b may not have come back yet");
+        }
+        assert!(hear(&mut holders, &[], 300), "it counts as lost");
+    }
+
+    #[test]
+    fn names_are_to_be_stored_until_they_are() {
+        let (mut holders, at) = (GrantHolders::default(), Duration::from_secs);
+        let mut observe =
+            |second: u64| holders.observe([("b".to_owned(), second, true)], (at(second), at(second)), AFTER);
+        assert!(observe(1) && observe(2), "the disk was full");
+        holders.note_stored();
+        assert!(!holders.observe([("b".to_owned(), 3, true)], (at(3), at(3)), AFTER));
     }
 }
