@@ -373,7 +373,7 @@ impl Allowances {
             return vec![None; asked.len()];
         };
         let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
-        let answers = redis.allow(asked, &GrantAsker { node: node.as_str(), nonce }, others, within);
+        let answers = redis.allow(asked, &GrantAsker { node: node.as_str(), nonce, others }, within);
         let reports = &mut self.reports;
         let grant = |answer| match answer {
             Ok(GrantAnswer::Granted(grant)) => Some(grant),

@@ -114,11 +114,11 @@ enum Command {
     /// Requests visits of a link.
     Allow { node: usize, link: usize, known: GrantEpoch, taken: u64, others: Vec<String> },
     /// Asks for the epoch.
-    Look { node: usize, known: GrantEpoch },
+    Look { node: usize, known: GrantEpoch, others: Vec<String> },
     /// Reports the total of a link.
     Total { known: GrantEpoch, link: usize, taken: u64 },
     /// Ends a report.
-    End { node: usize, known: GrantEpoch },
+    End { node: usize, known: GrantEpoch, others: Vec<String> },
 }
 
 /// The answer to a command.
@@ -264,9 +264,13 @@ impl World {
                 data.totals[link] = before + given;
                 Answer::Granted { given, taken: before + given }
             }
-            Command::Look { node, known } => {
-                let epoch = data.ledger.enter(last(known), nonce, server);
-                Answer::Epoch(epoch, data.ledger.has_report(&name(node)))
+            Command::Look { node, known, others } => {
+                let (epoch, node) = (data.ledger.enter(last(known), nonce, server), name(node));
+                let is_reported = data.ledger.has_report(&node);
+                if epoch == known && is_reported {
+                    data.ledger.report(&node, &others);
+                }
+                Answer::Epoch(epoch, is_reported)
             }
             Command::Total { known, link, taken } => {
                 let is_same = data.ledger.enter(known, nonce, server) == known;
@@ -275,10 +279,10 @@ impl World {
                 }
                 Answer::Reported(is_same)
             }
-            Command::End { node, known } => {
+            Command::End { node, known, others } => {
                 let is_same = data.ledger.enter(known, nonce, server) == known;
                 if is_same {
-                    data.ledger.report(&name(node));
+                    data.ledger.report(&name(node), &others);
                 }
                 Answer::Reported(is_same)
             }
@@ -328,12 +332,17 @@ impl World {
         }
     }
 
+    /// Returns the names of the other nodes that a node has heard of.
+    fn others(&self, node: usize) -> Vec<String> {
+        self.nodes[node].known.iter().filter(|other| **other != node).map(|other| name(*other)).collect()
+    }
+
     fn ask(&mut self, node: usize, link: usize) -> Option<Answer> {
         let of = &self.nodes[node];
         if !of.has_beaten {
             return None;
         }
-        let others = of.known.iter().filter(|other| **other != node).map(|other| name(*other)).collect();
+        let others = self.others(node);
         let allow = Command::Allow { node, link, known: of.epoch, taken: of.taken[link], others };
         let answer = self.send(node, allow)?;
         if let Answer::Granted { given, taken } = answer {
@@ -374,7 +383,8 @@ impl World {
         if pass.is_some() || !has_beaten {
             return;
         }
-        let Some(Answer::Epoch(epoch, is_reported)) = self.send(node, Command::Look { node, known }) else { return };
+        let look = Command::Look { node, known, others: self.others(node) };
+        let Some(Answer::Epoch(epoch, is_reported)) = self.send(node, look) else { return };
         if is_reported && (epoch == known || self.leaves_out(Guard::Later)) {
             return;
         }
@@ -387,7 +397,7 @@ impl World {
         let command = if link < LINKS {
             Command::Total { known, link, taken: self.nodes[node].taken[link] }
         } else {
-            Command::End { node, known }
+            Command::End { node, known, others: self.others(node) }
         };
         let is_taken = matches!(self.send(node, command), Some(Answer::Reported(true)));
         let next = (is_taken && link < LINKS).then_some(Pass { epoch: known, link: link + 1 });

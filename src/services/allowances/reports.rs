@@ -180,12 +180,13 @@ impl Allowances {
     /// `None` without an answer.
     fn send_parts(&mut self, parts: &[GrantReport]) -> Vec<Option<(GrantEpoch, bool)>> {
         let nonce = self.reports.next_nonce();
+        let others = self.other_holders().map_or_else(Vec::new, |(others, _)| others);
         let stats = &self.setup.stats.fleet;
         let Some(SharedVisits { redis, node, answer_time }) = &mut self.setup.shared else {
             return vec![None; parts.len()];
         };
         let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
-        let answers = redis.report_grants(parts, &GrantAsker { node: node.as_str(), nonce }, within);
+        let answers = redis.report_grants(parts, &GrantAsker { node: node.as_str(), nonce, others: &others }, within);
         let counted = answers.into_iter().map(|answer| answer.inspect_err(|_| stats.errors.add_shared(1)).ok());
         counted.collect()
     }

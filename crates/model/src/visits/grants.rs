@@ -51,8 +51,8 @@ pub struct GrantLedger {
     epoch: GrantEpoch,
     /// The server that began the epoch.
     server: String,
-    /// The nodes that have reported their totals in this epoch.
-    reported: Vec<String>,
+    /// The nodes that have reported their totals in this epoch, each with the other nodes that it knows to hold grants.
+    reported: BTreeMap<String, Vec<String>>,
     /// True if all nodes had reported when a node asked.
     is_complete: bool,
 }
@@ -70,26 +70,28 @@ impl GrantLedger {
         self.epoch
     }
 
-    /// Records that a node has reported all its totals in the present epoch. The node must have stored this epoch.
-    pub fn report(&mut self, node: &str) {
-        if !self.has_report(node) {
-            self.reported.push(node.to_owned());
-        }
+    /// Records that a node has reported all its totals in the present epoch, and the other nodes that it knows to hold
+    /// grants. The node must have stored this epoch. Another report replaces the names of the others.
+    pub fn report(&mut self, node: &str, others: &[String]) {
+        self.reported.insert(node.to_owned(), others.to_vec());
     }
 
     /// True if a node has reported its totals in the present epoch.
     pub fn has_report(&self, node: &str) -> bool {
-        self.reported.iter().any(|reported| reported == node)
+        self.reported.contains_key(node)
     }
 
-    /// Decides whether a node may get visits. `known` is its last epoch, and `others` are the other nodes that may hold
-    /// grants. Once all of them have reported, their number no longer matters: a new node has no earlier grants.
+    /// Decides whether a node may get visits. `known` is its last epoch, and `others` are the other nodes that it knows to
+    /// hold grants. All of them must have reported, and all that their reports name: a node that joined after the loss has
+    /// not heard of one that is away since before. From then on, no name matters: a new node has no earlier grants.
     pub fn admit(&mut self, node: &str, known: GrantEpoch, others: &[String]) -> GrantAdmission {
         if self.epoch != known || !self.has_report(node) {
             return GrantAdmission::Missing(node.to_owned());
         }
+        let named = |other: &String| self.reported.get(other).into_iter().flatten();
+        let mut awaited = others.iter().flat_map(|other| std::iter::once(other).chain(named(other)));
         if !self.is_complete
-            && let Some(missing) = others.iter().find(|other| !self.has_report(other))
+            && let Some(missing) = awaited.find(|other| !self.has_report(other))
         {
             return GrantAdmission::Missing(missing.clone());
         }
@@ -183,9 +185,9 @@ mod tests {
         let epoch = ledger.enter(GrantEpoch::default(), 7, "s1");
         assert_eq!(epoch, GrantEpoch { number: 1, nonce: 7 });
         assert_eq!(ledger.admit("a", epoch, &[]), missing("a"));
-        ledger.report("a");
+        ledger.report("a", &[]);
         assert_eq!(ledger.admit("a", epoch, &others(&["b"])), missing("b"));
-        ledger.report("b");
+        ledger.report("b", &[]);
         assert_eq!(
             ledger.admit("a", GrantEpoch::default(), &others(&["b"])),
             missing("a"),
@@ -200,7 +202,7 @@ mod tests {
     fn epoch_ends_with_its_server_and_with_a_later_one() {
         let mut ledger = GrantLedger::default();
         let first = ledger.enter(GrantEpoch::default(), 1, "s1");
-        ledger.report("a");
+        ledger.report("a", &[]);
         assert_eq!(ledger.enter(first, 2, "s1"), first);
         assert_eq!(ledger.enter(GrantEpoch::default(), 2, "s1"), first, "a node may know nothing");
         let mut replica = ledger.clone();
@@ -211,6 +213,21 @@ mod tests {
         let other = GrantEpoch { number: 3, nonce: 5 };
         assert_eq!(ledger.enter(other, 6, "s1").number, 4, "two epochs with one number are of different servers");
         assert_eq!(GrantLedger::default().enter(other, 6, "s1").number, 4, "Redis came back empty");
+    }
+
+    #[test]
+    fn nodes_named_by_reports_must_report() {
+        let mut ledger = GrantLedger::default();
+        let epoch = ledger.enter(GrantEpoch::default(), 1, "s1");
+        // The second node joined after the loss, and has never heard of the one that is away.
+        ledger.report("a", &others(&["away"]));
+        ledger.report("late", &others(&["a"]));
+        assert_eq!(ledger.admit("late", epoch, &others(&["a"])), missing("away"));
+        let mut back = ledger.clone();
+        back.report("away", &[]);
+        assert_eq!(back.admit("late", epoch, &others(&["a"])), GrantAdmission::Open);
+        ledger.report("a", &[]);
+        assert_eq!(ledger.admit("late", epoch, &others(&["a"])), GrantAdmission::Open, "it counts as lost");
     }
 
     #[test]
@@ -261,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_to_be_stored_until_they_are() {
+    fn unstored_names_are_stored_later() {
         let (mut holders, at) = (GrantHolders::default(), Duration::from_secs);
         let mut observe =
             |second: u64| holders.observe([("b".to_owned(), second, true)], (at(second), at(second)), AFTER);

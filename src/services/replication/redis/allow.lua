@@ -14,7 +14,12 @@ if enter_epoch(ledger, epoch, ARGV[8]) ~= epoch or redis.call('HEXISTS', ledger,
 end
 if redis.call('HEXISTS', ledger, 'complete') == 0 then
     for at = 9, #ARGV do
-        if redis.call('HEXISTS', ledger, 'n:' .. ARGV[at]) == 0 then return {-1, 0, ARGV[at]} end
+        local named = redis.call('HGET', ledger, 'n:' .. ARGV[at])
+        if not named then return {-1, 0, ARGV[at]} end
+        -- This node may have joined after the loss, and not have heard of one that is away since before.
+        for other in string.gmatch(named, '[^\n]+') do
+            if redis.call('HEXISTS', ledger, 'n:' .. other) == 0 then return {-1, 0, other} end
+        end
     end
     redis.call('HSET', ledger, 'complete', '1')
 end

@@ -44,6 +44,8 @@ pub struct GrantAsker<'a> {
     pub node: &'a str,
     /// A random number, for an epoch that begins with this request.
     pub nonce: u64,
+    /// The other nodes that it knows to hold grants.
+    pub others: &'a [String],
 }
 
 /// The answer to a request of visits.
@@ -70,13 +72,11 @@ pub struct GrantReport {
 }
 
 impl Redis {
-    /// Requests visits of each of these links, and waits at most `within`. `others` are the other nodes that may hold
-    /// grants. Returns the answer for each link.
+    /// Requests visits of each of these links, and waits at most `within`. Returns the answer for each link.
     pub fn allow(
         &mut self,
         asked: &[Allowance],
         asker: &GrantAsker<'_>,
-        others: &[String],
         within: Duration,
     ) -> Vec<Result<GrantAnswer, RedisError>> {
         let questions = asked
@@ -89,7 +89,7 @@ impl Redis {
                 arguments.extend(
                     [asker.node.to_owned(), epoch.to_string(), asker.nonce.to_string()].map(String::into_bytes),
                 );
-                arguments.extend(others.iter().map(|other| other.as_bytes().to_vec()));
+                arguments.extend(asker.others.iter().map(|other| other.as_bytes().to_vec()));
                 // No node has an empty name, so its report stays missing.
                 arguments.extend((!is_settled).then(Vec::new));
                 (place, Script::Allow.call(keys, arguments))
@@ -113,8 +113,9 @@ impl Redis {
                 keys.extend(totals.iter().map(|(code, claim, _)| self.grants_key(code, *claim)));
                 let texts = [asker.node.to_owned(), epoch.to_string(), asker.nonce.to_string()];
                 let numbers = [KEPT.as_millis() as u64, u64::from(*is_last)].map(|number| number.to_string());
-                let taken = totals.iter().map(|(_, _, taken)| taken.to_string());
-                let arguments = texts.into_iter().chain(numbers).chain(taken).map(String::into_bytes).collect();
+                let (others, taken) = ([asker.others.join("\n")], totals.iter().map(|(_, _, taken)| taken.to_string()));
+                let texts = texts.into_iter().chain(numbers).chain(others).chain(taken);
+                let arguments = texts.map(String::into_bytes).collect();
                 (KeyGroup::Partition(*partition), Script::ReportGrants.call(keys, arguments))
             })
             .collect();
