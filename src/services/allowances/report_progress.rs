@@ -11,6 +11,12 @@ use carom_store::links::Links;
 /// its own. Redis may have lost their names, too.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
+/// Shortest interval between two passes.
+const PASS_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval between two passes, as a multiple of the time in which Redis answers the first requests of a pass.
+const RESTS: u32 = 10;
+
 /// Time for which the heartbeat says that a visit waited for the report of another node.
 const WAITING_FOR: Duration = Duration::from_secs(10);
 
@@ -128,6 +134,12 @@ impl GrantReports {
         (self.whole_at.is_none() && now.duration_since(self.started) < time).then_some(every)
     }
 
+    /// Sets the beginning of the next pass, after one that began at `begun`, and whose first requests Redis had answered by
+    /// `now`. Visits wait for these answers, so a Redis of which a part is away is asked less often.
+    pub(super) fn rest(&mut self, begun: Instant, now: Instant) {
+        self.next = now + PASS_EVERY.max(now.duration_since(begun) * RESTS);
+    }
+
     /// True if a report is to begin now. `is_asked` if another node waits for it.
     pub(super) fn is_due(&self, is_asked: bool, now: Instant) -> bool {
         let is_whole = self.whole_at.is_none_or(|at| now >= at);
@@ -166,5 +178,19 @@ mod tests {
         assert!(reports.is_due(true, soon), "another node waits");
         reports.note_needed();
         assert!(reports.is_due(false, soon) && reports.is_due(false, now + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn late_answers_delay_the_next_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let begun = Instant::now();
+        let mut reports = GrantReports::read(&links, begun);
+        for (took_ms, pause_ms) in [(2, 1_000), (250, 2_500)] {
+            let now = begun + Duration::from_millis(took_ms);
+            reports.rest(begun, now);
+            let due = now + Duration::from_millis(pause_ms);
+            assert!(!reports.is_due(true, due - Duration::from_millis(1)) && reports.is_due(true, due), "{took_ms}");
+        }
     }
 }

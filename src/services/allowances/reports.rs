@@ -24,19 +24,19 @@ const SLICE: usize = 500;
 /// Slices that are sent while visits wait for a report. The rest follows between later turns.
 const SLICES_AT_ONCE: usize = 4;
 
-/// Shortest interval between the beginnings of two passes.
-const PASS_EVERY: Duration = Duration::from_secs(1);
-
 /// Interval after which the totals of all partitions are sent again, far below the time for which Redis keeps them.
 const WHOLE_EVERY: Duration = Duration::from_secs(30 * 86_400);
 
 impl Allowances {
     /// Goes on with the report of this node, or begins one if it is due.
     pub(super) fn tend_reports(&mut self) {
-        let (grants, now) = (&self.setup.stats.fleet.grants, Instant::now());
+        let (fleet, now) = (&self.setup.stats.fleet, Instant::now());
+        let grants = &fleet.grants;
         let is_waiting = self.reports.waits_until.is_some_and(|until| now < until);
         grants.is_waiting.store(is_waiting, Ordering::Release);
-        if self.reports.is_due(grants.is_asked.load(Ordering::Acquire), now) && self.may_share() {
+        // While Redis is away, the visits of shares would wait for its answers, too.
+        let is_connected = fleet.connected.load(Ordering::Acquire);
+        if is_connected && self.reports.is_due(grants.is_asked.load(Ordering::Acquire), now) && self.may_share() {
             self.begin_pass(now);
         }
         self.send_slice();
@@ -76,7 +76,6 @@ impl Allowances {
     /// grant of an earlier epoch, so no grant is missing in the slices that follow.
     fn begin_pass(&mut self, now: Instant) {
         let is_whole = self.reports.whole_at.is_none_or(|at| now >= at);
-        self.reports.next = now + PASS_EVERY;
         self.reports.is_needed = false;
         self.setup.stats.fleet.grants.is_asked.store(false, Ordering::Release);
         let question = |partition| GrantReport {
@@ -87,6 +86,7 @@ impl Allowances {
         };
         let questions: Vec<GrantReport> = Partition::all().map(question).collect();
         let answers = self.send_parts(&questions);
+        self.reports.rest(now, Instant::now());
         let mut pass = ReportPass { targets: BTreeMap::new(), behind: None, is_whole };
         for (partition, answer) in Partition::all().zip(answers) {
             match answer {
