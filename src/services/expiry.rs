@@ -131,21 +131,7 @@ impl ExpiryThread {
 pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
     assert!(setup.per_second > 0, "the pause after a batch would have no end");
     let stop = Arc::new(AtomicBool::new(false));
-    let now = Instant::now();
-    let worker = ExpiryWorker {
-        setup,
-        stop: Arc::clone(&stop),
-        behind: None,
-        began: now,
-        has_left: false,
-        counted: None,
-        quarantine_behind: None,
-        quarantine_looked: None,
-        edits_behind: Vec::new(),
-        edits_looked: None,
-        keys_looked: None,
-        discard_looked: None,
-    };
+    let worker = ExpiryWorker::new(setup, Arc::clone(&stop));
     let thread = threads::start(Priority::Locking, "expire", move || worker.run())?;
     Ok(ExpiryThread { stop, thread })
 }
@@ -173,9 +159,29 @@ struct ExpiryWorker {
     keys_looked: Option<Instant>,
     /// The time when Redis last left scheduled deletions undone.
     discard_looked: Option<Instant>,
+    /// The scheduled deletion that was looked at last, if more may follow it.
+    discard_behind: Option<DueEvent>,
 }
 
 impl ExpiryWorker {
+    fn new(setup: ExpirySetup, stop: Arc<AtomicBool>) -> ExpiryWorker {
+        ExpiryWorker {
+            setup,
+            stop,
+            behind: None,
+            began: Instant::now(),
+            has_left: false,
+            counted: None,
+            quarantine_behind: None,
+            quarantine_looked: None,
+            edits_behind: Vec::new(),
+            edits_looked: None,
+            keys_looked: None,
+            discard_looked: None,
+            discard_behind: None,
+        }
+    }
+
     fn run(mut self) {
         while !self.is_stopping() {
             let pause = self.turn();
@@ -264,14 +270,20 @@ impl ExpiryWorker {
     fn discard(&mut self) -> bool {
         let until_ms = unix_ms();
         let links = &self.setup.links;
-        let due = match links.due(EndKind::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
+        let due = match links.due(EndKind::Deletion, self.discard_behind.as_ref(), until_ms, EXPIRE_BATCH as usize) {
             Ok(due) => due,
             Err(error) => {
                 self.cannot_read(&error);
                 return false;
             }
         };
-        if due.is_empty() || self.discard_looked.is_some_and(|at| at.elapsed() < REST) {
+        // Entries stay if a record cannot be decoded, for example. They must not keep those behind them waiting.
+        let next = due.last().copied().filter(|_| due.len() == EXPIRE_BATCH as usize);
+        if due.is_empty() {
+            self.discard_behind = None;
+            return true;
+        }
+        if self.discard_looked.is_some_and(|at| at.elapsed() < REST) {
             return true;
         }
         let Some(fleet) = &mut self.setup.fleet else {
@@ -279,10 +291,18 @@ impl ExpiryWorker {
             let author =
                 |due: &DueEvent| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
-            return self.order(WriterOrder::DeleteScheduled { deletions, until_ms }).is_some();
+            let is_done = self.order(WriterOrder::DeleteScheduled { deletions, until_ms }).is_some();
+            if is_done {
+                self.discard_behind = next;
+            }
+            return is_done;
         };
         // Links that are left were changed on other nodes, and the streams will bring these changes.
-        self.discard_looked = match fleet.discard(&due, until_ms) {
+        let discarded = fleet.discard(&due, until_ms);
+        if discarded != Removed::NotNow {
+            self.discard_behind = next;
+        }
+        self.discard_looked = match discarded {
             Removed::Done { left: true } => Some(Instant::now()),
             Removed::Done { left: false } | Removed::NotNow => None,
         };
@@ -449,7 +469,10 @@ fn batch_len(per_second: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{channel, sync_channel};
+
     use super::*;
+    use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::link::history::{Author, Edit};
     use carom_model::testing::link;
@@ -473,5 +496,46 @@ mod tests {
         forget_edits_for(Duration::MAX, &links, &mut behind, until_nanos).unwrap();
         assert_eq!(left(), 1, "the last entry is younger");
         assert!(behind.is_empty(), "the pass is over");
+    }
+
+    #[test]
+    fn lasting_deletions_delay_no_others() {
+        const STAYING: usize = EXPIRE_BATCH as usize;
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let code = |at: usize| Code::parse(format!("c{at:06}").as_bytes()).unwrap();
+        let mut batch = node.links.batch();
+        let due = (0..=STAYING).map(|at| DueEvent { at_ms: 1 + at as u64, code: code(at) });
+        due.for_each(|due| batch.set_due(EndKind::Deletion, &due));
+        node.links.commit(batch).unwrap();
+        // This writer removes no entry.
+        let ((writer, orders), (reports, removals)) = (sync_channel(1), channel());
+        let writing = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            for order in orders {
+                let WriterOrder::DeleteScheduled { deletions, .. } = order else { panic!("another order") };
+                seen.push(deletions.into_iter().map(|(due, _)| due.code).collect::<Vec<Code>>());
+                reports.send(RemovalResult { is_done: true, ..RemovalResult::default() }).unwrap();
+            }
+            seen
+        });
+        let setup = ExpirySetup {
+            links: node.links.clone(),
+            stats: Arc::clone(&node.stats),
+            writer,
+            removals,
+            keep: None,
+            per_second: 1,
+            recycle_after: None,
+            length: CodeLength::DEFAULT,
+            segments: channel().0,
+            fleet: None,
+        };
+        let mut worker = ExpiryWorker::new(setup, Arc::default());
+        (0..3).for_each(|_| assert!(worker.discard()));
+        drop(worker);
+        let seen = writing.join().unwrap();
+        assert_eq!(seen.iter().map(Vec::len).collect::<Vec<usize>>(), [STAYING, 1, STAYING]);
+        assert_eq!(seen[1], [code(STAYING)], "the next pass begins with the first one again");
     }
 }
