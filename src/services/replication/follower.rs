@@ -272,6 +272,10 @@ impl Follower {
             if self.fleet.is_stopping() {
                 return Err(Stopped::Ended);
             }
+            // The writer may wait for its disk, and the node serves what it has.
+            if self.started.elapsed() >= CATCH_UP_TIME {
+                self.end_catching_up();
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.orders_sent.set(self.orders_sent.get() + 1);
@@ -496,6 +500,29 @@ mod tests {
     use super::*;
     use crate::services::replication::testing::context;
     use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn writer_that_hangs_keeps_no_node_from_being_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        follower.started = Instant::now().checked_sub(CATCH_UP_TIME).unwrap();
+        follower.orders_sent.set(ORDERS_MAX);
+        let is_ready = {
+            let fleet = fleet.clone();
+            std::thread::spawn(move || {
+                let (begun, ready) = (Instant::now(), &fleet.stats.fleet.has_caught_up);
+                while !ready.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(5) {
+                    std::thread::yield_now();
+                }
+                fleet.stop.store(true, Ordering::Release);
+                ready.load(Ordering::Acquire)
+            })
+        };
+        assert!(follower.send_to_writer(WriterOrder::Tick).is_err(), "it waits until the node stops");
+        assert!(is_ready.join().unwrap());
+    }
 
     #[test]
     fn lost_position_is_a_disturbance() {
