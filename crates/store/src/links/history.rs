@@ -98,7 +98,8 @@ impl Links {
     }
 
     /// Returns the selected links that were deleted or have expired, from about `count` edits behind a key. Leaves out codes
-    /// that have a link again: a purge would take the visits of that link for those of the deleted one.
+    /// that have a link again, or may have one that this version cannot decode: a purge would take the visits of that link
+    /// for those of the deleted one.
     ///
     /// # Errors
     /// [`StoreError`] if the edits or a record cannot be read. Malformed edits are skipped.
@@ -128,7 +129,7 @@ impl Links {
         Ok(found)
     }
 
-    /// Adds the selected links of a code, unless it has a link.
+    /// Adds the selected links of a code, unless it may have a link.
     fn add_ended(
         &self,
         code: Code,
@@ -137,7 +138,7 @@ impl Links {
         found: &mut EndedLinks,
     ) -> Result<(), StoreError> {
         let links = selector.ended_of(code, edits);
-        if !links.is_empty() && self.date_and_claim(&code)?.is_none() {
+        if !links.is_empty() && !self.may_have_link(&code)? {
             found.links.extend(links);
         }
         Ok(())

@@ -27,6 +27,7 @@ use crate::error::StoreError;
 use crate::journal::{journals, repair};
 use carom_model::link::record::{self, NewerRecord, RecordRef};
 use carom_model::purge::{PurgeBounds, PurgedLink};
+use carom_model::replication::state::{HEAD_LEN, StateHead};
 use carom_model::visits::tally::Subject;
 
 /// Interval between two looks at whether something has ended.
@@ -71,13 +72,42 @@ impl Links {
     /// # Errors
     /// [`StoreError`] if the record cannot be read.
     pub fn date_and_claim(&self, code: &Code) -> Result<Option<(u64, u64)>, StoreError> {
-        let Some(value) = self.get(code)? else { return Ok(None) };
+        let Some(value) = self.get(code)? else { return self.marked_date_and_claim(code) };
         Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Some((link.created_ms, link.version.claim)),
             // A purge must not take the data of such a link for that of the one before it.
             Err(error) if error.is_newer() => NewerRecord::of(&value)
                 .and_then(|newer| newer.created_ms.map(|created_ms| (created_ms, newer.version.claim))),
             _ => None,
+        })
+    }
+
+    /// Returns the creation time and the claim of the link of a marked code, whose state only a later version can decode.
+    fn marked_date_and_claim(&self, code: &Code) -> Result<Option<(u64, u64)>, StoreError> {
+        let Some(text) = self.unread(code)? else { return Ok(None) };
+        let head = StateHead::of(&text).filter(|head| head.is_link != Some(false));
+        let record = text.get(HEAD_LEN..).and_then(NewerRecord::of);
+        Ok(head.zip(record).and_then(|(head, record)| Some((record.created_ms?, head.version.claim))))
+    }
+
+    /// True if a code has a link, or if its record or mark cannot be decoded and may be that of a link.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub(super) fn may_have_link(&self, code: &Code) -> Result<bool, StoreError> {
+        let value = match self.get(code) {
+            Ok(Some(value)) => value,
+            Ok(None) => {
+                let is_link = |text: Vec<u8>| StateHead::of(&text).is_none_or(|head| head.is_link != Some(false));
+                return Ok(self.unread(code)?.is_some_and(is_link));
+            }
+            Err(StoreError::Damaged(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
+            Ok(RecordRef::Tombstone(_)) => false,
+            Err(error) if error.is_newer() => NewerRecord::of(&value).is_none_or(|newer| newer.is_link != Some(false)),
+            Ok(RecordRef::Link(_)) | Err(_) => true,
         })
     }
 

@@ -11,6 +11,7 @@ use carom_model::link::history::{Author, Edit};
 use carom_model::link::record::encode_link;
 use carom_model::link::{Link, Origin, Version};
 use carom_model::purge::{EndedLinks, EndedSelector};
+use carom_model::replication::State;
 use carom_model::testing::link;
 
 /// Bytes of a marker that are looked for at once. A compressed block has shorter pieces of it as they are, too, unless
@@ -370,4 +371,31 @@ fn deleted_links_are_found_by_their_history() {
     assert_eq!((pieces, all), (3, vec![purged(&gone)]));
     links.purge_entries(&[purged(&gone)]).unwrap();
     assert_eq!(links.ended_links(&[], 100, &selector).unwrap(), EndedLinks::default());
+}
+
+#[test]
+fn codes_that_cannot_be_read_are_not_taken_for_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let [damaged, in_redis, ended, gone] = ["damaged", "in-redis", "ended", "gone"].map(|code| marked(code, 5));
+    [&damaged, &in_redis, &ended, &gone].into_iter().for_each(|link| put(&links, link));
+    let text = |state: &State, kind: u8| {
+        let mut text = state.to_text(&in_redis.code);
+        text[0] = kind;
+        text
+    };
+    let state = State::Link(Arc::new(in_redis.clone()));
+    let mut batch = links.batch();
+    batch.put(&damaged.code, b"no record at all");
+    [&in_redis, &ended, &gone].into_iter().for_each(|link| batch.remove(&link.code));
+    batch.mark_unread(&in_redis.code, &text(&state, b'Z'));
+    batch.mark_unread(&ended.code, &text(&state.deleted(9), b'B'));
+    links.commit(batch).unwrap();
+    let found = links.ended_links(&[], 100, &EndedSelector::Destination(vec![gone.target.clone()])).unwrap();
+    let codes: Vec<Code> = found.links.iter().map(|link| link.code).collect();
+    assert_eq!(codes, [ended.code, gone.code], "the other ones may have links");
+    // The marked link is known by its date.
+    assert!(!links.is_gone(&purged(&in_redis)).unwrap());
+    links.purge_entries(&[PurgedLink { created_ms: 1, ..purged(&in_redis) }]).unwrap();
+    assert_eq!(links.edits_of(&in_redis.code).unwrap().len(), 1);
 }
