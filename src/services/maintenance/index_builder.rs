@@ -9,7 +9,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::progress::rate;
 use crate::services::search;
 use carom_limits::INDEX_BATCH;
-use carom_model::link::record::{self, RecordRef};
+use carom_model::link::record::{self, NewerRecord, RecordRef};
 use carom_model::link::{DueEvent, UrlEntry};
 use carom_store::links::catalog::IndexEntry;
 use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, parts};
@@ -23,13 +23,23 @@ pub struct Entries {
     urls: Vec<UrlEntry>,
     ends: Vec<DueEvent>,
     lists: Vec<IndexEntry>,
+    /// True if a record may be of a link that only a later version can decode.
+    lacks_newer: bool,
 }
 
 impl Entries {
     /// Adds the entries of a record, if it is a link.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
-        let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(key), record::decode(key, value)) else { return };
-        let link = link.to_link(code);
+        let Ok(code) = Code::from_key(key) else { return };
+        let link = match record::decode(key, value) {
+            Ok(RecordRef::Link(link)) => link.to_link(code),
+            Ok(RecordRef::Tombstone(_)) => return,
+            Err(error) => {
+                let may_be_link = || NewerRecord::of(value).is_none_or(|newer| newer.is_link != Some(false));
+                self.lacks_newer |= error.is_newer() && may_be_link();
+                return;
+            }
+        };
         self.urls.push(link.url_entry());
         self.ends.extend(link.expiry());
         self.lists.append(&mut search::listing(&link).entries());
@@ -79,7 +89,8 @@ fn name(index: Index) -> &'static str {
 }
 
 /// Builds all indexes that a store lacks because an earlier version made it, in one scan. If it is cut off, the next
-/// start builds them from the beginning. Runs on the calling thread; no other thread may write meanwhile.
+/// start builds them from the beginning. So does each start while only a later version can decode some of the links, which
+/// would otherwise stay out of the indexes for ever. Runs on the calling thread; no other thread may write meanwhile.
 ///
 /// # Errors
 /// If the store fails.
@@ -97,12 +108,14 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     let (start, about) = (Instant::now(), links.approximate_len());
     tracing::info!("building the index of {names} for about {about} records; this happens once");
     let (mut logged, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
+    let mut lacks_newer = false;
     for part in parts() {
         // Unreadable records are reported when the links are read back.
         links.scan(part, |key, value| {
             entries.add(key, value);
             if entries.links() >= INDEX_BATCH {
                 count += entries.links() as u64;
+                lacks_newer |= entries.lacks_newer;
                 written = std::mem::take(&mut entries).write(links, &missing);
                 if logged.elapsed() >= LOG_EVERY {
                     logged = Instant::now();
@@ -115,9 +128,15 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     }
     count += entries.links() as u64;
     entries.write(links, &missing)?;
-    let mut marks = links.batch();
-    missing.iter().for_each(|index| marks.set_index(*index));
-    links.commit(marks)?;
+    if lacks_newer || entries.lacks_newer {
+        tracing::warn!(
+            "the index of {names} lacks links that only a newer version of carom can decode: each start builds it again until this node is upgraded"
+        );
+    } else {
+        let mut marks = links.batch();
+        missing.iter().for_each(|index| marks.set_index(*index));
+        links.commit(marks)?;
+    }
     links.sync()?;
     let time = start.elapsed();
     let rate = rate(count, time);
@@ -125,7 +144,8 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Writes the entries of links that were found in a broken journal, because the rest of their commit may be lost.
+/// Writes the entries of links that were found in a broken journal, because the rest of their commit may be lost. If only a
+/// later version can decode one of them, the indexes count as incomplete, so that an upgraded node builds them again.
 ///
 /// # Errors
 /// If the store fails.
@@ -137,7 +157,7 @@ pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
         }
     }
     entries.write(links, &Index::ALL)?;
-    links.sync()
+    if entries.lacks_newer { links.doubt_indexes(&Index::ALL) } else { links.sync() }
 }
 
 #[cfg(test)]
@@ -194,5 +214,30 @@ mod tests {
         let node = TestNode::new(dir.path(), 1);
         mend(&node.links, &without_entries(&node)).unwrap();
         assert_eq!(entries(&node.links), [1, 1, 2]);
+    }
+
+    #[test]
+    fn newer_link_of_a_broken_journal_gets_its_entries_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let (newer, mut record) = (link("b", Origin::Custom), Vec::new());
+        record::encode_link(b"b", &newer, &mut record);
+        let put = |record: &[u8]| {
+            let mut batch = node.links.batch();
+            batch.put(&newer.code, record);
+            node.links.commit(batch).unwrap();
+        };
+        let has_indexes = || Index::ALL.map(|index| node.links.has_index(index).unwrap());
+        put(&carom_model::testing::newer_record(&newer));
+        assert_eq!(has_indexes(), [true; 3]);
+        mend(&node.links, &[newer.code]).unwrap();
+        for _ in 0..2 {
+            ensure(&node.links).unwrap();
+            assert_eq!((entries(&node.links), has_indexes()), ([0; 3], [false; 3]), "an upgraded node would lack it");
+        }
+        // The upgraded node can decode the record.
+        put(&record);
+        ensure(&node.links).unwrap();
+        assert_eq!((entries(&node.links), has_indexes()), ([1, 0, 1], [true; 3]));
     }
 }
