@@ -139,6 +139,15 @@ pub fn gives_way(mine: Option<&State>, theirs: Option<&StateHead>) -> bool {
     }
 }
 
+/// Like [`gives_way`], for a node whose record only a later version can decode. The record may be the other state itself:
+/// then it stays.
+pub fn record_gives_way(mine: &StateHead, theirs: &StateHead) -> bool {
+    match (mine.is_link, theirs.is_link) {
+        (Some(is_link), Some(others)) if mine.version.claim == theirs.version.claim && is_link != others => is_link,
+        _ => theirs.version != mine.version && !is_earlier(theirs.version, mine.version),
+    }
+}
+
 /// True if a node that has marked a code for a state that it cannot decode adopts a state that it can: not one that
 /// comes before.
 pub fn follows(marked: Option<&StateHead>, theirs: &State) -> bool {

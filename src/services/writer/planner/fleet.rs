@@ -240,9 +240,7 @@ impl<'o> CommitPlanner<'o> {
                 *mine != text && !StateHead::of(mine).zip(head).is_some_and(is_earlier)
             }
             // The record may be this state. Then it stays, and an upgraded node reads it from there.
-            CodeState::Newer(mine) => head.is_none_or(|theirs| {
-                theirs.version != mine.version && !rules::is_earlier(theirs.version, mine.version)
-            }),
+            CodeState::Newer(mine) => head.is_none_or(|theirs| rules::record_gives_way(mine, &theirs)),
             state => rules::gives_way(state.state(), head.as_ref()),
         };
         if gives_way {

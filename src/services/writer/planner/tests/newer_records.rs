@@ -46,6 +46,19 @@ fn only_a_later_state_replaces_it() {
 }
 
 #[test]
+fn end_of_the_link_replaces_it_whatever_its_revision() {
+    let version = Version { rev: 9, ..mine(0).version() };
+    let mark = |is_link| {
+        let mut outbox = Outbox::default();
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        let gone = WriterOrder::Unread(vec![(code(), mine(0).deleted(NOW).to_text(&code()).into())]);
+        plan.add(gone, |_| CodeState::Newer(StateHead { is_link: Some(is_link), version }));
+        plan.finish().0.states.len()
+    };
+    assert_eq!([true, false].map(mark), [1, 0]);
+}
+
+#[test]
 fn ends_stay_in_the_index() {
     let due = DueEvent { at_ms: 5, code: code() };
     for order in [
