@@ -121,6 +121,18 @@ fn next_purge_ends_an_interrupted_one() {
 }
 
 #[test]
+fn copy_of_a_lost_stream_replaces_nothing() {
+    let server = Server::start();
+    let (stream, copy) = (stream_of_gone(), format!("{}:copy", stream_of_gone()));
+    // The clock of the server that has the stream now is behind that of the one before.
+    server.command(&["XADD", &copy, "9-0", "c", "old", "v", "A1"]);
+    server.command(&["XADD", &stream, "5-0", "c", "kept", "v", "A1"]);
+    purge_stream(&server);
+    assert_eq!(redis_ids(&server.command(&["XRANGE", &stream, "-", "+"])), ["5-0"]);
+    assert_eq!(server.command(&["EXISTS", &copy]), Reply::Int(0));
+}
+
+#[test]
 fn data_is_known_after_a_lost_connection() {
     let server = Setup::new().append_only(true).start();
     let mut redis = connect(&server);

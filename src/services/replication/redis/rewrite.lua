@@ -18,6 +18,11 @@ local function last_id(key)
     end
 end
 
+local function newest(key)
+    local entry = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    return entry and entry[1]
+end
+
 local behind, entries_left, bytes_left = last_id(copy), tonumber(ARGV[1]), tonumber(ARGV[2])
 local is_whole = false
 while not is_whole and entries_left > 0 and bytes_left > 0 do
@@ -35,7 +40,8 @@ if not is_whole then return 1 end
 -- The stream may have been trimmed since the copy began.
 local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
 if first then redis.call('XTRIM', copy, 'MINID', first[1]) else redis.call('XTRIM', copy, 'MAXLEN', 0) end
-if redis.call('XLEN', copy) ~= redis.call('XLEN', stream) then
+-- Nodes of an earlier version may have removed entries, or the copy may be of an earlier stream that Redis has lost.
+if redis.call('XLEN', copy) ~= redis.call('XLEN', stream) or newest(copy) ~= newest(stream) then
     local kept_ms = redis.call('PTTL', copy)
     redis.call('UNLINK', copy)
     redis.call('XADD', copy, '0-1', 'c', '')
