@@ -31,7 +31,7 @@ struct Purged {
     ids: Vec<String>,
     deleted: u64,
     failed: u64,
-    /// Links that were deleted before the command.
+    /// Links that were deleted before the command, and that its first request takes.
     before: u64,
 }
 
@@ -63,13 +63,18 @@ pub fn run(arguments: &PurgeArgs) -> Result<(), Exit> {
         say("nothing was purged");
         return Ok(());
     }
-    let purged = purge_all(&api, fields, count)?;
+    let purged = purge_all(&api, fields.clone(), count)?;
     note(&format!("deleted {} of {links}", purged.deleted));
     if arguments.no_wait {
         purged.ids.iter().for_each(|id| print(&format!("{id}\n")));
+        if before > purged.before {
+            note("links that were deleted before may be left; run the command again once these are purged");
+        }
     } else {
         purged.ids.iter().try_for_each(|id| wait_for(&api, id))?;
-        print(&format!("purged {}\n", readable::count(purged.deleted + purged.before, "link")));
+        let rest = if before > 0 { purge_rest(&api, fields)? } else { 0 };
+        let all = purged.deleted + before.max(purged.before + rest);
+        print(&format!("purged {}\n", readable::count(all, "link")));
     }
     if purged.failed == 0 {
         return Ok(());
@@ -110,14 +115,38 @@ fn purge_all(api: &NodeApi, mut fields: Map<String, Value>, count: u64) -> Resul
         let deleted = number(api, &begun, "deleted")?;
         purged.failed = number(api, &begun, "failed")?;
         purged.deleted += deleted;
-        // The next request finds them again, until they are purged.
-        purged.before = purged.before.max(deleted_before(&begun));
+        if purged.ids.is_empty() {
+            // Later requests also find the links that this command has just deleted.
+            purged.before = deleted_before(&begun);
+        }
         purged.ids.extend(begun["purge"]["id"].as_str().map(str::to_owned));
         left = number(api, &begun, "left")? + purged.failed;
         if deleted == 0 || left == 0 {
             return Ok(purged);
         }
         note(&format!("deleted {} of {}", purged.deleted, readable::count(count, "link")));
+    }
+}
+
+/// Purges the links that were deleted before, and for which the requests so far had no room. Returns their number. Requests
+/// find a link again until it is purged, so this waits for each purge.
+fn purge_rest(api: &NodeApi, mut fields: Map<String, Value>) -> Result<u64, Exit> {
+    let mut rest = 0;
+    loop {
+        fields.remove("confirm");
+        let counted = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
+        if deleted_before(&counted) == 0 {
+            return Ok(rest);
+        }
+        if number(api, &counted, "count")? > 0 {
+            note("links that were deleted before are left, because other links match, too; run the command again");
+            return Ok(rest);
+        }
+        fields.insert("confirm".to_owned(), json!(0));
+        let begun = api.ask(&Method::POST, PURGES, Some(&Value::Object(fields.clone())))?;
+        let Some(id) = begun["purge"]["id"].as_str() else { return Ok(rest) };
+        rest += deleted_before(&begun);
+        wait_for(api, id)?;
     }
 }
 

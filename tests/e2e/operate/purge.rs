@@ -1,5 +1,9 @@
 //! `carom purge`: purges from the command line.
 
+use carom_telemetry::readable::count;
+use serde_json::json;
+
+use crate::support::bulk::{BULK, send_all};
 use crate::support::cli_user::CliUser;
 use crate::support::http::Wire;
 use crate::support::node::Setup;
@@ -30,6 +34,24 @@ fn selected_links_are_purged_after_a_question() {
     let nothing = user.run(&["purge", "--tag", "none", "--yes"]);
     assert_eq!(nothing.code, 0, "{nothing:?}");
     assert!(nothing.err.contains("no link matches"), "{nothing:?}");
+}
+
+#[test]
+fn links_deleted_before_find_room_after_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).over_kernel().start();
+    let user = CliUser::new().env("CAROM_URL", &node.url(""));
+    let mut wire = node.wire();
+    let target = format!("https://a.example/{MARKER}");
+    wire.shorten_as("gone", &target);
+    assert_eq!(wire.delete("gone").status, 204);
+    // As many as one purge takes.
+    let line = |number: usize| format!("{}\n", json!({"longUrl": format!("{target}?{number}")}));
+    let lines: String = (0..1_000).map(line).collect();
+    assert_eq!(send_all(&node, BULK, lines.as_bytes()).len(), 1_000);
+    let purged = user.done(&["purge", "--destination", &target, "--yes"]);
+    assert_eq!(purged, format!("purged {}\n", count(1_001, "link")));
+    assert_eq!(marked_files(folder.path()), Vec::<String>::new());
 }
 
 #[test]
