@@ -198,20 +198,7 @@ pub(super) fn join(
     let retention = Retention::new(settings.fleet.retention, &base.links).map_err(|error| store_exit(&error))?;
     base.stats.fleet.configured.store(true, Ordering::Release);
     let shared = FleetContext {
-        settings: Arc::new(FleetSetup {
-            redis,
-            node: name(settings)?,
-            admin_listen: settings.admin_listen,
-            answer_time: settings.fleet.answer_time,
-            look_up_time: settings.fleet.look_up_time,
-            accept_without_redis: settings.fleet.accept_without_redis,
-            reclaim_after,
-            dedupe: settings.dedupe,
-            retention: settings.fleet.retention,
-            fingerprint: base.code_secret.fingerprint(),
-            agreed: agreement::fingerprints(settings, &base.code_secret.fingerprint()),
-            site: site(settings),
-        }),
+        settings: Arc::new(fleet_setup(settings, base, redis)?),
         links: base.links.clone(),
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
@@ -243,6 +230,25 @@ pub(super) fn join(
         view: Some(shared.view),
         expiry: Some(started.expiry),
         source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),
+    })
+}
+
+/// Returns what the threads of a fleet need of the settings.
+fn fleet_setup(settings: &Settings, base: &Base, redis: Arc<RedisSettings>) -> Result<FleetSetup, Exit> {
+    let fingerprint = base.code_secret.fingerprint();
+    Ok(FleetSetup {
+        redis,
+        node: name(settings)?,
+        admin_listen: settings.admin_listen,
+        answer_time: settings.fleet.answer_time,
+        look_up_time: settings.fleet.look_up_time,
+        accept_without_redis: settings.fleet.accept_without_redis,
+        reclaim_after: settings.fleet.reclaim_after,
+        dedupe: settings.dedupe,
+        retention: settings.fleet.retention,
+        agreed: agreement::fingerprints(settings, &fingerprint),
+        fingerprint,
+        site: site(settings),
     })
 }
 

@@ -285,7 +285,7 @@ fn stand_in_is_there_while_a_node_catches_up() {
 }
 
 #[test]
-fn emptied_redis_denies_no_link_of_an_absent_node() {
+fn emptied_redis_denies_no_link_of_absent_node() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let [here, maker] = [0, 1].map(|number| fleet.setup(number).expect("counter_regressed").start());

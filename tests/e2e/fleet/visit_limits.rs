@@ -122,7 +122,7 @@ fn emptied_redis_grants_no_visit_twice() {
 }
 
 #[test]
-fn grants_of_a_silent_node_are_not_repeated() {
+fn grants_of_silent_nodes_are_not_repeated() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let expected = ["counter_regressed", "Redis may have lost visits"];
