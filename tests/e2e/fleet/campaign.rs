@@ -30,8 +30,12 @@ const PAUSE: Duration = Duration::from_millis(3);
 /// Shortest time for which a process is away, in milliseconds, and the longest time beyond that.
 const AWAY_MS: (u64, u64) = (100, 900);
 
-/// Longest time between the beginnings of two faults, in milliseconds. Several may be at work.
-const CALM_MS: u64 = 800;
+/// Shortest time before a fault, in milliseconds, and the longest time beyond that. Several faults may be at work.
+const CALM_MS: (u64, u64) = (200, 600);
+
+/// The faults in their order, each with true if it hits Redis rather than a node: so even a short run has all.
+const TURNS: [(Fault, bool); 4] =
+    [(Fault::Kill, false), (Fault::Pause, true), (Fault::Pause, false), (Fault::Kill, true)];
 
 /// Number of the latest links that every second visit chooses from: other nodes may not have read them yet.
 const FRESH: u64 = 10;
@@ -94,10 +98,10 @@ struct World {
 impl World {
     /// Causes so many faults, and waits until all processes are back.
     fn suffer(&mut self, dice: &mut Dice, faults: u64) {
-        for _ in 0..faults {
-            self.hit(dice);
-            std::thread::sleep(Duration::from_millis(dice.below(CALM_MS)));
+        for &(fault, hits_redis) in TURNS.iter().cycle().take(faults as usize) {
+            std::thread::sleep(Duration::from_millis(CALM_MS.0 + dice.below(CALM_MS.1)));
             self.recover(Instant::now());
+            self.hit(fault, hits_redis, dice);
         }
         self.recover(Instant::now() + PATIENCE);
         wait_until("nodes that have heard of Redis", || {
@@ -105,32 +109,25 @@ impl World {
         });
     }
 
-    /// Hits one of the processes that run; Redis comes behind the nodes.
-    fn hit(&mut self, dice: &mut Dice) {
-        let is_up = |at: &usize| match self.members.get(*at) {
-            Some(member) => matches!(member, Member::Running(_)),
-            None => self.away.is_none(),
-        };
-        let running: Vec<usize> = (0..=self.members.len()).filter(is_up).collect();
-        if running.is_empty() {
-            return;
-        }
-        let victim = running[dice.below(running.len() as u64) as usize];
-        let fault = if dice.below(2) == 0 { Fault::Kill } else { Fault::Pause };
+    /// Hits Redis or one of the nodes, if it runs.
+    fn hit(&mut self, fault: Fault, hits_redis: bool, dice: &mut Dice) {
         let time = Duration::from_millis(AWAY_MS.0 + dice.below(AWAY_MS.1));
-        let name = if victim < NODES { format!("node {victim}") } else { "Redis".to_owned() };
-        println!("{fault:?} {name} for {time:?}");
         let until = Instant::now() + time;
-        if victim < NODES {
-            let member = self.members.remove(victim);
-            self.members.insert(victim, member.hit(fault, until));
+        if hits_redis {
+            if self.away.is_none() {
+                println!("{fault:?} Redis for {time:?}");
+                match fault {
+                    Fault::Kill => self.server.kill(),
+                    Fault::Pause => self.server.pause(),
+                }
+                self.away = Some((fault, until));
+            }
             return;
         }
-        match fault {
-            Fault::Kill => self.server.kill(),
-            Fault::Pause => self.server.pause(),
-        }
-        self.away = Some((fault, until));
+        let victim = dice.below(NODES as u64) as usize;
+        println!("{fault:?} node {victim} for {time:?}");
+        let member = self.members.remove(victim);
+        self.members.insert(victim, member.hit(fault, until));
     }
 
     /// Ends the faults that are over.
@@ -372,7 +369,7 @@ fn run(world: &mut World, addresses: &[SocketAddr], dice: &mut Dice) -> (Vec<Own
     let (right, unsure) =
         visits.iter().fold((0, 0), |(right, unsure), seen| (right + seen.right, unsure + seen.unsure));
     println!("{acknowledged} changes acknowledged, {right} visits right, {unsure} unsure");
-    assert!(acknowledged > 100 && right > 100, "the clients stood still");
+    assert!(acknowledged > 20 && right > 100, "the clients stood still");
     let broken = writers.iter().flat_map(|writer| &writer.broken).chain(visits.iter().flat_map(|seen| &seen.broken));
     let broken = broken.cloned().collect();
     let links = writers.into_iter().flat_map(|writer| writer.live.into_iter().chain(writer.done)).collect();
