@@ -64,7 +64,7 @@ fn redis_ids(entries: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn streams_of_any_length_are_rewritten_once() {
+fn each_stream_is_rewritten_once() {
     let server = Server::start();
     fill(&server, 1, "gone", &format!("A{MARKER}"));
     fill(&server, 50_100, "kept", "A1");

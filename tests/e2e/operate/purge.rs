@@ -37,7 +37,7 @@ fn selected_links_are_purged_after_a_question() {
 }
 
 #[test]
-fn links_deleted_before_find_room_after_the_others() {
+fn deleted_links_find_room_after_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let node = Setup::new(folder.path()).over_kernel().start();
     let user = CliUser::new().env("CAROM_URL", &node.url(""));
