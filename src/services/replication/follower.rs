@@ -509,17 +509,14 @@ mod tests {
         let mut follower = prepare(&fleet, writer, deliveries).unwrap();
         follower.started = Instant::now().checked_sub(CATCH_UP_TIME).unwrap();
         follower.orders_sent.set(ORDERS_MAX);
-        let is_ready = {
-            let fleet = fleet.clone();
-            std::thread::spawn(move || {
-                let (begun, ready) = (Instant::now(), &fleet.stats.fleet.has_caught_up);
-                while !ready.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(5) {
-                    std::thread::yield_now();
-                }
-                fleet.stop.store(true, Ordering::Release);
-                ready.load(Ordering::Acquire)
-            })
-        };
+        let is_ready = std::thread::spawn(move || {
+            let (begun, ready) = (Instant::now(), &fleet.stats.fleet.has_caught_up);
+            while !ready.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+            fleet.stop.store(true, Ordering::Release);
+            ready.load(Ordering::Acquire)
+        });
         assert!(follower.send_to_writer(WriterOrder::Tick).is_err(), "it waits until the node stops");
         assert!(is_ready.join().unwrap());
     }
