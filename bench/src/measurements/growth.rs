@@ -24,6 +24,9 @@ use crate::terminal::say;
 /// Idle connections whose memory is measured.
 const IDLE: usize = 10_000;
 
+/// The beginning of the names of the threads of cores.
+const CORE_THREADS: &str = "core-";
+
 /// Connections of creates, at carom and at Redis.
 const CREATORS: usize = 64;
 

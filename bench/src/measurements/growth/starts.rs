@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::{Growth, await_redirect, keep_alive};
+use super::{CORE_THREADS, Growth, await_redirect, keep_alive};
 use crate::client::Scenario;
 use crate::results::{Budget, median};
 use crate::servers::peers::{self, Running};
@@ -17,9 +17,6 @@ const HOT_SETTLE_TIME_MAX: Duration = Duration::from_secs(1_800);
 const IMAGE: &str = "links.image";
 const FILTERS: &str = "links.filter";
 const SECTIONS: &str = "search.sections";
-
-/// The beginning of the names of the threads of cores.
-const CORE_THREADS: &str = "core-";
 
 /// Links of the node whose memory is measured after it has settled.
 const SETTLED_LINKS: u64 = 1_000_000;
@@ -60,7 +57,7 @@ impl Growth<'_> {
 
 impl Growth<'_> {
     /// Measures what a node does after its start: the CPU time of the threads that are no cores until the node is idle,
-    /// its memory then, and the latency of redirects while it builds its search index anew.
+    /// its memory then, and the latency of redirects while it rebuilds its search index.
     pub(super) fn settling(&mut self) -> Result<()> {
         let many = self.order.many;
         let data = peers::carom_data(self.place, many)?;

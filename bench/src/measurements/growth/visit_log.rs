@@ -2,12 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Growth, copy_folder, keep_alive};
+use super::{CORE_THREADS, Growth, copy_folder, keep_alive};
 use crate::results::{Budget, median};
 use crate::servers::peers::{self, Running};
-
-/// The beginning of the names of the threads of cores.
-const CORE_THREADS: &str = "core-";
 
 /// Number of links.
 const LINKS: u64 = 1_000_000;

@@ -87,7 +87,7 @@ impl LinkedDomains {
         self.0.write().unwrap_or_else(PoisonError::into_inner).known.extend(names.ids());
     }
 
-    /// True if there is none.
+    /// True if no domain has links.
     pub(super) fn is_empty(&self) -> bool {
         self.read(|linked| linked.names.0.is_empty())
     }
