@@ -9,9 +9,9 @@
 //! instance: a late command of the predecessor, or an old copy of the data of Redis. A twin goes on sending. So another
 //! process is a twin once two different heartbeats of it were replaced by heartbeats of this process after the first.
 //!
-//! The process that joined later gives way, by the times of their first heartbeats by the clock of Redis. Each process says
-//! its own time in its heartbeats, so both compare the same two times, and exactly one gives way. It then only looks, and
-//! goes on waiting for any other process of that name: a restart of the other one changes nothing.
+//! The process whose first heartbeat came later, by the clock of Redis, gives way. Each process sends that time with its
+//! heartbeats, so both compare the same two times, and exactly one gives way. From then on it reads the heartbeats and sends
+//! none, until no process of that name sends any: a restart of the other one changes nothing.
 
 use std::time::Duration;
 
