@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::http::Wire;
-use crate::support::node::{CAROM, PATIENCE, wait_for};
+use crate::support::node::{CAROM, PATIENCE, wait_for, wait_until};
 
 /// The line that the script prints once everything listens.
 const READY: &str = "The fleet is ready.";
@@ -82,6 +82,9 @@ fn fleet_starts_and_cleans_up() {
     let node = |number: u16| Wire::open(address(base + number));
     let code = node(1).shorten("https://example.org/over-there");
     for number in 2..=NODES {
+        // A busy Redis may answer later than the node waits, which is a 503.
+        let redirects = || node(number).get(&format!("/{code}")).status == 302;
+        wait_until("a redirect by another node", redirects);
         assert_eq!(node(number).get(&format!("/{code}")).location(), "https://example.org/over-there");
         assert_eq!(Wire::open(address(base + 100 + number)).get("/readyz").status, 200);
     }

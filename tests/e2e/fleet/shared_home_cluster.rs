@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::bulk::{many, send_all};
 use crate::support::cluster::Cluster;
-use crate::support::fleet::{Fleet, KEY, redirects, settle, shared};
+use crate::support::fleet::{Fleet, KEY, assert_redirects, settle, shared};
 use crate::support::links::change;
 use crate::support::node::{Dice, Node, wait_until};
 use crate::support::stop::StopOnDrop;
@@ -103,7 +103,7 @@ fn stale_master_loses_no_link() {
     cluster.start_again(master);
     cluster.wait_until_whole();
     nodes.iter().for_each(settle);
-    assert!(redirects(&nodes[1], &changed, &format!("{TARGET}/changed")));
+    assert_redirects(&nodes[1], &changed, &format!("{TARGET}/changed"));
     for node in &nodes {
         wait_until("all links on both masters", || has_all(node, &links));
     }

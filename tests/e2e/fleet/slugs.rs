@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::fleet::{Fleet, redirects, settle};
+use crate::support::fleet::{Fleet, assert_redirects, settle};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
@@ -32,10 +32,10 @@ fn slugs_with_slashes_are_shared() {
     let nodes = start(&fleet);
     create(&nodes[0], "Docs/2026/Start");
     // The other node may not have heard of it yet, and asks Redis.
-    assert!(redirects(&nodes[1], "docs/2026/start", TARGET));
-    assert!(redirects(&nodes[1], "DOCS/2026/start", TARGET));
+    assert_redirects(&nodes[1], "docs/2026/start", TARGET);
+    assert_redirects(&nodes[1], "DOCS/2026/start", TARGET);
     create(&nodes[1], "docs/other");
-    assert!(redirects(&nodes[0], "docs/other", TARGET));
+    assert_redirects(&nodes[0], "docs/other", TARGET);
     let listed = |node: &Node| node.wire().get(&format!("{SHORT_URLS}?searchTerm=docs%2F")).json();
     for node in &nodes {
         wait_until("both links", || listed(node)["shortUrls"]["pagination"]["totalItems"] == 2);

@@ -108,6 +108,12 @@ pub(crate) fn redirects(node: &Node, slug: &str, target: &str) -> bool {
     reply.status == 302 && reply.location() == target
 }
 
+/// Waits until a node no longer answers that it cannot know (503), which a slow Redis causes, and checks that it then redirects.
+pub(crate) fn assert_redirects(node: &Node, code: &str, target: &str) {
+    wait_until("an answer that is known", || node.wire().get(&format!("/{code}")).status != 503);
+    assert!(redirects(node, code, target), "{code} does not lead to {target}");
+}
+
 /// Checks that a node answers every request for a code with 503, because only a later version can read its state.
 pub(crate) fn is_marked(node: &Node, slug: &str) {
     let reply = node.wire().get(&format!("/{slug}"));
