@@ -2,6 +2,7 @@
 
 mod starts;
 mod visit_log;
+mod visit_query;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -61,6 +62,8 @@ pub(crate) enum GrowthPart {
     Connections,
     /// CPU of the visit log.
     VisitLog,
+    /// Redirects beside queries of a large visit log.
+    VisitQuery,
     /// CPU of a redirect that another core answers.
     Forwarding,
     /// Durable creates, beside Redis.
@@ -99,6 +102,7 @@ pub(crate) fn run(
             GrowthPart::Links => growth.links()?,
             GrowthPart::Connections => growth.connections()?,
             GrowthPart::VisitLog => growth.visit_log()?,
+            GrowthPart::VisitQuery => growth.visit_query()?,
             GrowthPart::Forwarding => growth.forwarding()?,
             GrowthPart::Creates => growth.creates()?,
             GrowthPart::Client => growth.client()?,
