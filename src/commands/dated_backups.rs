@@ -124,7 +124,7 @@ pub(super) fn remove_oldest(dir: &Path, new: &Path, keep: NonZeroU32) -> Result<
         if is_leftover(&entry) {
             remove(&entry.path()).map_err(|error| failed(&entry.path(), &error))?;
         } else if entry.path() != new {
-            match judged(&entry, &manifest) {
+            match classify(&entry, &manifest) {
                 OldEntry::Whole => old.push(entry.path()),
                 OldEntry::Broken(why) => broken.push((entry.path(), why)),
                 OldEntry::Other => {}
@@ -149,7 +149,7 @@ fn name_of(taken_ms: u64) -> String {
 }
 
 /// Returns the state of an entry beside the backup `new`.
-fn judged(entry: &DirEntry, new: &Manifest) -> OldEntry {
+fn classify(entry: &DirEntry, new: &Manifest) -> OldEntry {
     let (name, path) = (entry.file_name(), entry.path());
     let Some(name) = name.to_str().filter(|name| is_dated(name) && has_only_files_of_backups(entry)) else {
         return OldEntry::Other;

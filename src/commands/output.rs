@@ -48,10 +48,11 @@ pub(crate) fn notice_lost_reader() {
 /// # Errors
 /// The error of the work, or else [`Reason::Incomplete`] for lost output.
 pub fn checked(done: Result<(), Exit>) -> Result<(), Exit> {
-    judged(done, FAILURE.get())
+    with_lost_output(done, FAILURE.get())
 }
 
-fn judged(done: Result<(), Exit>, failure: Option<&io::Error>) -> Result<(), Exit> {
+/// Replaces success by an error if the output was lost.
+fn with_lost_output(done: Result<(), Exit>, failure: Option<&io::Error>) -> Result<(), Exit> {
     match failure {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => done.and_then(|()| {
             Err(Exit::new(Reason::Incomplete, format!("standard output cannot be written: {error}"))
@@ -68,15 +69,15 @@ mod tests {
     #[test]
     fn lost_output_is_an_error_unless_nobody_reads_it() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
-        let lost = judged(Ok(()), Some(&full)).unwrap_err();
+        let lost = with_lost_output(Ok(()), Some(&full)).unwrap_err();
         assert_eq!(lost.reason, Reason::Incomplete);
         assert!(lost.what.starts_with("standard output cannot be written: "), "{lost}");
         let closed = io::Error::from(io::ErrorKind::BrokenPipe);
-        assert_eq!((judged(Ok(()), Some(&closed)), judged(Ok(()), None)), (Ok(()), Ok(())));
+        assert_eq!((with_lost_output(Ok(()), Some(&closed)), with_lost_output(Ok(()), None)), (Ok(()), Ok(())));
         // The error of the work says more.
         let wrong = Exit::new(Reason::Usage, "wrong");
         for failure in [&full, &closed] {
-            assert_eq!(judged(Err(wrong.clone()), Some(failure)), Err(wrong.clone()));
+            assert_eq!(with_lost_output(Err(wrong.clone()), Some(failure)), Err(wrong.clone()));
         }
     }
 }

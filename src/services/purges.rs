@@ -213,7 +213,7 @@ impl PurgeService {
     fn begin(&mut self, links: Vec<PurgedLink>) -> Result<Option<PurgeProgress>, String> {
         let number = getrandom::u64().map_err(|error| format!("no random number for the purge: {error}"))?;
         let id = PurgeId(number);
-        // By the clock of Redis, since all nodes judge the age of the purge by it.
+        // By the clock of Redis, since all nodes measure the age of the purge by it.
         let at_ms = match &mut self.sharing {
             Some(sharing) => sharing.now_ms().map_err(|error| {
                 tracing::debug!(%error, "Redis does not tell the time of a purge");

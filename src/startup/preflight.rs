@@ -1,7 +1,7 @@
 //! Checks of the machine before a node starts, so that a missing permission gives a message with a remedy rather than a
 //! failure while serving.
 //!
-//! The functions that judge numbers are pure; those that query the kernel are thin. Other checks are elsewhere: of the
+//! The functions that check numbers are pure; those that query the kernel are thin. Other checks are elsewhere: of the
 //! settings in `carom-settings`, of the code secret in [`super::code_secret`], and of the data directory's lock in
 //! [`super::data_dir`].
 
@@ -153,10 +153,10 @@ fn cpus() -> Result<(), Exit> {
 /// [`Reason::LockedMemory`] if the limit is too low.
 pub fn locked_memory(cores: usize) -> Result<(), Exit> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    judge_locked_memory(getrlimit(Resource::Memlock).current, cores, may_lock(&status))
+    check_locked_memory(getrlimit(Resource::Memlock).current, cores, may_lock(&status))
 }
 
-fn judge_locked_memory(limit: Option<u64>, cores: usize, unlimited: bool) -> Result<(), Exit> {
+fn check_locked_memory(limit: Option<u64>, cores: usize, unlimited: bool) -> Result<(), Exit> {
     let need = cores as u64 * LOCKED_PER_CORE + LOCKED_SLACK;
     match limit {
         Some(limit) if !unlimited && limit < need => {
@@ -190,10 +190,10 @@ fn may_lock(status: &str) -> bool {
 pub fn open_files(cores: usize) -> Result<u64, Exit> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // If the kernel refuses, the lower limit remains and is judged below.
+        // If the kernel refuses, the lower limit remains and is checked below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
-    judge_open_files(getrlimit(Resource::Nofile).current, cores)
+    check_open_files(getrlimit(Resource::Nofile).current, cores)
 }
 
 /// Maximum number of open connections that leave enough descriptors for the store and everything else.
@@ -215,7 +215,7 @@ pub fn connections(open_files: u64, cores: usize) -> Room {
     Room { of_core: shown(each), of_admin: shown(admin) }
 }
 
-fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
+fn check_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     let need = cores as u64 * FILES_PER_CORE + FILES_OF_NODE;
     let limit = limit.unwrap_or(u64::MAX);
     if limit >= need {
@@ -242,7 +242,7 @@ pub fn data_dir(path: &Path) -> Result<u64, Exit> {
     }
     let free = statvfs(path).map_err(|error| data_refused(path, "examined", &error.into()))?;
     let free = free.f_bavail.saturating_mul(free.f_frsize);
-    judge_free(path, free)?;
+    check_free_space(path, free)?;
     // A writable directory can be on a read-only file system; only a write tells.
     let trial = path.join(format!(".trial-{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&trial).and_then(write_a_little);
@@ -256,7 +256,7 @@ fn write_a_little(mut file: File) -> io::Result<()> {
     file.sync_all()
 }
 
-fn judge_free(path: &Path, free: u64) -> Result<(), Exit> {
+fn check_free_space(path: &Path, free: u64) -> Result<(), Exit> {
     if free >= FREE_MIN {
         return Ok(());
     }
@@ -315,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn locked_memory_is_judged_by_the_number_of_cores() {
-        assert_eq!(judge_locked_memory(Some(8 * 1024 * 1024), 64, false), Ok(()));
-        assert_eq!(judge_locked_memory(None, 1024, false), Ok(()));
-        assert_eq!(judge_locked_memory(Some(0), 1, true), Ok(()));
-        let exit = judge_locked_memory(Some(64 * 1024), 2, false).unwrap_err();
+    fn locked_memory_is_checked_by_the_number_of_cores() {
+        assert_eq!(check_locked_memory(Some(8 * 1024 * 1024), 64, false), Ok(()));
+        assert_eq!(check_locked_memory(None, 1024, false), Ok(()));
+        assert_eq!(check_locked_memory(Some(0), 1, true), Ok(()));
+        let exit = check_locked_memory(Some(64 * 1024), 2, false).unwrap_err();
         assert_eq!(exit.reason, Reason::LockedMemory);
         assert!(exit.what.contains("640 KiB") && exit.what.contains("64 KiB"), "{exit}");
         assert!(exit.remedy().contains("LimitMEMLOCK=640K") && exit.remedy().contains("ulimit -l 640"), "{exit}");
@@ -335,11 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_judged_by_the_number_of_cores() {
-        assert_eq!(judge_open_files(Some(1024), 2), Ok(1024));
-        assert_eq!(judge_open_files(Some(128), 2), Ok(128));
-        assert_eq!(judge_open_files(None, 2), Ok(u64::MAX));
-        let exit = judge_open_files(Some(127), 2).unwrap_err();
+    fn open_files_are_checked_by_the_number_of_cores() {
+        assert_eq!(check_open_files(Some(1024), 2), Ok(1024));
+        assert_eq!(check_open_files(Some(128), 2), Ok(128));
+        assert_eq!(check_open_files(None, 2), Ok(u64::MAX));
+        let exit = check_open_files(Some(127), 2).unwrap_err();
         assert_eq!(exit.reason, Reason::OpenFiles);
         assert!(exit.what.contains("needs 128") && exit.remedy().contains("LimitNOFILE="), "{exit}");
     }
@@ -380,8 +380,8 @@ mod tests {
     #[test]
     fn a_full_disk_has_its_own_number() {
         let path = Path::new("/data");
-        assert_eq!(judge_free(path, FREE_MIN), Ok(()));
-        assert_eq!(judge_free(path, FREE_MIN - 1).unwrap_err().reason, Reason::DiskFull);
+        assert_eq!(check_free_space(path, FREE_MIN), Ok(()));
+        assert_eq!(check_free_space(path, FREE_MIN - 1).unwrap_err().reason, Reason::DiskFull);
         for errno in [Errno::NOSPC, Errno::DQUOT] {
             assert_eq!(data_refused(path, "written", &errno.into()).reason, Reason::DiskFull);
         }

@@ -4,7 +4,7 @@
 
 use carom::bridge::{StreamChange, WriterOrder};
 use carom_model::replication::Partition;
-use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
+use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, check_position};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 
@@ -77,7 +77,7 @@ impl Node {
         let follower = &mut self.followers[part];
         let entries = redis.stream(part).entries(follower.position, most);
         let partition = Partition(part as u8);
-        match judge_without(guard, follower.position, entries) {
+        match check_position_without(guard, follower.position, entries) {
             Read::Quiet => return false,
             Read::Next(entries, to) => {
                 if !follower.expected.is_empty() {
@@ -183,19 +183,19 @@ impl Node {
     }
 }
 
-fn judge_without(guard: Option<Guard>, position: Option<StreamPosition>, entries: Vec<StreamEntry>) -> Read {
+fn check_position_without(guard: Option<Guard>, position: Option<StreamPosition>, entries: Vec<StreamEntry>) -> Read {
     let first = entries.first().map(StreamPosition::of);
     match (guard, position, first) {
-        (Some(Guard::Check), Some(place), Some(first)) if first.id == place.id => judge(Some(first), entries),
+        (Some(Guard::Check), Some(place), Some(first)) if first.id == place.id => check_position(Some(first), entries),
         (Some(Guard::Gap), Some(place), first) => match first {
             None => Read::Quiet,
-            Some(first) if first.id == place.id => judge(Some(first), entries),
+            Some(first) if first.id == place.id => check_position(Some(first), entries),
             Some(_) => {
                 let to = StreamPosition::of(&entries[entries.len() - 1]);
                 Read::Next(entries, to)
             }
         },
-        _ => judge(position, entries),
+        _ => check_position(position, entries),
     }
 }
 

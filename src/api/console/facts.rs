@@ -31,11 +31,11 @@ impl Context {
         if let Some(other) = fields.keys().find(|name| *name != "longUrl") {
             return Err(Problem::invalid(&[Invalid::new(other, "is not a known field")]));
         }
-        Ok(self.judge(&fields))
+        Ok(self.predict(&fields))
     }
 
     /// Predicts the result of a request to shorten that URL.
-    fn judge(&self, fields: &Map<String, Value>) -> Value {
+    fn predict(&self, fields: &Map<String, Value>) -> Value {
         let read = self.bounded(|bounds| Create::read(fields, bounds));
         let text = fields.get("longUrl").and_then(Value::as_str).unwrap_or_default();
         // The URL as it would be stored, even if a list forbids it.

@@ -66,7 +66,7 @@ fn data_dir(path: &Path) -> Vec<Finding> {
     let mut findings = vec![Finding::of(free.map(text))];
     if is_writable {
         findings.push(match sync_times(path) {
-            Ok(times) => judge_syncs(times),
+            Ok(times) => check_sync_times(times),
             Err(error) => Finding::error(format!("{} cannot be synced: {error}", path.display()), "check the disk"),
         });
     }
@@ -93,7 +93,7 @@ fn time_syncs(mut file: File) -> io::Result<Vec<Duration>> {
     Ok(times)
 }
 
-fn judge_syncs(mut times: Vec<Duration>) -> Finding {
+fn check_sync_times(mut times: Vec<Duration>) -> Finding {
     times.sort();
     let latency = |at: usize| readable::latency(times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6));
     let text = format!("a sync of the disk takes {}, at most {}", latency(times.len() / 2), latency(times.len() - 1));
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn slow_disks_and_short_backlogs_are_warnings() {
-        let of_millis = |millis: u64| judge_syncs(vec![Duration::from_millis(millis); 5]);
+        let of_millis = |millis: u64| check_sync_times(vec![Duration::from_millis(millis); 5]);
         assert_eq!(of_millis(1).health, Health::Ok);
         assert_eq!(of_millis(10).health, Health::Warning);
         assert!(backlog(Some("4096\n")).remedy.contains("65535"));

@@ -76,7 +76,7 @@ fn redis(settings: &Settings) -> Vec<Finding> {
         ));
     }
     let theirs_ms = ask(cmd("TIME")).ok().and_then(|(value, _)| time_ms(&value));
-    findings.extend(theirs_ms.map(|theirs_ms| judge_clocks(theirs_ms.abs_diff(unix_ms()))));
+    findings.extend(theirs_ms.map(|theirs_ms| check_clocks(theirs_ms.abs_diff(unix_ms()))));
     findings.extend(evictions(&mut client));
     findings
 }
@@ -88,12 +88,12 @@ fn evictions(client: &mut Client) -> Vec<Finding> {
     let questions = masters.iter().map(|master| (Route::Server(master.clone()), info())).collect();
     let answers = client.ask_all(questions, ANSWER_TIME);
     let policy = |(master, answer): (&ServerAddress, Result<Value, RedisError>)| {
-        Some(judge_eviction(master, &EvictionPolicy::parse(&answer.ok()?)?))
+        Some(check_eviction(master, &EvictionPolicy::parse(&answer.ok()?)?))
     };
     masters.iter().zip(answers).filter_map(policy).collect()
 }
 
-fn judge_eviction(server: &ServerAddress, policy: &EvictionPolicy) -> Finding {
+fn check_eviction(server: &ServerAddress, policy: &EvictionPolicy) -> Finding {
     if !policy.may_evict() {
         return Finding::ok(format!("Redis at {server} removes no keys when its memory is full"));
     }
@@ -116,7 +116,7 @@ fn time_ms(value: &Value) -> Option<u64> {
     Some(number(0)? * 1_000 + number(1)? / 1_000)
 }
 
-fn judge_clocks(apart_ms: u64) -> Finding {
+fn check_clocks(apart_ms: u64) -> Finding {
     let shown = format!("the clocks of this machine and of Redis are {apart_ms} ms apart");
     if apart_ms < CLOCK_APART_MS {
         return Finding::ok(shown);
@@ -181,7 +181,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     let now = i64::try_from(unix_ms() / 1_000).unwrap_or(i64::MAX);
     let identity = read.identity();
     let mut findings: Vec<Finding> =
-        identity.about().iter().map(|about| judge_certificate(&about.names, about.since, about.until, now)).collect();
+        identity.about().iter().map(|about| check_certificate(&about.names, about.since, about.until, now)).collect();
     if let Some(url) = settings.base_url.as_ref().filter(|url| url.as_str().starts_with("https://")) {
         let host = host_of(url.as_str().as_bytes()).to_ascii_lowercase();
         if !identity.about().iter().any(|about| about.names.iter().any(|name| is_for(name, &host))) {
@@ -193,7 +193,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-fn judge_certificate(names: &[String], since: i64, until: i64, now: i64) -> Finding {
+fn check_certificate(names: &[String], since: i64, until: i64, now: i64) -> Finding {
     let shown = if names.is_empty() { "the certificate without names".to_owned() } else { names.join(", ") };
     let days = (until - now) / 86_400;
     let remedy = "renew it; carom reads the new files without a restart";
@@ -261,13 +261,13 @@ mod tests {
     use crate::commands::doctor::finding::Health;
 
     #[test]
-    fn certificates_are_judged_by_their_end() {
+    fn certificates_are_checked_by_their_end() {
         let names = ["go.example".to_owned()];
-        let judged = |until: i64| judge_certificate(&names, 0, until, 100 * 86_400);
-        assert_eq!(judged(200 * 86_400).health, Health::Ok);
-        assert!(judged(106 * 86_400).text.contains("expires in 6 days"));
-        assert_eq!(judged(100 * 86_400).health, Health::Error);
-        assert_eq!(judge_certificate(&names, 10, 100, 5).health, Health::Error);
+        let checked = |until: i64| check_certificate(&names, 0, until, 100 * 86_400);
+        assert_eq!(checked(200 * 86_400).health, Health::Ok);
+        assert!(checked(106 * 86_400).text.contains("expires in 6 days"));
+        assert_eq!(checked(100 * 86_400).health, Health::Error);
+        assert_eq!(check_certificate(&names, 10, 100, 5).health, Health::Error);
         assert!(is_for("go.example", "go.example") && is_for("*.example", "go.example"));
         assert!(!is_for("*.example", "a.go.example") && !is_for("*.example", "example"));
     }
@@ -285,17 +285,17 @@ mod tests {
         };
         assert_eq!(time_ms(&answer("1700000000", "250999")), Some(1_700_000_000_250));
         assert_eq!(time_ms(&Value::Nil), None);
-        assert_eq!((judge_clocks(999).health, judge_clocks(1_000).health), (Health::Ok, Health::Warning));
+        assert_eq!((check_clocks(999).health, check_clocks(1_000).health), (Health::Ok, Health::Warning));
     }
 
     #[test]
     fn evicting_servers_are_found() {
         let server = ServerAddress { host: "10.0.0.1".to_owned(), port: 7000 };
-        let judged =
-            |name: &str, maxmemory: u64| judge_eviction(&server, &EvictionPolicy { name: name.to_owned(), maxmemory });
-        assert_eq!(judged("noeviction", 1).health, Health::Ok);
-        assert_eq!(judged("allkeys-lru", 0).health, Health::Ok);
-        let Finding { health, text, remedy } = judged("allkeys-lru", 1);
+        let checked =
+            |name: &str, maxmemory: u64| check_eviction(&server, &EvictionPolicy { name: name.to_owned(), maxmemory });
+        assert_eq!(checked("noeviction", 1).health, Health::Ok);
+        assert_eq!(checked("allkeys-lru", 0).health, Health::Ok);
+        let Finding { health, text, remedy } = checked("allkeys-lru", 1);
         assert_eq!(health, Health::Warning);
         assert!(text.contains("10.0.0.1:7000"), "{text}");
         assert!(remedy.starts_with("redis-cli -h 10.0.0.1 -p 7000 CONFIG SET"), "{remedy}");

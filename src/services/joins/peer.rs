@@ -116,7 +116,7 @@ impl PeerClient {
     }
 }
 
-/// Judges a response that is an error. `problem` is its JSON; null for another body.
+/// Classifies a response that is an error. `problem` is its JSON; null for another body.
 fn fault(url: &str, status: u16, problem: &Value) -> PeerFault {
     let detail: String = problem["detail"].as_str().unwrap_or_default().chars().take(DETAIL_CHARS_MAX).collect();
     let detail: String = detail.chars().filter(|sign| !sign.is_control()).collect();

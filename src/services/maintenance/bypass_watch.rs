@@ -28,7 +28,7 @@ impl BypassWatch {
         let Some((interface, program)) = state.attached else { return };
         // Without an answer of the kernel, everything stays as it was.
         if let Ok(link) = InterfaceState::read(interface) {
-            judge_link(stats, state, link, program);
+            check_link(stats, state, link, program);
         }
         self.look_at_drops(stats, state, cores, now);
     }
@@ -55,7 +55,7 @@ impl BypassWatch {
 }
 
 /// Compares the interface with that of a program which is attached. `link` is `None` if the interface is gone.
-fn judge_link(stats: &NodeStats, state: &BypassState, link: Option<InterfaceState>, program: u32) {
+fn check_link(stats: &NodeStats, state: &BypassState, link: Option<InterfaceState>, program: u32) {
     let name = &state.interface;
     match link {
         Some(link) if link.is_up => stats.alarms.clear(Alarm::BypassInterfaceDown),
@@ -99,10 +99,10 @@ mod tests {
             let stats = stats();
             let state = stats.bypass.get().unwrap();
             let ours = Some(InterfaceState { is_up: true, program: Some(7) });
-            judge_link(&stats, state, ours, 7);
+            check_link(&stats, state, ours, 7);
             assert!(!stats.alarms.is_on(Alarm::BypassOff) && state.obstacle().is_none());
-            judge_link(&stats, state, link, 7);
-            judge_link(&stats, state, ours, 7);
+            check_link(&stats, state, link, 7);
+            check_link(&stats, state, ours, 7);
             assert!(stats.alarms.is_on(Alarm::BypassOff), "{link:?}");
             assert!(state.obstacle().unwrap().contains("eth0"), "{link:?}");
         }
@@ -112,9 +112,9 @@ mod tests {
     fn interface_that_is_down_raises_an_alarm_until_it_is_up() {
         let stats = stats();
         let state = stats.bypass.get().unwrap();
-        judge_link(&stats, state, Some(InterfaceState { is_up: false, program: Some(7) }), 7);
+        check_link(&stats, state, Some(InterfaceState { is_up: false, program: Some(7) }), 7);
         assert!(stats.alarms.is_on(Alarm::BypassInterfaceDown) && !stats.alarms.is_on(Alarm::BypassOff));
-        judge_link(&stats, state, Some(InterfaceState { is_up: true, program: Some(7) }), 7);
+        check_link(&stats, state, Some(InterfaceState { is_up: true, program: Some(7) }), 7);
         assert!(!stats.alarms.is_on(Alarm::BypassInterfaceDown));
     }
 

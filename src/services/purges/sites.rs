@@ -6,7 +6,7 @@
 //! link that reached a node only after the purge would leave traces there. A site whose nodes have all carried a purge out
 //! notes that in its hash, and the relay of the other site copies the note.
 //!
-//! Each site judges the age of a purge by the clock of its own Redis. So the relay gives a purge the date that it has by this
+//! Each site measures the age of a purge by the clock of its own Redis. So the relay gives a purge the date that it has by this
 //! clock, and clocks that are weeks apart keep no purge back.
 
 use std::collections::HashMap;

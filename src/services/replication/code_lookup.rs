@@ -373,7 +373,7 @@ impl CodeLookup {
 
     fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
         let (mut states, mut again) = (Vec::new(), Vec::new());
-        // Before any answer is judged.
+        // Before any answer is used.
         self.check_disturbance();
         for (request_id, answer) in answers {
             let Some(PendingQuestion { mut look_ups, joined, asked, as_of, is_delivered }) =

@@ -366,7 +366,7 @@ impl Follower {
         position: StreamPosition,
         entries: Vec<StreamEntry>,
     ) -> Result<(), Stopped> {
-        match follow::judge(Some(position), entries) {
+        match follow::check_position(Some(position), entries) {
             Read::Quiet => Ok(()),
             Read::Next(entries, to) => {
                 self.check_off(partition, &entries, to)?;

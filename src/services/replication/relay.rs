@@ -379,7 +379,7 @@ impl Relay {
         let (mut full, mut is_newer, mut failure) = (BTreeSet::new(), false, None);
         let answers = if places.is_empty() { Vec::new() } else { self.other.read(&places, count, OTHER_TIME) };
         for ((partition, position), answer) in places.into_iter().zip(answers) {
-            match answer.map(|entries| (entries.len(), follow::judge(Some(position), entries))) {
+            match answer.map(|entries| (entries.len(), follow::check_position(Some(position), entries))) {
                 Err(error) => failure = Some(error),
                 Ok((_, Read::Quiet)) => {}
                 Ok((_, Read::Gap)) => gaps.push(partition),

@@ -418,11 +418,11 @@ impl Turn<'_> {
             let has_window = self.window().is_some();
             let looked = searches.iter_mut().filter(|search| matches!(search.step, ReuseStep::Look(_)));
             for ((search, code), answer) in looked.zip(codes).zip(answers) {
-                match self.judge(search.link, code, answer) {
-                    Judgement::Is(found) => search.step = ReuseStep::Found(code, found),
-                    Judgement::Nothing if again => {}
-                    Judgement::Nothing | Judgement::Other => search.reject(code, has_window),
-                    Judgement::NoReply => search.decide_here(),
+                match self.classify(search.link, code, answer) {
+                    ReuseLookup::Match(found) => search.step = ReuseStep::Found(code, found),
+                    ReuseLookup::Missing if again => {}
+                    ReuseLookup::Missing | ReuseLookup::Mismatch => search.reject(code, has_window),
+                    ReuseLookup::NoReply => search.decide_here(),
                 }
             }
             if !searches.iter().any(|search| matches!(search.step, ReuseStep::Look(_))) {
@@ -433,47 +433,47 @@ impl Turn<'_> {
         }
     }
 
-    /// Judges the link of a code, by what this node and Redis know of it.
-    fn judge(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> Judgement {
+    /// Compares the wanted link with the states that this node and Redis have for a code.
+    fn classify(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> ReuseLookup {
         let here = self.fleet.stored_state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_match(state, link, self.now_ms));
         if let Ok(there) = &answer {
             match self.fleet.knows_lost_marked(&code, there.as_ref()) {
                 Ok(false) => {}
                 // A later version may have given the link another destination.
-                Ok(true) => return Judgement::Other,
-                Err(_) => return Judgement::NoReply,
+                Ok(true) => return ReuseLookup::Mismatch,
+                Err(_) => return ReuseLookup::NoReply,
             }
         }
         match answer {
             Ok(Some(ReceivedState::Known(there))) if is_live_match(&there, link, self.now_ms) => match here {
-                Some(_) if is_here => Judgement::Is(None),
+                Some(_) if is_here => ReuseLookup::Match(None),
                 // This node knows of a delete that Redis does not know, or has lost.
-                Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,
-                _ => Judgement::Is(Some(there)),
+                Some(mine) if rules::is_over(&mine, &there) => ReuseLookup::Mismatch,
+                _ => ReuseLookup::Match(Some(there)),
             },
-            Ok(Some(_)) => Judgement::Other,
+            Ok(Some(_)) => ReuseLookup::Mismatch,
             // Redis does not know the link yet, or has lost it.
-            Ok(None) if is_here => Judgement::Is(None),
-            Ok(None) if here.is_none() => Judgement::Nothing,
-            Ok(None) => Judgement::Other,
+            Ok(None) if is_here => ReuseLookup::Match(None),
+            Ok(None) if here.is_none() => ReuseLookup::Missing,
+            Ok(None) => ReuseLookup::Mismatch,
             Err(error) => {
                 note_error(&self.fleet.stats, &error);
-                Judgement::NoReply
+                ReuseLookup::NoReply
             }
         }
     }
 }
 
-/// The result of looking up a code.
+/// The result of looking up a code for a link that may exist already.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Judgement {
+enum ReuseLookup {
     /// A link that can be the answer, with its state if this node does not have it.
-    Is(Option<State>),
-    /// No state, neither now nor before.
-    Nothing,
-    /// Another link, or a tombstone.
-    Other,
+    Match(Option<State>),
+    /// The code has no state, here or in Redis.
+    Missing,
+    /// The code has another link, or a tombstone.
+    Mismatch,
     /// Redis did not answer, or the store cannot tell.
     NoReply,
 }

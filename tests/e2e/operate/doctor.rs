@@ -14,7 +14,7 @@ fn results<'f>(findings: &'f Value, part: &str) -> Vec<&'f str> {
 }
 
 #[test]
-fn findings_are_judged_and_have_remedies() {
+fn findings_have_results_and_remedies() {
     let folder = tempfile::tempdir().unwrap();
     let node = Setup::new(folder.path()).start();
     let user = CliUser::new();

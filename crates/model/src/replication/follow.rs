@@ -54,8 +54,9 @@ pub enum Read {
     Gap,
 }
 
-/// Checks entries that were read from a position on. The first of them should be the position itself.
-pub fn judge(position: Option<StreamPosition>, mut entries: Vec<StreamEntry>) -> Read {
+/// Checks that a position still exists, given the entries that were read from it on, and returns the entries after it.
+/// The first entry is that of the position, unless the stream has lost it.
+pub fn check_position(position: Option<StreamPosition>, mut entries: Vec<StreamEntry>) -> Read {
     let Some(position) = position else { return Read::Gap };
     if entries.first().map(StreamPosition::of) != Some(position) {
         return Read::Gap;
@@ -95,12 +96,16 @@ mod tests {
     #[test]
     fn a_place_that_is_not_there_is_a_gap() {
         let place = StreamPosition::of(&entry(1, "a"));
-        assert_eq!(judge(None, vec![entry(1, "a")]), Read::Gap);
-        assert_eq!(judge(Some(place), vec![]), Read::Gap);
-        assert_eq!(judge(Some(place), vec![entry(2, "b")]), Read::Gap, "trimmed away, or lost");
-        assert_eq!(judge(Some(place), vec![entry(1, "c"), entry(2, "b")]), Read::Gap, "another entry of the same name");
-        assert_eq!(judge(Some(place), vec![entry(1, "a")]), Read::Quiet);
+        assert_eq!(check_position(None, vec![entry(1, "a")]), Read::Gap);
+        assert_eq!(check_position(Some(place), vec![]), Read::Gap);
+        assert_eq!(check_position(Some(place), vec![entry(2, "b")]), Read::Gap, "trimmed away, or lost");
+        assert_eq!(
+            check_position(Some(place), vec![entry(1, "c"), entry(2, "b")]),
+            Read::Gap,
+            "another entry of the same name"
+        );
+        assert_eq!(check_position(Some(place), vec![entry(1, "a")]), Read::Quiet);
         let next = Read::Next(vec![entry(2, "b")], StreamPosition::of(&entry(2, "b")));
-        assert_eq!(judge(Some(place), vec![entry(1, "a"), entry(2, "b")]), next);
+        assert_eq!(check_position(Some(place), vec![entry(1, "a"), entry(2, "b")]), next);
     }
 }

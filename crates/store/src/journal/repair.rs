@@ -226,14 +226,14 @@ impl Synced {
             [(range.start..middle, true), (middle..range.end, false)]
         };
         let bytes: usize = broken.iter().map(Range::len).sum();
-        let judged: Vec<(Range<usize>, bool)> =
+        let parts: Vec<(Range<usize>, bool)> =
             broken.into_iter().flat_map(split).filter(|(range, _)| !range.is_empty()).collect();
         assert_eq!(
-            judged.iter().map(|(range, _)| range.len()).sum::<usize>(),
+            parts.iter().map(|(range, _)| range.len()).sum::<usize>(),
             bytes,
             "broken bytes are lost or repaired twice"
         );
-        judged
+        parts
     }
 }
 

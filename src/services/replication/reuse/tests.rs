@@ -40,28 +40,28 @@ fn store(fleet: &FleetContext, state: &State) {
     fleet.links.commit(batch).unwrap();
 }
 
-fn judged(fleet: &FleetContext, answer: StateAnswer) -> Judgement {
+fn classified(fleet: &FleetContext, answer: StateAnswer) -> ReuseLookup {
     let mut redis = fleet.redis().unwrap();
     let turn = Turn { fleet, redis: &mut redis, now_ms: NOW_MS, begin: Instant::now() };
-    turn.judge(&link("abc", Origin::Issued), code(), answer)
+    turn.classify(&link("abc", Origin::Issued), code(), answer)
 }
 
 #[test]
 fn link_that_anyone_knows_to_be_gone_is_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = context(dir.path());
-    assert_eq!(judged(&fleet, Ok(None)), Judgement::Nothing, "another node may be about to create it");
-    assert_eq!(judged(&fleet, known(state(1))), Judgement::Is(Some(state(1))));
-    assert_eq!(judged(&fleet, known(state(1).deleted(9))), Judgement::Other);
+    assert_eq!(classified(&fleet, Ok(None)), ReuseLookup::Missing, "another node may be about to create it");
+    assert_eq!(classified(&fleet, known(state(1))), ReuseLookup::Match(Some(state(1))));
+    assert_eq!(classified(&fleet, known(state(1).deleted(9))), ReuseLookup::Mismatch);
     store(&fleet, &state(1));
-    assert_eq!(judged(&fleet, Ok(None)), Judgement::Is(None), "Redis does not know it yet, or has lost it");
-    assert_eq!(judged(&fleet, known(state(2))), Judgement::Is(None));
-    assert_eq!(judged(&fleet, known(state(1).deleted(9))), Judgement::Other);
+    assert_eq!(classified(&fleet, Ok(None)), ReuseLookup::Match(None), "Redis does not know it yet, or has lost it");
+    assert_eq!(classified(&fleet, known(state(2))), ReuseLookup::Match(None));
+    assert_eq!(classified(&fleet, known(state(1).deleted(9))), ReuseLookup::Mismatch);
     store(&fleet, &state(1).deleted(9));
-    assert_eq!(judged(&fleet, known(state(1))), Judgement::Other, "Redis does not know of the delete");
-    assert_eq!(judged(&fleet, Ok(None)), Judgement::Other);
+    assert_eq!(classified(&fleet, known(state(1))), ReuseLookup::Mismatch, "Redis does not know of the delete");
+    assert_eq!(classified(&fleet, Ok(None)), ReuseLookup::Mismatch);
     let away = RedisError::Away { what: "no answer".to_owned(), asked: true };
-    assert_eq!(judged(&fleet, Err(away)), Judgement::NoReply);
+    assert_eq!(classified(&fleet, Err(away)), ReuseLookup::NoReply);
     assert_eq!(fleet.stats.fleet.errors.get(), 1);
 }
 
@@ -69,13 +69,13 @@ fn link_that_anyone_knows_to_be_gone_is_no_answer() {
 fn link_that_a_later_version_may_have_changed_is_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = context(dir.path());
-    assert_eq!(judged(&fleet, Ok(Some(ReceivedState::Unread(newer(1).into())))), Judgement::Other);
+    assert_eq!(classified(&fleet, Ok(Some(ReceivedState::Unread(newer(1).into())))), ReuseLookup::Mismatch);
     let mut batch = fleet.links.batch();
     batch.mark_unread(&code(), &newer(2));
     fleet.links.commit(batch).unwrap();
-    assert_eq!(judged(&fleet, Ok(None)), Judgement::Other, "Redis has lost the state of the mark");
-    assert_eq!(judged(&fleet, known(state(1))), Judgement::Other, "that state is earlier");
-    assert_eq!(judged(&fleet, known(state(3))), Judgement::Is(Some(state(3))));
+    assert_eq!(classified(&fleet, Ok(None)), ReuseLookup::Mismatch, "Redis has lost the state of the mark");
+    assert_eq!(classified(&fleet, known(state(1))), ReuseLookup::Mismatch, "that state is earlier");
+    assert_eq!(classified(&fleet, known(state(3))), ReuseLookup::Match(Some(state(3))));
 }
 
 #[test]
