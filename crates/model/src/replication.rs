@@ -7,7 +7,7 @@
 //!   implement them),
 //! * follows the streams and adopts the changes of other nodes ([`follow`]),
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
-//! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
+//! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`], [`silence`]),
 //! * writes the newest format that all live nodes read ([`formats`]),
 //! * answers 404 for a code only if no other node can have it ([`absence`], [`confirmations`], [`known_members`]),
 //! * gives the code of an expired link to another link once every node has passed its removal ([`passing`]),
@@ -34,6 +34,7 @@ pub mod passing;
 pub mod retention;
 pub mod round_trips;
 pub mod rules;
+pub mod silence;
 pub mod sites;
 pub mod state;
 pub mod twins;

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::members::NodeId;
+use super::silence::SilenceClock;
 
 /// The knowledge about the members that outlives the process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -58,8 +59,7 @@ pub struct KnownMembers {
     /// The epoch of the last reply.
     current: Option<String>,
     members: BTreeMap<NodeId, KnownMember>,
-    /// The time at which this node sent the last request whose reply it has observed.
-    heard: Option<Duration>,
+    clock: SilenceClock,
 }
 
 impl KnownMembers {
@@ -67,14 +67,12 @@ impl KnownMembers {
     pub fn new(me: NodeId, record: MemberRecord, now: Duration) -> KnownMembers {
         let known = KnownMember { mark: None, since: now, awaited: None };
         let members = record.nodes.into_iter().map(|node| (node, known)).collect();
-        KnownMembers { me, settled: record.epoch, current: None, members, heard: None }
+        KnownMembers { me, settled: record.epoch, current: None, members, clock: SilenceClock::default() }
     }
 
     /// Records the reply to a heartbeat that was sent at `sent` and answered at `now`: the epoch of Redis, and all members
-    /// that it lists. An awaited member that is silent for `after` counts as gone.
-    ///
-    /// If no reply came for a quarter of that time, the silence of the others is measured from now, as by
-    /// [`super::members::Members::observe`].
+    /// that it lists. An awaited member that is silent for `after` counts as gone. After an outage ([`SilenceClock`]), the
+    /// silence of all members is measured from now.
     pub fn observe(
         &mut self,
         epoch: &str,
@@ -82,10 +80,9 @@ impl KnownMembers {
         (sent, now): (Duration, Duration),
         after: Duration,
     ) {
-        if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
+        if self.clock.record_reply((sent, now), after) {
             self.members.values_mut().for_each(|member| member.since = now);
         }
-        self.heard = Some(sent);
         let is_settled = self.settled.as_deref().is_none_or(|settled| settled == epoch);
         if self.current.as_deref() != Some(epoch) {
             let awaited = (!is_settled).then_some(sent);

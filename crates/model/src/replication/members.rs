@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::silence::SilenceClock;
+
 /// The name of a node, unique in its fleet.
 pub type NodeId = String;
 
@@ -18,23 +20,17 @@ pub type NodeId = String;
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
-    /// The time at which this node sent the last request whose reply it has observed.
-    heard: Option<Duration>,
+    clock: SilenceClock,
 }
 
 impl Members {
     /// Records the marks of the last heartbeats of all nodes, from a reply that arrived at `now` to a request that was
-    /// sent at `sent`. `after` is the time after which a silent node counts as gone.
-    ///
-    /// If no heartbeats were read for a quarter of that time, because Redis was away or this process was suspended, the
-    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now. The
-    /// quarter begins when the last answered request was sent: the process may have been suspended before it read the
-    /// reply.
+    /// sent at `sent`. `after` is the time after which a silent node counts as gone. After an outage ([`SilenceClock`]), the
+    /// silence of all nodes is measured from now.
     pub fn observe(&mut self, beats: &[(NodeId, u64)], (sent, now): (Duration, Duration), after: Duration) {
-        if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
+        if self.clock.record_reply((sent, now), after) {
             self.seen.clear();
         }
-        self.heard = Some(sent);
         self.seen.retain(|node, _| beats.iter().any(|(name, _)| name == node));
         for (node, beat) in beats {
             let seen = self.seen.entry(node.clone()).or_insert((*beat, now));

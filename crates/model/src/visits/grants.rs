@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use crate::replication::silence::SilenceClock;
+
 /// The span of grants for which Redis has lost none of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GrantEpoch {
@@ -114,33 +116,29 @@ pub struct GrantHolders {
     seen: BTreeMap<String, (u64, Duration)>,
     /// The stored names, in order.
     stored: Vec<String>,
-    /// The time at which this node sent the last request whose reply it has observed.
-    heard: Option<Duration>,
+    clock: SilenceClock,
 }
 
 impl GrantHolders {
     /// Returns the nodes that an earlier process has stored. They count as heard of at `now`.
     pub fn resume(names: impl IntoIterator<Item = String>, now: Duration) -> GrantHolders {
         let seen: BTreeMap<String, (u64, Duration)> = names.into_iter().map(|name| (name, (0, now))).collect();
-        GrantHolders { stored: seen.keys().cloned().collect(), seen, heard: None }
+        GrantHolders { stored: seen.keys().cloned().collect(), seen, clock: SilenceClock::default() }
     }
 
     /// Records the nodes that Redis has, each with the time of its last heartbeat, and true if its version reports grants.
     /// The request for them was sent at `sent` and answered at `now`. Leaves out nodes of versions that report nothing, and
     /// those that Redis lacks after they were silent for `after`. Returns true if the names are not those that are stored.
-    ///
-    /// If no reply came for a quarter of that time, the silence of the others is measured from now, as by
-    /// [`Members::observe`](crate::replication::members::Members::observe).
+    /// After an outage ([`SilenceClock`]), the silence of all nodes is measured from now.
     pub fn observe(
         &mut self,
         present: impl IntoIterator<Item = (String, u64, bool)>,
         (sent, now): (Duration, Duration),
         after: Duration,
     ) -> bool {
-        if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
+        if self.clock.record_reply((sent, now), after) {
             self.seen.values_mut().for_each(|(_, since)| *since = now);
         }
-        self.heard = Some(sent);
         let mut absent: BTreeSet<String> = self.names().cloned().collect();
         for (node, beat, reports) in present {
             absent.remove(&node);
