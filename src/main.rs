@@ -10,10 +10,10 @@ use carom::node::{self, Hangup, SignalInbox};
 use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
+use carom_telemetry::panics;
 
 fn main() -> ExitCode {
-    #[cfg(panic = "unwind")]
-    abort_on_panic();
+    panics::abort_on_panic();
     let cli = Cli::read();
     logging::set_verbosity(cli.verbosity());
     let Cli { command, colour, .. } = cli;
@@ -69,16 +69,6 @@ fn main() -> ExitCode {
             exit.reason.into()
         }
     }
-}
-
-/// Ends the process after the report of a panic on any thread, as `panic = "abort"` does in a release.
-#[cfg(panic = "unwind")]
-fn abort_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort();
-    }));
 }
 
 fn serve(arguments: ServeArgs) -> Result<(), Exit> {

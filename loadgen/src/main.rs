@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use carom_telemetry::panics;
 use clap::Parser;
 
 use crate::command_line::cli::{Arguments, OtherWork};
@@ -44,8 +45,7 @@ use crate::workload::traffic::{Mix, RequestKind};
 const PROGRESS_LINES: usize = 1 << 20;
 
 fn main() -> ExitCode {
-    #[cfg(panic = "unwind")]
-    abort_on_panic();
+    panics::abort_on_panic();
     // clap itself ends with 2 for unknown options.
     let mut arguments = Arguments::parse();
     let result = match arguments.work.take() {
@@ -61,16 +61,6 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(code)
-}
-
-/// Ends the process after the report of a panic on any thread, as `panic = "abort"` does in a release.
-#[cfg(panic = "unwind")]
-fn abort_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort();
-    }));
 }
 
 fn carry_out(order: &RunOptions) -> Result<u8, Failure> {

@@ -5,6 +5,7 @@
 //!
 //! This crate knows neither links nor sockets nor settings. It names every alarm ([`alarms::Alarm`]); the runbook has a
 //! section for each. It does not know the metric families: their names and help are in the server, beside `/metrics`.
+//! The load generator uses [`panics`].
 //!
 //! Read first:
 //!
@@ -23,6 +24,7 @@ pub mod counter;
 pub mod durations;
 pub mod exposition;
 pub mod grants;
+pub mod panics;
 pub mod readable;
 pub mod sites;
 pub mod stats;
