@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use carom_telemetry::readable;
 use serde_json::Value;
 
 use crate::command_line::cli::CompareArguments;
 use crate::console::print;
 use crate::failure::Failure;
-use crate::units::{self, show_count, show_micros};
+use crate::units::{self, show_micros};
 
 /// Exit code if a condition is met.
 const CHANGED: u8 = 1;
@@ -231,9 +232,9 @@ impl Comparison {
         for (at, (name, unit)) in MEASURES.into_iter().enumerate() {
             let (base, new) = (self.base.values[at], self.new.values[at]);
             let show = |value: f64| match unit {
-                Unit::Rate => format!("{}/s", show_count(value as u64)),
+                Unit::Rate => format!("{}/s", readable::grouped(value as u64)),
                 Unit::Time => show_micros(value),
-                Unit::Count => show_count(value as u64),
+                Unit::Count => readable::grouped(value as u64),
             };
             let change = match unit {
                 Unit::Count => format!("{:+}", new as i64 - base as i64),

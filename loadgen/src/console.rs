@@ -9,6 +9,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use carom_telemetry::readable;
+
 use crate::console::live::Live;
 use crate::console::live_counters::LiveCounters;
 use crate::failure::Failure;
@@ -61,8 +63,8 @@ impl Console {
     /// Returns the display of a run.
     pub(crate) fn progress(self, plan: &Plan) -> Progress {
         let end = match (self.making, plan.requests) {
-            (Some(count), _) => format!(", creating {}", units::show_noun(count, "link")),
-            (None, Some(count)) => format!(", {}", units::show_noun(count, "request")),
+            (Some(count), _) => format!(", creating {}", readable::count(count, "link")),
+            (None, Some(count)) => format!(", {}", readable::count(count, "request")),
             (None, None) => format!(" of {:.0}", plan.duration.as_secs_f64()),
         };
         let live = (self.is_live && self.making.is_none()).then(|| Live::new(plan));
@@ -108,7 +110,7 @@ impl Progress {
             "{:>4} s{}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
             interval.second + 1,
             self.end,
-            units::show_count(interval.completed),
+            readable::grouped(interval.completed),
             units::show_micros(summary.quantiles[0]),
             units::show_micros(summary.quantiles[3]),
             units::show_micros(summary.max),

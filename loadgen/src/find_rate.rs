@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use carom_telemetry::readable;
+
 use crate::command_line::options::RunOptions;
 use crate::command_line::values::RATE_MAX;
 use crate::console::{Console, say};
@@ -17,7 +19,6 @@ use crate::report::{FoundRate, RateStep, Report};
 use crate::results::check::Fault;
 use crate::results::verdict::{self, Verdict};
 use crate::run::RunOutcome;
-use crate::units;
 use crate::workload::links::Links;
 
 /// Share of the rate that the gap may have at the end of the search.
@@ -106,7 +107,7 @@ impl RateSearch<'_> {
             if run.held
                 && let Some((beyond, why)) = limit
             {
-                let beyond = units::show_count(*beyond as u64);
+                let beyond = readable::grouped(*beyond as u64);
                 run.report.verdict = Verdict::Bottleneck;
                 run.report.bottleneck =
                     Some(format!("at {beyond}/s, {why}. The server may sustain a higher rate than the one found"));
@@ -131,11 +132,11 @@ impl RateSearch<'_> {
     /// Says which rate the search has found, given its last run.
     fn found_rate(&self, run: &Run) -> FoundRate {
         let objectives: Vec<&str> = self.order.objectives.iter().map(|objective| objective.text.as_str()).collect();
-        let (objectives, rate) = (objectives.join(","), units::show_count(run.rate as u64));
+        let (objectives, rate) = (objectives.join(","), readable::grouped(run.rate as u64));
         if !run.held {
             let why = run.report.verdict.text();
             let best = self.steps.iter().filter(|step| step.held).map(|step| step.rate).reduce(f64::max);
-            let text = match best.map(|best| units::show_count(best as u64)) {
+            let text = match best.map(|best| readable::grouped(best as u64)) {
                 Some(best) => format!("{best}/s was within {objectives}, but is unconfirmed (at {rate}/s: {why})"),
                 None => format!("no rate found within {objectives} (at {rate}/s: {why})"),
             };
@@ -151,7 +152,7 @@ impl RateSearch<'_> {
         if self.limit.as_ref().is_some_and(|(lowest, _)| *lowest < rate) {
             return;
         }
-        let shown = units::show_count(rate as u64);
+        let shown = readable::grouped(rate as u64);
         let why = match (report.verdict, report.objectives.iter().find(|objective| !objective.held)) {
             (Verdict::Bottleneck, _) => format!("the generator, at {shown}/s"),
             (Verdict::Missed, Some(objective)) => {
@@ -177,7 +178,7 @@ impl RateSearch<'_> {
             report.objectives.iter().map(|objective| format!("{} ({})", objective.shown, objective.text)).collect();
         if !reached {
             let without = outcome.record.errors() + outcome.record.counts.unsent;
-            figures.push(format!("{} without an answer", units::show_count(without)));
+            figures.push(format!("{} without an answer", readable::grouped(without)));
         }
         let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
         if !held {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use carom_telemetry::panics;
+use carom_telemetry::{panics, readable};
 use clap::Parser;
 
 use crate::command_line::cli::{Arguments, OtherWork};
@@ -88,7 +88,7 @@ fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) 
         LinkSource::File(path) => {
             let show = |lines: usize| {
                 if !order.quiet && lines.is_multiple_of(PROGRESS_LINES) {
-                    say(&format!("{} lines read", units::show_count(lines as u64)));
+                    say(&format!("{} lines read", readable::grouped(lines as u64)));
                 }
                 !stop.load(Ordering::Relaxed)
             };
@@ -127,8 +127,8 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
     if distinct.len() != record.created.len() {
         let text = format!(
             "the server created {} with only {}",
-            units::show_noun(record.created.len() as u64, "link"),
-            units::show_noun(distinct.len() as u64, "different code")
+            readable::count(record.created.len() as u64, "link"),
+            readable::count(distinct.len() as u64, "different code")
         );
         return Err(Failure { code: 1, text: format!("{text}: it issued codes more than once") });
     }
@@ -151,10 +151,10 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
         links.push(code.as_bytes(), target.as_bytes(), None).map_err(Failure::usage)?;
     }
     if !order.quiet {
-        let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
+        let rate = readable::grouped((count as f64 / record.seconds.max(1e-9)) as u64);
         let latency = Summary::of(&record.kind(RequestKind::Create).actual);
         let p99 = units::show_micros(latency.quantiles[3]);
-        say(&format!("created {}, {rate}/s, p99 {p99}", units::show_noun(count, "link")));
+        say(&format!("created {}, {rate}/s, p99 {p99}", readable::count(count, "link")));
     }
     Ok(links)
 }

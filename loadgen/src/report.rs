@@ -9,13 +9,14 @@ mod table;
 
 use std::time::SystemTime;
 
+use carom_telemetry::readable;
+
 use crate::command_line::output::{OutputFile, OutputFormat};
 use crate::plan::{Loop, Plan};
 use crate::results::check::Fault;
 use crate::results::record::{Record, Summary};
 use crate::results::verdict::{self, Objective, ObjectiveResult, Verdict};
 use crate::run::RunOutcome;
-use crate::units;
 use crate::workload::traffic::RequestKind;
 
 /// Latencies of one kind of request, or of all.
@@ -42,7 +43,7 @@ pub(crate) struct RateStep {
 
 impl std::fmt::Display for RateStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:>11}/s  {}", units::show_count(self.rate as u64), self.text)
+        write!(f, "{:>11}/s  {}", readable::grouped(self.rate as u64), self.text)
     }
 }
 
@@ -159,7 +160,7 @@ impl Report {
         let plan = &self.plan;
         let pace = match plan.pace {
             Loop::Open { arrival, rate } => {
-                format!("open loop, {} arrivals at {}/s", arrival.name(), units::show_count(rate as u64))
+                format!("open loop, {} arrivals at {}/s", arrival.name(), readable::grouped(rate as u64))
             }
             Loop::Closed => "closed loop".to_owned(),
         };
@@ -167,7 +168,7 @@ impl Report {
         let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
         let renew = plan
             .renew
-            .map(|renew| format!(", each replaced after {}", units::show_noun(renew, "request")))
+            .map(|renew| format!(", each replaced after {}", readable::count(renew, "request")))
             .unwrap_or_default();
         let popularity = match plan.zipf {
             Some(exponent) if exponent > 0.0 => format!("Zipf {exponent}"),
@@ -177,12 +178,12 @@ impl Report {
         let content = if plan.mix.has(RequestKind::Url) {
             "the URL as given".to_owned()
         } else {
-            format!("{}, {popularity}, {}", units::show_noun(self.links as u64, "link"), plan.mix)
+            format!("{}, {popularity}, {}", readable::count(self.links as u64, "link"), plan.mix)
         };
         format!(
             "{pace} to {}{http2}; {}{pipeline}{renew}; {content}; {} headers; {} {}; seed {}",
             self.targets(),
-            units::show_noun(plan.connections as u64, "connection"),
+            readable::count(plan.connections as u64, "connection"),
             plan.headers.name(),
             if cpus.len() == 1 { "CPU" } else { "CPUs" },
             cpus.join(","),

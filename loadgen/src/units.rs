@@ -62,24 +62,6 @@ pub(crate) fn show_micros(micros: f64) -> String {
     }
 }
 
-/// Formats a whole number with its digits in groups of three.
-pub(crate) fn show_count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A number with its noun: `1 link`, `2 links`.
-pub(crate) fn show_noun(value: u64, one: &str) -> String {
-    format!("{} {one}{}", show_count(value), if value == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +91,5 @@ mod tests {
         assert_eq!(show_micros(812.4), "812 µs");
         assert_eq!(show_micros(1_234.0), "1.23 ms");
         assert_eq!(show_micros(2_500_000.0), "2.50 s");
-        assert_eq!((show_count(7), show_count(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));
     }
 }

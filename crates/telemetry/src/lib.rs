@@ -5,7 +5,7 @@
 //!
 //! This crate knows neither links nor sockets nor settings. It names every alarm ([`alarms::Alarm`]); the runbook has a
 //! section for each. It does not know the metric families: their names and help are in the server, beside `/metrics`.
-//! The load generator uses [`panics`].
+//! The load generator uses [`panics`] and [`readable`].
 //!
 //! Read first:
 //!

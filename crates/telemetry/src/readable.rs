@@ -1,5 +1,5 @@
-//! Numbers and durations for people, the same in the terminal and on the status page. The console has the same formats
-//! in `format.js`.
+//! Numbers and durations for people, in the terminal, on the status page, and in reports of the load generator. The
+//! console has the same formats in `format.js`.
 
 /// Seconds of a minute, an hour, and a day.
 const MINUTE: u64 = 60;

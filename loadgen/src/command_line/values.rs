@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use carom_telemetry::readable;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::plan::Target;
-use crate::units;
 
 /// Maximum rate in requests per second: ten times the highest rate seen on one CPU.
 pub(crate) const RATE_MAX: f64 = 20e6;
@@ -41,7 +41,7 @@ pub(crate) fn possible_rate(rate: f64) -> Result<f64, String> {
     if rate <= RATE_MAX {
         Ok(rate)
     } else {
-        Err(format!("{rate:.0}/s is too much; expected at most {}/s", units::show_count(RATE_MAX as u64)))
+        Err(format!("{rate:.0}/s is too much; expected at most {}/s", readable::grouped(RATE_MAX as u64)))
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn at_most(count: u64, most: u64) -> Result<u64, String> {
     if count <= most {
         Ok(count)
     } else {
-        Err(format!("{} is too much; expected at most {}", units::show_count(count), units::show_count(most)))
+        Err(format!("{} is too much; expected at most {}", readable::grouped(count), readable::grouped(most)))
     }
 }
 

@@ -6,10 +6,12 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use carom_telemetry::readable;
+
 use crate::console::live_counters::{LiveCounters, LiveFigures};
 use crate::plan::{Loop, Plan};
 use crate::results::check::Fault;
-use crate::units::{show_count, show_micros, show_noun};
+use crate::units::show_micros;
 
 /// Time between two pictures.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -131,10 +133,10 @@ impl LiveView {
     fn new(plan: &Plan) -> LiveView {
         let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         let pace = match plan.pace {
-            Loop::Open { rate, .. } => format!("{}/s", show_count(rate as u64)),
+            Loop::Open { rate, .. } => format!("{}/s", readable::grouped(rate as u64)),
             Loop::Closed => "closed loop".to_owned(),
         };
-        let connections = show_noun(plan.connections as u64, "connection");
+        let connections = readable::count(plan.connections as u64, "connection");
         LiveView {
             title: format!("{}   {pace}, {connections}", targets.join(", ")),
             warmup: plan.warmup,
@@ -182,7 +184,8 @@ impl LiveView {
         };
         let measured = at.saturating_sub(self.warmup).min(self.duration).as_secs_f64();
         let (seconds, recent) = self.recent();
-        let rate = |count: u64, seconds: f64| format!("{}/s", show_count((count as f64 / seconds.max(1e-3)) as u64));
+        let rate =
+            |count: u64, seconds: f64| format!("{}/s", readable::grouped((count as f64 / seconds.max(1e-3)) as u64));
         let row = |name: &str, recent: &str, whole: &str, values: &VecDeque<f64>| {
             format!("{name:<12}{recent:>14}{whole:>14}   {}", sparkline(values))
         };
@@ -195,9 +198,10 @@ impl LiveView {
             lines.push(row(name, &show(&recent), &show(&whole), values));
         }
         let faults = Fault::ALL.into_iter().filter(|&fault| whole.faults[fault as usize] > 0);
-        let faults: Vec<String> =
-            faults.map(|fault| format!("{} {}", fault.name(), show_count(whole.faults[fault as usize]))).collect();
-        let (now, all) = (show_count(recent.errors()), show_count(whole.errors()));
+        let faults: Vec<String> = faults
+            .map(|fault| format!("{} {}", fault.name(), readable::grouped(whole.faults[fault as usize])))
+            .collect();
+        let (now, all) = (readable::grouped(recent.errors()), readable::grouped(whole.errors()));
         lines.push(format!("{:<12}{now:>14}{all:>14}   {}", "errors", faults.join(", ")));
         lines
     }
@@ -209,7 +213,7 @@ impl LiveView {
             _ if at < warmup => (at / warmup, format!("warm-up, {at:.1} s of {warmup:.1} s")),
             Some(count) => {
                 let done = whole.completed + whole.errors();
-                let text = format!("{} of {}", show_count(done), show_noun(count, "request"));
+                let text = format!("{} of {}", readable::grouped(done), readable::count(count, "request"));
                 (done as f64 / count as f64, format!("{text}, {:.1} s", at - warmup))
             }
             None => {

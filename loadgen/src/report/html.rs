@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use carom_telemetry::readable;
 use hdrhistogram::Histogram;
 
 use super::Report;
@@ -9,7 +10,7 @@ use super::plot::{Curve, Plot, linear_marks, log_marks, second_marks};
 use crate::results::record::Summary;
 use crate::results::verdict::Verdict;
 use crate::run::Second;
-use crate::units::{show_count, show_micros};
+use crate::units::show_micros;
 
 /// Steps of the percentile curve in each half of the distance to 100 %.
 const CURVE_STEPS: u32 = 20;
@@ -60,12 +61,12 @@ impl Report {
         let latency = if self.is_open() { &self.rows[0].intended } else { &self.rows[0].actual };
         let unanswered = self.record.errors() + self.record.counts.unsent;
         let cards = [
-            (format!("{}/s", show_count(self.record.throughput() as u64)), "Successful requests"),
+            (format!("{}/s", readable::grouped(self.record.throughput() as u64)), "Successful requests"),
             (show_micros(latency.quantiles[0]), "p50"),
             (show_micros(latency.quantiles[3]), "p99"),
             (show_micros(latency.quantiles[4]), "p99.9"),
             (show_micros(latency.max), "Max"),
-            (show_count(unanswered), "Failed or not sent"),
+            (readable::grouped(unanswered), "Failed or not sent"),
         ];
         writeln!(out, "<div class=\"cards\">")?;
         for (value, name) in cards {
@@ -147,18 +148,18 @@ impl Report {
                 "Requests",
                 format!(
                     "{} planned, {} sent, {} successful, {} not sent",
-                    show_count(counts.planned),
-                    show_count(counts.sent),
-                    show_count(counts.completed),
-                    show_count(counts.unsent)
+                    readable::grouped(counts.planned),
+                    readable::grouped(counts.sent),
+                    readable::grouped(counts.completed),
+                    readable::grouped(counts.unsent)
                 ),
             ),
             (
                 "Sent more than 1 ms late",
                 format!(
                     "{} had no free connection, {} because of the generator",
-                    show_count(counts.late_for_server),
-                    show_count(counts.late_for_generator)
+                    readable::grouped(counts.late_for_server),
+                    readable::grouped(counts.late_for_generator)
                 ),
             ),
             ("Errors", faults),
@@ -168,7 +169,7 @@ impl Report {
                     "{:.2} µs of CPU per request; busiest thread {:.0}%; can send at least {}/s",
                     record.cpu_micros_per_request(),
                     record.busiest * 100.0,
-                    show_count(self.ceiling() as u64)
+                    readable::grouped(self.ceiling() as u64)
                 ),
             ),
             (
@@ -193,7 +194,12 @@ impl Report {
 }
 
 fn write_row(out: &mut String, name: &str, summary: &Summary) -> std::fmt::Result {
-    write!(out, "<tr><td>{name}</td><td>{}</td><td>{}</td>", show_count(summary.count), show_micros(summary.mean))?;
+    write!(
+        out,
+        "<tr><td>{name}</td><td>{}</td><td>{}</td>",
+        readable::grouped(summary.count),
+        show_micros(summary.mean)
+    )?;
     for value in summary.quantiles {
         write!(out, "<td>{}</td>", show_micros(value))?;
     }
@@ -238,7 +244,7 @@ fn throughput_plot(series: &[Second]) -> String {
     };
     let lines = vec![line("Successful requests/s", "a", |one| one.completed), line("Errors/s", "b", |one| one.errors)];
     let max = series.iter().map(|one| one.completed.max(one.errors)).max().unwrap_or(1);
-    let y_marks = linear_marks(max as f64, |value| show_count(value as u64));
+    let y_marks = linear_marks(max as f64, |value| readable::grouped(value as u64));
     over_time("Throughput over time", series, y_marks, lines)
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use carom_telemetry::readable;
+
 use super::{LatencyRow, Report};
 use crate::results::record::Summary;
-use crate::units::{show_count, show_micros};
+use crate::units::show_micros;
 
 impl Report {
     /// Returns the table for a terminal.
@@ -57,22 +59,22 @@ impl Report {
         writeln!(
             out,
             "throughput  {}/s successful; {} of {} planned requests sent, {} not sent",
-            show_count(record.throughput() as u64),
-            show_count(counts.sent),
-            show_count(counts.planned),
-            show_count(counts.unsent),
+            readable::grouped(record.throughput() as u64),
+            readable::grouped(counts.sent),
+            readable::grouped(counts.planned),
+            readable::grouped(counts.unsent),
         )?;
         if self.is_open() {
             writeln!(
                 out,
                 "sent late   {} by more than 1 ms: {} had no free connection, {} because of the generator",
-                show_count(counts.late_for_server + counts.late_for_generator),
-                show_count(counts.late_for_server),
-                show_count(counts.late_for_generator),
+                readable::grouped(counts.late_for_server + counts.late_for_generator),
+                readable::grouped(counts.late_for_server),
+                readable::grouped(counts.late_for_generator),
             )?;
         }
         let faults: Vec<String> =
-            self.faults().iter().map(|(name, count)| format!("{name} {}", show_count(*count))).collect();
+            self.faults().iter().map(|(name, count)| format!("{name} {}", readable::grouped(*count))).collect();
         writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })
     }
 
@@ -86,7 +88,7 @@ impl Report {
             record.cpu.user,
             record.cpu.system,
             record.busiest * 100.0,
-            show_count(self.ceiling() as u64),
+            readable::grouped(self.ceiling() as u64),
         )?;
         if self.is_open() {
             let [p50, .., p99, _, _] = self.lag.quantiles;

@@ -1,5 +1,7 @@
 //! Objectives of a run, and the verdict on its figures. Pure.
 
+use carom_telemetry::readable;
+
 use crate::results::record::{QUANTILES, Record, Summary};
 use crate::units;
 
@@ -117,9 +119,9 @@ impl Objective {
         let (value, shown) = match self.figure {
             Figure::Errors => {
                 let value = record.errors() + record.counts.unsent;
-                (value as f64, units::show_count(value))
+                (value as f64, readable::grouped(value))
             }
-            Figure::Rate => (record.throughput(), format!("{}/s", units::show_count(record.throughput() as u64))),
+            Figure::Rate => (record.throughput(), format!("{}/s", readable::grouped(record.throughput() as u64))),
             Figure::Mean => (latency.mean, units::show_micros(latency.mean)),
             Figure::Max => (latency.max, units::show_micros(latency.max)),
             Figure::Quantile(index) => (latency.quantiles[index], units::show_micros(latency.quantiles[index])),
