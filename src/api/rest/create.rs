@@ -37,25 +37,32 @@ const OF_ALL_LINKS: [&str; 3] = ["maxVisits", "crawlable", "findIfExists"];
 /// The fault of such a field on other nodes.
 const NOT_AT_HOME: &str = "is not available on a node with links.home = \"shared\", which does not store all links";
 
-/// Optional fields, for which `null` means the same as absence.
-const FIELDS: &[&str] = &[
-    "customSlug",
-    "shortCodeLength",
-    "pathPrefix",
-    "validSince",
-    "validUntil",
-    "redirectStatus",
-    "cacheSeconds",
-    "title",
-    "tags",
-    "forwardQuery",
-    "archived",
-    "maxVisits",
-    "crawlable",
-    "private",
-    "findIfExists",
-    "appVersion",
+/// Optional fields that say how to create a link. For all optional fields, `null` means the same as absence.
+const CREATE_FIELDS: &[&str] = &["customSlug", "shortCodeLength", "pathPrefix", "private", "findIfExists"];
+
+/// Optional fields of a link, each with the function that reads it. A line of an import has the same ones.
+const LINK_FIELDS: &[(&str, ReadField)] = &[
+    ("validSince", |value, link| instant(value).map(|ms| link.policy.valid_since_ms = Some(ms))),
+    ("validUntil", |value, link| instant(value).map(|ms| link.policy.valid_until_ms = Some(ms))),
+    ("redirectStatus", |value, link| redirect_status(value).map(|status| link.policy.status = status)),
+    ("cacheSeconds", |value, link| cache_seconds(value).map(|seconds| link.policy.cache_seconds = Some(seconds))),
+    ("title", |value, link| title(value).map(|title| link.labels.title = title)),
+    ("tags", |value, link| tags(value).map(|tags| link.labels.tags = tags)),
+    ("forwardQuery", |value, link| flag(value).map(|wanted| link.policy.forward_query = wanted)),
+    ("archived", |value, link| flag(value).map(|wanted| link.policy.archived = wanted)),
+    ("maxVisits", |value, link| max_visits(value).map(|visits| link.policy.max_visits = Some(visits))),
+    ("crawlable", |value, link| flag(value).map(|wanted| link.labels.crawlable = wanted)),
+    ("appVersion", |value, link| app_version(value).map(|version| link.labels.app_version = Some(version))),
 ];
+
+/// Reads the value of one field into a link, or returns the reason why it is invalid.
+type ReadField = fn(&Value, &mut LinkDraft) -> Result<(), String>;
+
+/// The link that a request describes, without its destination and its slug.
+struct LinkDraft {
+    policy: Policy,
+    labels: LinkLabels,
+}
 
 /// Limits and lists against which a request is checked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,8 +129,8 @@ impl Create {
         let mut invalid = Vec::new();
         let mut target = None;
         let mut slug = SlugFields::default();
-        let mut policy = Policy { forward_query: true, ..Policy::default() };
-        let mut labels = LinkLabels::default();
+        let policy = Policy { forward_query: true, ..Policy::default() };
+        let mut link = LinkDraft { policy, labels: LinkLabels::default() };
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
@@ -135,7 +142,7 @@ impl Create {
             }
         };
         take("longUrl", long_url(fields.get("longUrl"), bounds).map(|url| target = Some(url)));
-        take("domain", domain(fields.get("domain"), bounds).map(|domain| labels.domain = domain));
+        take("domain", domain(fields.get("domain"), bounds).map(|domain| link.labels.domain = domain));
         for (name, value) in fields {
             match name.as_str() {
                 "longUrl" | "domain" => {}
@@ -145,24 +152,12 @@ impl Create {
                 "customSlug" => take(name, text(value).map(|chosen| slug.chosen = Some(chosen))),
                 "pathPrefix" => take(name, text(value).map(|prefix| slug.prefix = Some(prefix))),
                 "shortCodeLength" => take(name, code_len(value).map(|len| slug.len = Some(len))),
-                "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
-                "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
-                "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
-                "cacheSeconds" => take(name, cache_seconds(value).map(|seconds| policy.cache_seconds = Some(seconds))),
-                "title" => take(name, title(value).map(|title| labels.title = title)),
-                "tags" => take(name, tags(value).map(|tags| labels.tags = tags)),
-                "forwardQuery" => take(name, flag(value).map(|wanted| policy.forward_query = wanted)),
-                "archived" => take(name, flag(value).map(|wanted| policy.archived = wanted)),
-                "maxVisits" => take(name, max_visits(value).map(|visits| policy.max_visits = Some(visits))),
-                "crawlable" => take(name, flag(value).map(|wanted| labels.crawlable = wanted)),
                 "private" => take(name, flag(value).map(|wanted| private = wanted)),
-                "appVersion" => {
-                    take(name, app_version(value).map(|version| labels.app_version = Some(version)));
-                }
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
-                _ => take(name, neutral(name, value)),
+                _ => take(name, link_field(name).map_or_else(|| neutral(name, value), |read| read(value, &mut link))),
             }
         }
+        let LinkDraft { policy, labels } = link;
         let (of_slug, slug) = (slug.named(), slug.into_slug(bounds.slugs));
         if let (true, Some(name)) = (private, of_slug) {
             invalid.push(Invalid::new(
@@ -228,9 +223,19 @@ impl SlugFields<'_> {
     }
 }
 
-/// True if a create may have a field of that name.
+/// Returns the function that reads an optional field of a link; `None` if a link has no such field.
+fn link_field(name: &str) -> Option<ReadField> {
+    LINK_FIELDS.iter().find(|(known, _)| *known == name).map(|(_, read)| *read)
+}
+
+/// True if a field describes the link itself, so that a line of an import may have it as well.
+pub(super) fn describes_link(name: &str) -> bool {
+    matches!(name, "longUrl" | "domain") || link_field(name).is_some()
+}
+
+/// True if a create may have an optional field of that name.
 pub(super) fn is_known(name: &str) -> bool {
-    FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
+    CREATE_FIELDS.contains(&name) || link_field(name).is_some() || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
 pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {

@@ -7,7 +7,7 @@ use carom_shards::Code;
 use serde_json::{Map, Value};
 
 use crate::api::problem::Invalid;
-use crate::api::rest::create::{Bounds, Create, Slug, flag, instant, whole_number};
+use crate::api::rest::create::{Bounds, Create, Slug, describes_link, flag, instant, whole_number};
 use crate::api::rest::rules;
 use carom_model::access::AppName;
 use carom_model::link::earlier_visits::EarlierVisits;
@@ -16,24 +16,6 @@ use carom_model::link::{Link, Origin, Version};
 
 /// The field with the slug.
 const SLUG: &str = "shortCode";
-
-/// Fields of a create that a line may have. Others are skipped, so that links can be read as any API of carom or Shlink
-/// returns them.
-const FIELDS: &[&str] = &[
-    "longUrl",
-    "domain",
-    "validSince",
-    "validUntil",
-    "redirectStatus",
-    "cacheSeconds",
-    "title",
-    "tags",
-    "forwardQuery",
-    "archived",
-    "maxVisits",
-    "crawlable",
-    "appVersion",
-];
 
 /// Fields that lists of links have in `meta`.
 const META: &[&str] = &["validSince", "validUntil", "maxVisits"];
@@ -56,7 +38,8 @@ pub(super) fn read(mut fields: Map<String, Value>, bounds: &Bounds<'_>, now_ms: 
             fields.insert((*name).to_owned(), value.take());
         }
     }
-    fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+    // Other fields are skipped, so that links can be read as any API of carom or Shlink returns them.
+    fields.retain(|name, _| describes_link(name));
     let created_ms = checked("dateCreated", created, |value| past(value, now_ms), &mut invalid);
     let earlier_visits = checked("visitsSummary", visits, visits_of, &mut invalid).flatten();
     let rules = rules.map_or(Ok(RedirectRules::default()), |rules| rules::read_list(rules, bounds));
