@@ -13,7 +13,7 @@
 //! - `connection`: the state of one connection; `tls_connections`: handshakes and encryption, which `tls` serves;
 //!   `hyper_bridge`: connections that hyper drives.
 //! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
-//!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
+//!   in memory. `all_links` serves a node that keeps every link, and `known_codes` filters unknown codes where it does not.
 //!   `ruled_links` has the links with redirect rules.
 //! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
 //!   cores' links; `recalls`: how an owner has those copies dropped.
@@ -30,7 +30,6 @@ mod admission;
 mod all_links;
 mod answers;
 pub mod bypass;
-mod codes;
 mod connection;
 mod data;
 mod drain;
@@ -39,6 +38,7 @@ pub mod executor;
 mod gathering;
 mod hot_copies;
 mod hyper_bridge;
+mod known_codes;
 mod late_answers;
 mod latencies;
 mod link_memory;

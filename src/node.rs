@@ -159,7 +159,7 @@ impl Node {
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, (&store.writer, &store.visits), store.deliveries)?;
-        let fleet::Joined { fleet, gateway, look_ups, bulk_look_ups, view, expiry, source } = joined;
+        let fleet::FleetHandles { fleet, gateway, look_ups, bulk_look_ups, view, expiry, source } = joined;
         let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
         let (apps, has_keys) = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
@@ -205,7 +205,7 @@ impl Node {
             recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryChannels { writer: store.writer, rest: store.rest, segments, fleet: expiry };
+        let ends = ExpiryChannels { writer: store.writer, store: store.channels, segments, fleet: expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,

@@ -30,7 +30,8 @@ pub(super) struct Admission {
     trust: Arc<Trust>,
     /// Number of connections from which on an idle one is evicted for each that comes.
     full_from: usize,
-    /// Every connection once, the one with the smallest tick first: a tick before which it was not idle.
+    /// One entry for each connection: a tick before which it was not idle, its slot, and its generation. The smallest tick
+    /// comes first.
     idle: BinaryHeap<Reverse<(u32, u32, u32)>>,
     /// Connections of each address, if there is a limit for one.
     of_address: HashMap<u64, usize>,

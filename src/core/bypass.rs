@@ -261,7 +261,7 @@ impl Datapath {
         self.arrived.len()
     }
 
-    /// Returns what the frames of the batch probably carry.
+    /// Returns the probable payload of each frame of the batch.
     fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         self.arrived.iter().map(|received| {
             let start = received.offset as usize;

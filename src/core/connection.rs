@@ -7,7 +7,7 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::driver::{Tag, Transport};
-use super::hyper_bridge::stream::{Ending, Stream};
+use super::hyper_bridge::stream::{InputEnd, Stream};
 use super::turn::Now;
 use crate::bridge::access_log::PendingEntry;
 use crate::bridge::fleet_view::FollowedMark;
@@ -429,7 +429,7 @@ impl Conn {
         let Some(stream) = &self.hyper else { return };
         stream.put(bytes, self.machine.heads());
         if self.machine.is_ended() {
-            stream.end(Ending::Last);
+            stream.end(InputEnd::Last);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The end of a core's connections: one by one once they are idle, all of them in a drain.
 
 use super::connection::{CloseKind, ConnState};
-use super::hyper_bridge::stream::Ending;
+use super::hyper_bridge::stream::InputEnd;
 use super::work::Work;
 
 /// The work that a draining core has left.
@@ -34,7 +34,7 @@ impl Work {
             Some(stream) if stream.is_http2() => stream.go_away(),
             Some(stream) => {
                 conn.machine.end();
-                stream.end(Ending::Last);
+                stream.end(InputEnd::Last);
             }
             None => conn.enter(ConnState::Draining { client_is_done: false }),
         }

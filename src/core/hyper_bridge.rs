@@ -26,7 +26,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use self::stream::{BodyKind, End, InFlightRequest, Stream};
+use self::stream::{BodyKind, HyperEnd, InFlightRequest, Stream};
 use super::access;
 use super::tasks::Tasks;
 use crate::bridge::handle::ServiceHandle;
@@ -92,7 +92,7 @@ async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: HttpService) {
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(STREAMS_WINDOW)
                 .max_send_buf_size(limits.queued_len)
-                .serve_connection(End(Rc::clone(&stream)), handler)
+                .serve_connection(HyperEnd(Rc::clone(&stream)), handler)
         );
         let mut is_going_away = false;
         let _ = poll_fn(|context| {
@@ -107,7 +107,7 @@ async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: HttpService) {
             .half_close(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(2 * limits.head_len as usize)
-            .serve_connection(End(Rc::clone(&stream)), handler)
+            .serve_connection(HyperEnd(Rc::clone(&stream)), handler)
             .await;
     }
     let mut state = stream.state.borrow_mut();

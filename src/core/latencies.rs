@@ -44,7 +44,7 @@ impl CoreLatencies {
         }
     }
 
-    /// The quantiles, and the number of requests of each latency.
+    /// Returns the quantiles, and the number of requests of each latency.
     pub(super) fn summary(&self) -> LatencySummary {
         let micros = |quantile| self.all.value_at_quantile(quantile) as f64 / 1_000.0;
         LatencySummary {
@@ -58,7 +58,7 @@ impl CoreLatencies {
         }
     }
 
-    /// All latencies: each as long as the middle of what the histogram takes for equal.
+    /// Returns each recorded latency in nanoseconds, as the middle of its bucket, with its number of requests.
     fn steps(&self) -> Vec<(u64, u64)> {
         let middle = |nanos| self.all.median_equivalent(nanos);
         let steps = self.all.iter_recorded();

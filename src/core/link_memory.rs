@@ -12,7 +12,7 @@
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
 
 use super::all_links::{AllLinks, Placed};
-use super::codes::KnownCodes;
+use super::known_codes::KnownCodes;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 
 /// The memory that a core has for links.

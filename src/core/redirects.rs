@@ -64,7 +64,7 @@ fn may_have_rules(data: &Data, hash: CodeHash, code: &Code, next: impl Fn(&Code)
 
 /// The progress of a connection after a late answer to its look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Late {
+pub(super) enum LateOutcome {
     /// The store, Redis or the visit allowance was asked as well.
     Waits,
     /// The fallback code is looked up next, with [`Redirects::look_up_fallback`].
@@ -207,7 +207,7 @@ impl Redirects {
         mut found: BorrowedLookup<'_>,
         may_look_up: bool,
         now: &Now,
-    ) -> Option<Late> {
+    ) -> Option<LateOutcome> {
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(lookup_queues) = &mut self.lookup_queues {
             let asked = AskedAt { tick: now.tick, followed: pending.followed, since: pending.since };
@@ -216,7 +216,7 @@ impl Redirects {
             else {
                 let asked = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..pending };
                 conn.enter(ConnState::LookingUp(asked));
-                return Some(Late::Waits);
+                return Some(LateOutcome::Waits);
             };
             found = then;
         }
@@ -227,7 +227,7 @@ impl Redirects {
             pending.unconfirmed = found == Lookup::Unconfirmed;
             (pending.code, pending.awaits) = (code, Awaits::Fallback);
             conn.enter(ConnState::LookingUp(pending));
-            return Some(Late::Fallback);
+            return Some(LateOutcome::Fallback);
         }
         let keeps_copy = pending.awaits == Awaits::Owner { keeps_copy: true };
         let kept = keeps_copy.then_some(pending.code);
@@ -237,21 +237,21 @@ impl Redirects {
             let client_is_done = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
             conn.enter(ConnState::Draining { client_is_done });
         }
-        Some(Late::Answered(kept))
+        Some(LateOutcome::Answered(kept))
     }
 
     /// Looks up the fallback codes for a missing code, if the connection waits for that ([`Awaits::Fallback`]).
-    pub(super) fn look_up_fallback(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
+    pub(super) fn look_up_fallback(&mut self, conn: &mut Conn, now: &Now) -> Option<LateOutcome> {
         loop {
             match self.look_up_next(conn, now) {
-                Some(Late::Fallback) => {}
+                Some(LateOutcome::Fallback) => {}
                 late => return late,
             }
         }
     }
 
     /// Looks up the next fallback code.
-    fn look_up_next(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
+    fn look_up_next(&mut self, conn: &mut Conn, now: &Now) -> Option<LateOutcome> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };
         if pending.awaits != Awaits::Fallback {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::access;
 use super::connection::{ConnState, PendingRejection};
-use super::hyper_bridge::stream::Ending;
+use super::hyper_bridge::stream::InputEnd;
 use super::turn::TICKS_PER_SECOND;
 use super::work::Work;
 use carom_http::Rejection;
@@ -29,7 +29,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         match &conn.hyper {
             Some(stream) => {
-                stream.end(if in_body { Ending::Cut } else { Ending::Followed });
+                stream.end(if in_body { InputEnd::Cut } else { InputEnd::Followed });
                 conn.enter(ConnState::Rejecting(PendingRejection { rejection, noted }));
             }
             None => {

@@ -1,7 +1,7 @@
 //! The timeouts of a core's connections.
 
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
-use super::hyper_bridge::stream::Verdict;
+use super::hyper_bridge::stream::TimeoutAction;
 use super::request_rules::may_step;
 use super::turn::{Now, TICKS_PER_SECOND};
 use carom_http::connection::Expects;
@@ -80,13 +80,13 @@ impl Timeouts {
         }
         if let Some(stream) = conn.hyper.as_ref().filter(|stream| stream.is_http2()) {
             return match stream.check_timeouts(now.instant, &self.limits) {
-                Verdict::Wait => Overdue::Nothing,
-                Verdict::GoAway => {
+                TimeoutAction::Wait => Overdue::Nothing,
+                TimeoutAction::GoAway => {
                     stream.go_away();
                     Overdue::Nothing
                 }
-                Verdict::End => Overdue::Http2,
-                Verdict::Cut => Overdue::BreakOff,
+                TimeoutAction::End => Overdue::Http2,
+                TimeoutAction::Cut => Overdue::BreakOff,
             };
         }
         match conn.machine.expects(conn.unconsumed.len()) {

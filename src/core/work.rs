@@ -13,11 +13,11 @@ use super::admission::Admission;
 use super::connection::{CloseKind, Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
-use super::hyper_bridge::stream::{Ending, Stream};
+use super::hyper_bridge::stream::{InputEnd, Stream};
 use super::hyper_bridge::{ConnectionInfo, HttpService};
 use super::listen::Layers;
 use super::mesh::PeerMessage;
-use super::redirects::{Late, Redirects, is_of_task};
+use super::redirects::{LateOutcome, Redirects, is_of_task};
 use super::request_rules::may_step;
 use super::tasks::Tasks;
 use super::timeouts::{Overdue, Timeouts};
@@ -359,7 +359,7 @@ impl Work {
         match &conn.hyper {
             Some(stream) => {
                 let in_body = conn.machine.expects(conn.unconsumed.len()).is_body();
-                stream.end(if in_body { Ending::Cut } else { Ending::Last });
+                stream.end(if in_body { InputEnd::Cut } else { InputEnd::Last });
             }
             None => {
                 self.tls.uncount_handshake(conn);
@@ -400,7 +400,7 @@ impl Work {
     fn look_up_fallback(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.
-        if let Some(Late::Answered(_)) = self.redirects.look_up_fallback(conn, &self.now) {
+        if let Some(LateOutcome::Answered(_)) = self.redirects.look_up_fallback(conn, &self.now) {
             Self::touch(&mut self.dirty, conn);
         }
     }
@@ -511,14 +511,14 @@ impl Work {
 
     /// Continues a connection after a late answer. Returns the code if this core should keep a copy of the link.
     #[inline]
-    fn resume_late(dirty: &mut Vec<u32>, conn: &mut Conn, late: Late, resumed: &mut Vec<u32>) -> Option<Code> {
+    fn resume_late(dirty: &mut Vec<u32>, conn: &mut Conn, late: LateOutcome, resumed: &mut Vec<u32>) -> Option<Code> {
         match late {
-            Late::Waits => None,
-            Late::Fallback => {
+            LateOutcome::Waits => None,
+            LateOutcome::Fallback => {
                 resumed.push(conn.tag.slot);
                 None
             }
-            Late::Answered(kept) => {
+            LateOutcome::Answered(kept) => {
                 Self::touch(dirty, conn);
                 if conn.state.is_live() {
                     resumed.push(conn.tag.slot);

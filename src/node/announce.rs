@@ -21,7 +21,7 @@ const ANNOUNCED_MAX: usize = 5;
 pub(super) struct Announcement {
     /// The URLs of the public listeners.
     listening: Vec<String>,
-    /// The begins of short URLs, as one text.
+    /// The beginnings of short URLs, as one text.
     base_urls: String,
     admin: SocketAddr,
     cores: u64,

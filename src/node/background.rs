@@ -12,7 +12,7 @@ use carom_tls::identity::TlsIdentity;
 use super::base::Base;
 use super::fleet;
 use super::loading::{self, AfterLoad};
-use super::store_services::StoreRest;
+use super::store_services::StoreChannels;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::WriterQueue;
 use crate::bridge::fleet_view::FleetView;
@@ -92,7 +92,7 @@ pub(super) struct ExpiryChannels {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
     /// The ends of channels of the services around the store.
-    pub(super) rest: StoreRest,
+    pub(super) store: StoreChannels,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }
@@ -130,7 +130,7 @@ pub(super) fn load_and_start(
     if let Some(fleet) = fleet {
         supervisor.register(Phase::Fleet, "fleet", move || fleet.stop());
     }
-    let StoreRest { removals, purges } = ends.rest;
+    let StoreChannels { removals, purges } = ends.store;
     start_purges(settings, base, hold, purges, ends.fleet.as_ref().map(FleetExpiry::view), supervisor)?;
     let expiry = expiry::start(ExpirySetup {
         links: links.clone(),

@@ -154,7 +154,7 @@ pub(super) fn purge_sites(settings: &Settings) -> Result<Option<PurgeSites>, Exi
 }
 
 /// The handles of a node that is in a fleet.
-pub(super) struct Joined {
+pub(super) struct FleetHandles {
     pub(super) fleet: Option<FleetThreads>,
     /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
@@ -179,7 +179,7 @@ pub(super) fn join(
     base: &Base,
     (writer, visits): (&WriterQueue, &VisitReader),
     deliveries: Receiver<Delivery>,
-) -> Result<Joined, Exit> {
+) -> Result<FleetHandles, Exit> {
     let Some(redis) = redis_settings(settings) else {
         if base.links.is_of_fleet().map_err(|error| store_exit(&error))? {
             let what = "this data directory belongs to a node of a fleet, but redis is not set";
@@ -187,7 +187,15 @@ pub(super) fn join(
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
         let (gateway, look_ups, bulk_look_ups) = (writer.clone(), None, None);
-        return Ok(Joined { fleet: None, gateway, look_ups, bulk_look_ups, view: None, expiry: None, source: None });
+        return Ok(FleetHandles {
+            fleet: None,
+            gateway,
+            look_ups,
+            bulk_look_ups,
+            view: None,
+            expiry: None,
+            source: None,
+        });
     };
     let failed = |what: &dyn std::fmt::Display| {
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
@@ -222,7 +230,7 @@ pub(super) fn join(
     let known = KnownNodes::open(&settings.data_dir, shared.settings.node.clone(), since_boot());
     let started = known.and_then(|known| replication::start(&shared, known, writer.clone(), deliveries, lengths));
     let started = started.map_err(|error| failed(&error))?;
-    Ok(Joined {
+    Ok(FleetHandles {
         fleet: Some(started.fleet),
         gateway: started.gateway,
         look_ups: Some(started.look_ups.single),

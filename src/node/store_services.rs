@@ -35,13 +35,13 @@ pub(super) struct StoreServices {
     pub(super) page_reader: PageQueue,
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
-    pub(super) rest: StoreRest,
+    pub(super) channels: StoreChannels,
     /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
 }
 
 /// The ends of channels that background services take over.
-pub(super) struct StoreRest {
+pub(super) struct StoreChannels {
     /// Reports of the writer to the expiry thread.
     pub(super) removals: Receiver<RemovalResult>,
     /// The channels of purges.
@@ -116,11 +116,11 @@ pub(super) fn start(
     let (jobs, threads) =
         workers::start(mailboxes, purges.clone()).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
-    let rest = StoreRest {
+    let channels = StoreChannels {
         removals,
         purges: PurgeSources { orders, queue: purges, visits: visits.clone(), visit_log: lists.visits.clone() },
     };
-    Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, rest, deliveries })
+    Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, channels, deliveries })
 }
 
 /// Registers the last sync of the store. It is registered first, so that it is the last of its phase.

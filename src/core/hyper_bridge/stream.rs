@@ -22,7 +22,7 @@ use carom_limits::{
 
 /// The reason why no more bytes come in for hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::core) enum Ending {
+pub(in crate::core) enum InputEnd {
     /// No more requests come. hyper's last answer is the connection's last.
     Last,
     /// No more requests come, but the loop has something to say after hyper's last answer.
@@ -33,7 +33,7 @@ pub(in crate::core) enum Ending {
 
 /// The action for an HTTP/2 client that has been checked for timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::core) enum Verdict {
+pub(in crate::core) enum TimeoutAction {
     /// The client has more time.
     Wait,
     /// Announce the end of the connection with GOAWAY.
@@ -68,7 +68,7 @@ pub(super) struct StreamState {
     /// Bytes of `inbound` that hyper has read.
     read: usize,
     /// Set once no more bytes come in; hyper finishes the requests it has.
-    ending: Option<Ending>,
+    ending: Option<InputEnd>,
     /// Set once hyper knows that the last message broke off, with whether its answer was complete by then.
     cut: Option<Answered>,
     /// True if the connection is gone.
@@ -113,7 +113,7 @@ impl StreamState {
 
     /// True if no request will follow the last one that hyper passed to a handler.
     pub(super) fn is_at_last(&self) -> bool {
-        self.ending == Some(Ending::Last) && self.asked_heads == self.put_heads
+        self.ending == Some(InputEnd::Last) && self.asked_heads == self.put_heads
     }
 
     fn wake(&mut self) {
@@ -172,7 +172,7 @@ impl Stream {
     }
 
     /// Ends the input of hyper.
-    pub(in crate::core) fn end(&self, ending: Ending) {
+    pub(in crate::core) fn end(&self, ending: InputEnd) {
         let mut state = self.state.borrow_mut();
         state.ending = Some(ending);
         state.wake();
@@ -199,7 +199,7 @@ impl Stream {
 
     /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
     /// could send others forever.
-    pub(in crate::core) fn check_timeouts(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
+    pub(in crate::core) fn check_timeouts(&self, now: Instant, limits: &ConnectionLimits) -> TimeoutAction {
         let mut state = self.state.borrow_mut();
         let is_busy = state.in_flight > 0;
         let silent = now.saturating_duration_since(*state.progress.get_or_insert(now));
@@ -209,13 +209,13 @@ impl Stream {
         let left = since(state.goaway_since);
         let work_time = limits.body_time + ANSWER_TIME_MAX;
         if unanswered >= work_time || is_busy && silent >= work_time {
-            Verdict::Cut
+            TimeoutAction::Cut
         } else if !is_busy && left >= GOODBYE_TIME_MAX {
-            Verdict::End
+            TimeoutAction::End
         } else if !is_busy && silent >= limits.idle_time {
-            Verdict::GoAway
+            TimeoutAction::GoAway
         } else {
-            Verdict::Wait
+            TimeoutAction::Wait
         }
     }
 
@@ -383,9 +383,9 @@ impl Drop for InFlightRequest {
 }
 
 /// hyper's end of the stream.
-pub(super) struct End(pub(super) Rc<Stream>);
+pub(super) struct HyperEnd(pub(super) Rc<Stream>);
 
-impl Read for End {
+impl Read for HyperEnd {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -415,11 +415,11 @@ impl Read for End {
         match state.ending {
             _ if state.gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             // An error makes hyper drop its unwritten bytes, so earlier answers go out first.
-            Some(Ending::Cut) if !state.write_blocked => {
+            Some(InputEnd::Cut) if !state.write_blocked => {
                 state.cut = Some(Answered(state.answered_heads == state.put_heads));
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
-            Some(Ending::Last | Ending::Followed) => Poll::Ready(Ok(())),
+            Some(InputEnd::Last | InputEnd::Followed) => Poll::Ready(Ok(())),
             _ => {
                 state.reader = Some(context.waker().clone());
                 Poll::Pending
@@ -428,7 +428,7 @@ impl Read for End {
     }
 }
 
-impl Write for End {
+impl Write for HyperEnd {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.0.state.borrow_mut();
         if state.gone || state.cut.is_some() {

@@ -5,7 +5,7 @@
 
 use std::task::Poll;
 
-use super::{Late, Redirects};
+use super::{LateOutcome, Redirects};
 use crate::bridge::geo::source;
 use crate::bridge::handle::count_response;
 use crate::core::access;
@@ -94,7 +94,7 @@ impl Redirects {
         link: &Link,
         may_look_up: bool,
         now: &Now,
-    ) -> Option<Late> {
+    ) -> Option<LateOutcome> {
         let pending = conn.take_look_up()?;
         let geo = self.services.geo();
         let place = VisitorPlace::of(source(&geo));

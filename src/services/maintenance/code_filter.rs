@@ -6,7 +6,7 @@
 //!
 //! A core cannot remove codes from its filter, so links that come and go fill it with codes of removed links
 //! ([`CoreStats::wants_codes`]). This thread then asks the cores to begin a new filter, and only after that reads the
-//! store. Codes that are put later are added by the core itself (see `core::codes`).
+//! store. Codes that are put later are added by the core itself (see `core::known_codes`).
 
 mod build;
 mod delivery;

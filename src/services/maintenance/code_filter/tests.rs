@@ -95,7 +95,7 @@ impl Cores {
         Cores { filters: none(), next: none(), ruled: None, loaded: 0 }
     }
 
-    /// Takes all mail, as `core::codes` does.
+    /// Takes all mail, as `core::known_codes` does.
     fn take_mail(&mut self, node: &TestNode) {
         for (core, mail) in node.mail.iter().take(node.cores.get()).enumerate() {
             for message in mail.try_iter() {
