@@ -43,8 +43,8 @@ pub use self::domain_redirects::{
 };
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues, SnapshotQueue};
 pub use self::lists::{
-    CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, HostCounts, LinksAnswer, ListQueues, ListRequest,
-    PartsAnswer, ReferrersAnswer, TagsAnswer,
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, GroupsAnswer, HostCounts, LinksAnswer, ListQueues,
+    ListRequest, ReferrersAnswer, TagsAnswer,
 };
 pub use self::load::{
     ChangedCodes, FilterBlocks, LoadBatch, LoadCredit, LoadedPage, MEMORY_LIMIT_LOW, RULED_WORDS, RuledBits,

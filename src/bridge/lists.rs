@@ -11,7 +11,7 @@ use super::visit_log::VisitLogQueue;
 use carom_model::domains::DomainName;
 use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::query::{
-    Filter, ListFailure, ListPage, ListQuery, PartCounts, TagPage, TagQuery, TagsFailure, UnreadableIndex,
+    Filter, GroupCounts, ListFailure, ListPage, ListQuery, TagPage, TagQuery, TagsFailure, UnreadableIndex,
 };
 use carom_model::visits::tally::VisitGroup;
 
@@ -39,8 +39,8 @@ pub type DomainsAnswer = Result<Vec<DomainName>, UnreadableIndex>;
 /// Links that were deleted before.
 pub type EndedAnswer = Result<EndedLinks, UnreadableIndex>;
 
-/// Visits of the links of each part.
-pub type PartsAnswer = Result<PartCounts, UnreadableIndex>;
+/// Visits of the links of each app and domain that was asked for.
+pub type GroupsAnswer = Result<GroupCounts, UnreadableIndex>;
 
 /// A request to the list threads of `services::search`.
 #[derive(Debug)]
@@ -87,15 +87,15 @@ pub enum ListRequest {
         ticket: Ticket<EndedAnswer>,
     },
     /// Visits of the links of apps and domains in a range of hours.
-    Parts {
+    Groups {
         /// The apps and domains.
-        parts: Vec<VisitGroup>,
+        groups: Vec<VisitGroup>,
         /// The first hour, counted from 1970 UTC.
         from_hour: u32,
         /// The end of the range, exclusive.
         to_hour: u32,
         /// The task that waits for the answer.
-        ticket: Ticket<PartsAnswer>,
+        ticket: Ticket<GroupsAnswer>,
     },
 }
 
@@ -116,7 +116,7 @@ impl ListRequest {
             | ListRequest::Referrers { .. }
             | ListRequest::Domains(_)
             | ListRequest::Ended { .. }
-            | ListRequest::Parts { .. } => true,
+            | ListRequest::Groups { .. } => true,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::domain_redirects::DomainRedirectsAnswer;
 use super::events::EventAnswer;
 use super::jobs::JobDone;
 use super::lists::{
-    CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, EndedAnswer, GroupsAnswer, LinksAnswer, ReferrersAnswer, TagsAnswer,
 };
 use super::purges::PurgeAnswer;
 use super::visit_log::{VisitLogAnswer, VisitStatisticsAnswer};
@@ -191,7 +191,7 @@ answers! {
     /// Links that were deleted before.
     Ended(EndedAnswer), ended_links;
     /// Visits by app and domain.
-    Parts(PartsAnswer), parts;
+    Groups(GroupsAnswer), groups;
     /// The result of a change of apps or keys.
     Apps(AppsAnswer), apps;
     /// The result of a change of domain redirects.

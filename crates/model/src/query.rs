@@ -461,8 +461,8 @@ pub struct TagPage {
 
 /// Visits of the links of apps and domains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PartCounts {
-    /// Visits of each part, in the order of the request.
+pub struct GroupCounts {
+    /// Visits of each group, in the order of the request.
     pub counts: Vec<VisitCounts>,
     /// True if apps include the current hour. The app of each visited link must be looked up, and if very many links
     /// were visited, that happens after the hour has ended.

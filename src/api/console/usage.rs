@@ -20,7 +20,7 @@ use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::{Filter, PartCounts, UnreadableIndex};
+use carom_model::query::{Filter, GroupCounts, UnreadableIndex};
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 
@@ -123,7 +123,7 @@ impl Context {
     /// missing.
     async fn growth(&self, span: &Span, now_ms: u64, all: &History) -> Result<(Value, bool), Problem> {
         let (apps, domains) = (self.apps_known(), self.domains_known().await?);
-        let (visits, knows_apps) = self.visits_by_part(&apps, &domains, span, all).await?;
+        let (visits, knows_apps) = self.visits_by_group(&apps, &domains, span, all).await?;
         let days = days_of(span, now_ms);
         let of_apps = apps.iter().map(|app| Scope::of_app(app.clone()));
         let of_domains = domains.iter().map(|domain| Scope::ALL.within([Some(domain.id())]));
@@ -158,7 +158,7 @@ impl Context {
 
     /// Returns the visits of all links, of each app and of each domain in a period, in this order. Those of all
     /// links are rounded to whole days like the others. The flag is false if visits of some apps are missing.
-    async fn visits_by_part(
+    async fn visits_by_group(
         &self,
         apps: &[AppName],
         domains: &[DomainName],
@@ -166,11 +166,11 @@ impl Context {
         all: &History,
     ) -> Result<(Vec<VisitCounts>, bool), Problem> {
         let of_apps = apps.iter().map(|app| VisitGroup::App(app.as_str().into()));
-        let parts = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();
+        let groups = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();
         let hour = |day: u64| u32::try_from(day.saturating_mul(24)).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms / DAY_MS), hour(span.end_ms / DAY_MS + 1));
-        let found = self.ask_list(|ticket| ListRequest::Parts { parts, from_hour, to_hour, ticket }).await?;
-        let PartCounts { counts, is_whole } = found.map_err(|UnreadableIndex| unreadable())?;
+        let found = self.ask_list(|ticket| ListRequest::Groups { groups, from_hour, to_hour, ticket }).await?;
+        let GroupCounts { counts, is_whole } = found.map_err(|UnreadableIndex| unreadable())?;
         let all = all.within(from_hour..to_hour);
         Ok((std::iter::once(all).chain(counts).collect(), is_whole))
     }

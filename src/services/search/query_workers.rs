@@ -98,8 +98,8 @@ impl Lister {
             ListRequest::Ended { selector, behind, ticket } => {
                 self.reply(ticket, self.ended(&selector, behind).map(Ok));
             }
-            ListRequest::Parts { parts, from_hour, to_hour, ticket } => {
-                self.reply(ticket, self.setup.visits.of_parts(&parts, from_hour..to_hour).map(Ok));
+            ListRequest::Groups { groups, from_hour, to_hour, ticket } => {
+                self.reply(ticket, self.setup.visits.of_groups(&groups, from_hour..to_hour).map(Ok));
             }
         }
     }

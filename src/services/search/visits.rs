@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use carom_shards::Code;
 
 use crate::services::visits;
-use carom_model::query::PartCounts;
+use carom_model::query::GroupCounts;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::StoreError;
 
@@ -34,12 +34,12 @@ pub trait VisitSource: Send + Sync {
         Ok(HashMap::new())
     }
 
-    /// Returns the visits of parts of the links within `hours`, counted from 1970 UTC.
+    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn of_parts(&self, parts: &[VisitGroup], _hours: Range<u32>) -> Result<PartCounts, StoreError> {
-        Ok(PartCounts { counts: vec![VisitCounts::default(); parts.len()], is_whole: true })
+    fn of_groups(&self, groups: &[VisitGroup], _hours: Range<u32>) -> Result<GroupCounts, StoreError> {
+        Ok(GroupCounts { counts: vec![VisitCounts::default(); groups.len()], is_whole: true })
     }
 
     /// Returns the codes of the most visited links, at most `count` of them, most visited first; `None` if no such
@@ -65,8 +65,8 @@ impl VisitSource for visits::VisitReader {
         self.referrers(days)
     }
 
-    fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
-        self.of_parts(parts, hours)
+    fn of_groups(&self, groups: &[VisitGroup], hours: Range<u32>) -> Result<GroupCounts, StoreError> {
+        self.of_groups(groups, hours)
     }
 
     fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {

@@ -33,9 +33,9 @@ use self::progress::SubjectSearch;
 use self::recovery::{Recovered, recover};
 use super::fleet_counts::{self, FleetFolds};
 use super::fold::{FOLD_STEP, Fold, Period};
+use super::groups::{Apps, Unstored};
 use super::intake::{Intake, locked, tally_of};
 use super::log::{self, Log};
-use super::parts::{Apps, Unstored};
 use super::stored::{add_stored, damaged};
 use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
@@ -523,7 +523,7 @@ impl VisitAggregator {
         tallies.map(|(period, tally)| (period.hour, tally)).chain([(self.hour, &self.fresh)])
     }
 
-    /// Returns the visits of some hours that are not stored, by parts of the links.
+    /// Returns the visits of some hours that are not stored, by groups of links.
     pub(super) fn unstored(&self, hours: &Range<u32>) -> Unstored {
         Unstored::of(self.not_stored().filter(|(hour, _)| hours.contains(hour)).map(|(_, tally)| tally))
     }

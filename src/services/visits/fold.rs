@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use carom_shards::Code;
 
-use super::parts::Apps;
+use super::groups::Apps;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, VisitGroup, name_of_day};
 use carom_store::links::{Batch, RowPlace};
@@ -32,8 +32,8 @@ pub(super) struct Fold {
     pub(super) reached: HashMap<OriginSlot, u64>,
     /// The rows that remain to be written, in reverse order.
     todo: Vec<(Period, Subject)>,
-    /// Visits by period and part (app or domain), summed over the links written so far.
-    parts: HashMap<(Period, VisitGroup), VisitCounts>,
+    /// Visits by period and group (app or domain), summed over the links written so far.
+    groups: HashMap<(Period, VisitGroup), VisitCounts>,
 }
 
 impl Fold {
@@ -47,7 +47,7 @@ impl Fold {
         let mut todo: Vec<(Period, Subject)> = subjects.collect();
         // In the order of the store, so that neighbours are written together.
         todo.sort_unstable_by_key(|(_, subject)| std::cmp::Reverse(*subject));
-        Fold { seq, tallies, reached, todo, parts: HashMap::new() }
+        Fold { seq, tallies, reached, todo, groups: HashMap::new() }
     }
 
     /// Returns the links whose rows are written next.
@@ -74,13 +74,16 @@ impl Fold {
                 Subject::All => put(&name_of_day(period.hour / 24), period, &row),
                 Subject::Orphans => {}
                 Subject::Link(code) => {
-                    apps.parts_of(&code).for_each(|part| self.parts.entry((period, part)).or_default().add(row.counts));
+                    apps.groups_of(&code)
+                        .for_each(|group| self.groups.entry((period, group)).or_default().add(row.counts));
                 }
             }
         }
         let is_done = self.todo.is_empty();
         if is_done {
-            self.parts.iter().for_each(|((period, part), counts)| put(&part.name(), *period, &TallyRow::from(*counts)));
+            self.groups
+                .iter()
+                .for_each(|((period, group), counts)| put(&group.name(), *period, &TallyRow::from(*counts)));
         }
         is_done
     }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::aggregator::VisitAggregator;
+use super::groups::Apps;
 use super::intake::{COLLECT_BUSY, COLLECT_EVERY};
-use super::parts::Apps;
-use carom_model::query::PartCounts;
+use carom_model::query::GroupCounts;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::StoreError;
@@ -171,22 +171,22 @@ impl VisitReader {
         aggregator.history(subject)
     }
 
-    /// Returns the visits of parts within `hours`, counted from 1970 UTC.
+    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
+    pub fn of_groups(&self, groups: &[VisitGroup], hours: Range<u32>) -> Result<GroupCounts, StoreError> {
         let (mut counts, mut unstored, links) = {
             let mut aggregator = self.aggregator();
             aggregator.collect(unix_ms());
-            let stored = parts.iter().map(|part| Ok(aggregator.stored(&part.name())?.within(hours.clone())));
+            let stored = groups.iter().map(|group| Ok(aggregator.stored(&group.name())?.within(hours.clone())));
             (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, aggregator.unstored(&hours), aggregator.links())
         };
-        let is_of_apps = parts.iter().any(|part| matches!(part, VisitGroup::App(_)));
+        let is_of_apps = groups.iter().any(|group| matches!(group, VisitGroup::App(_)));
         let is_whole = !is_of_apps || unstored.look_up_apps(&links);
-        for (part, counts) in parts.iter().zip(&mut counts) {
-            counts.add(unstored.of_parts.get(part).copied().unwrap_or_default());
+        for (group, counts) in groups.iter().zip(&mut counts) {
+            counts.add(unstored.of_groups.get(group).copied().unwrap_or_default());
         }
-        Ok(PartCounts { counts, is_whole })
+        Ok(GroupCounts { counts, is_whole })
     }
 }

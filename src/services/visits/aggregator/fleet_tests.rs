@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::parts::Apps;
+use super::super::groups::Apps;
 use super::fleet::Application;
 use super::*;
 use crate::services::testing::KEY;

@@ -45,8 +45,8 @@ impl Apps {
         Some(Apps(apps))
     }
 
-    /// Returns the parts that a link belongs to.
-    pub(super) fn parts_of(&self, code: &Code) -> impl Iterator<Item = VisitGroup> {
+    /// Returns the groups that a link belongs to.
+    pub(super) fn groups_of(&self, code: &Code) -> impl Iterator<Item = VisitGroup> {
         let domain = code.domain().map(VisitGroup::Domain);
         self.0.get(code).cloned().map(VisitGroup::App).into_iter().chain(domain)
     }
@@ -55,7 +55,7 @@ impl Apps {
 /// Visits that are not in the store yet.
 #[derive(Debug, Default)]
 pub(super) struct Unstored {
-    pub(super) of_parts: HashMap<VisitGroup, VisitCounts>,
+    pub(super) of_groups: HashMap<VisitGroup, VisitCounts>,
     /// Visits by link, from which those by app follow; `None` if there are too many links.
     of_links: Option<HashMap<Code, VisitCounts>>,
 }
@@ -63,11 +63,11 @@ pub(super) struct Unstored {
 impl Unstored {
     /// Returns the visits of some tallies.
     pub(super) fn of<'t>(tallies: impl Iterator<Item = &'t Tally>) -> Unstored {
-        let (mut of_parts, mut of_links) = (HashMap::new(), Some(HashMap::new()));
+        let (mut of_groups, mut of_links) = (HashMap::new(), Some(HashMap::new()));
         for tally in tallies {
             tally.each_link(|code, counts| {
                 if let Some(domain) = code.domain() {
-                    of_parts.entry(VisitGroup::Domain(domain)).or_insert_with(VisitCounts::default).add(counts);
+                    of_groups.entry(VisitGroup::Domain(domain)).or_insert_with(VisitCounts::default).add(counts);
                 }
                 if let Some(links) = &mut of_links {
                     links.entry(code).or_insert_with(VisitCounts::default).add(counts);
@@ -75,7 +75,7 @@ impl Unstored {
                 of_links.take_if(|links| links.len() > LOOKED_UP_MAX);
             });
         }
-        Unstored { of_parts, of_links }
+        Unstored { of_groups, of_links }
     }
 
     /// Adds the visits by app, if the apps can be looked up in time. Returns true if they could.
@@ -84,7 +84,7 @@ impl Unstored {
         let until = Instant::now() + LOOK_UP_TIME_MAX;
         let Some(Apps(apps)) = Apps::look_up(links, of_links.keys().copied(), Some(until)) else { return false };
         for (code, app) in apps {
-            self.of_parts.entry(VisitGroup::App(app)).or_default().add(of_links[&code]);
+            self.of_groups.entry(VisitGroup::App(app)).or_default().add(of_links[&code]);
         }
         true
     }
@@ -105,7 +105,7 @@ mod tests {
     use carom_model::domains::DomainName;
     use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
-    use carom_model::query::PartCounts;
+    use carom_model::query::GroupCounts;
     use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
     use carom_telemetry::clock::unix_ms;
 
@@ -158,7 +158,7 @@ mod tests {
                 (Code::parse(b"is-gone").unwrap(), 8),
             ]
         };
-        let parts = [
+        let groups = [
             VisitGroup::App("ops".into()),
             VisitGroup::App("shop".into()),
             VisitGroup::Domain(domain.id()),
@@ -182,7 +182,7 @@ mod tests {
                 visits.run_step();
                 for (hours, rounds) in [(0..u32::MAX, rounds), (490_000 + rounds as u32..u32::MAX, 1), (0..490_000, 0)]
                 {
-                    let PartCounts { counts, is_whole } = visits.of_parts(&parts, hours).unwrap();
+                    let GroupCounts { counts, is_whole } = visits.of_groups(&groups, hours).unwrap();
                     assert!(is_whole);
                     let counts: Vec<(u64, u64)> = counts.iter().map(|counts| (counts.total, counts.bots)).collect();
                     let times = |times: u64| (times * rounds, times * rounds);
@@ -197,7 +197,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (visits, mut sender) = open(dir.path());
         let links = visits.aggregator().links();
-        let parts = [VisitGroup::App("ops".into())];
+        let groups = [VisitGroup::App("ops".into())];
         put_link(&links, "n1", Some("ops"), None);
         let mut seen = Vec::new();
         for number in 0..=LOOKED_UP_MAX {
@@ -208,14 +208,14 @@ mod tests {
                 visits.aggregator().collect(unix_ms());
             }
             if number == 1 || number == LOOKED_UP_MAX {
-                let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
+                let GroupCounts { counts, is_whole } = visits.of_groups(&groups, 0..u32::MAX).unwrap();
                 seen.push((counts[0].total, is_whole));
             }
         }
         visits.aggregator().write_log();
         visits.aggregator().collect(unix_ms() + HOUR_MS);
         (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.run_step());
-        let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
+        let GroupCounts { counts, is_whole } = visits.of_groups(&groups, 0..u32::MAX).unwrap();
         seen.push((counts[0].total, is_whole));
         assert_eq!(seen, [(1, true), (0, false), (1, true)]);
     }
