@@ -402,7 +402,7 @@ mod tests {
     fn context(case: &Case) -> (Context, VisitReceiver) {
         let (sender, visits) = ring();
         let services = recording_handle(case.domains.clone(), sender);
-        services.block(Arc::new(case.blocked()));
+        services.set_blocked(Arc::new(case.blocked()));
         case.client.guess(services.miss_limiter());
         let site = Site {
             own: Vec::new(),

@@ -4,7 +4,7 @@
 //! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
 //! Tasks know nothing of rings and maps, and the loop knows nothing of routes and JSON.
 
-mod batch;
+mod batch_state;
 pub mod batches;
 mod changes;
 mod domain_redirects;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-use self::batch::{Batches, LATE, is_of_batch};
+use self::batch_state::{Batches, LATE, is_of_batch};
 use self::long_slots::LongRequests;
 pub use self::long_slots::{LongKind, TooMany};
 pub use self::recorders::{Recorders, count_response};
@@ -498,22 +498,22 @@ impl ServiceHandle {
     // For the loop.
 
     /// Restricts new links to these hosts from now on.
-    pub fn allow(&self, hosts: Arc<HostSet>) {
+    pub fn set_allowed(&self, hosts: Arc<HostSet>) {
         self.allowed.replace(Some(hosts));
     }
 
     /// Replaces the block list.
-    pub fn block(&self, hosts: Arc<HostSet>) {
+    pub fn set_blocked(&self, hosts: Arc<HostSet>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
     }
 
     /// Replaces the locations of addresses.
-    pub fn take_geo(&self, geo: Arc<GeoDatabase>) {
+    pub fn set_geo(&self, geo: Arc<GeoDatabase>) {
         self.geo.replace(Some(geo));
     }
 
     /// Replaces the API keys.
-    pub fn take_keys(&self, keys: Arc<Keyring<App>>) {
+    pub fn set_keys(&self, keys: Arc<Keyring<App>>) {
         self.keys.replace(keys);
     }
 

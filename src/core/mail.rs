@@ -121,14 +121,14 @@ impl Core {
                 let _ = self.events.send(CoreEvent::Loaded(core));
             }
             ToCore::Fence(fence) => fence.pass(),
-            ToCore::Hosts(hosts) => services.allow(hosts),
-            ToCore::Blocked(hosts) => services.block(hosts),
+            ToCore::Hosts(hosts) => services.set_allowed(hosts),
+            ToCore::Blocked(hosts) => services.set_blocked(hosts),
             ToCore::Identity(identity) => self.work.tls.set_identity(identity),
-            ToCore::Geo(geo) => services.take_geo(geo),
-            ToCore::Keys(keys) => services.take_keys(keys),
+            ToCore::Geo(geo) => services.set_geo(geo),
+            ToCore::Keys(keys) => services.set_keys(keys),
             ToCore::DomainRedirects(published) => {
                 redirects.domain_redirects = Arc::clone(&published.redirects);
-                services.take_domain_redirects(Arc::clone(&published.redirects));
+                services.set_domain_redirects(Arc::clone(&published.redirects));
                 if let Some((ticket, answer)) = published.pass() {
                     services.context().mailboxes.answer(ticket, answer);
                 }

@@ -131,7 +131,7 @@ mod tests {
         fn new(case: &Case) -> World {
             let (sender, visits) = ring();
             let services = recording_handle(case.domains.clone(), sender);
-            services.block(Arc::new(case.blocked()));
+            services.set_blocked(Arc::new(case.blocked()));
             let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());

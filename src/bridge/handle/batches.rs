@@ -1,6 +1,6 @@
 //! Batches of store requests that one task waits for together: one waiter, one wake-up.
 //!
-//! If a task stops waiting, its batch is dropped; codes in later answers are still returned. See [`super::batch`] for
+//! If a task stops waiting, its batch is dropped; codes in later answers are still returned. See [`super::batch_state`] for
 //! the state of a batch.
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::batch::{AnswerSlot, BATCH_TOKEN, BatchAnswer, Batches, OpenBatch, PLACE_BITS};
+use super::batch_state::{AnswerSlot, BATCH_TOKEN, BatchAnswer, Batches, OpenBatch, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
 use crate::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::ServiceHandle;
-use super::batch::LATE;
+use super::batch_state::LATE;
 use crate::bridge::{CreateAnswer, StoreRequest, Ticket, WriteFailure, WriterAnswer};
 use carom_limits::ANSWER_TIME_MAX;
 use carom_model::access::idempotency::PendingCreate;

@@ -32,7 +32,7 @@ impl ServiceHandle {
     }
 
     /// Replaces the redirects of domains, for the loop.
-    pub fn take_domain_redirects(&self, redirects: Arc<DomainRedirects>) {
+    pub fn set_domain_redirects(&self, redirects: Arc<DomainRedirects>) {
         self.domain_redirects.replace(redirects);
     }
 }

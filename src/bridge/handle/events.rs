@@ -1,6 +1,6 @@
 //! Requests to the event log.
 
-use super::batch::LATE;
+use super::batch_state::LATE;
 use super::{ServiceHandle, refusal};
 use crate::bridge::Ticket;
 use crate::bridge::events::{EventAnswer, EventRequest, EventsFound};

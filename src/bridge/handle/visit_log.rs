@@ -1,6 +1,6 @@
 //! Queries of the visit log.
 
-use super::batch::LATE;
+use super::batch_state::LATE;
 use super::{ServiceHandle, refusal};
 use crate::bridge::visit_log::{
     VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitStatistics, VisitStatisticsAnswer,
