@@ -64,8 +64,8 @@ pub(super) fn start(
     start_access_log(settings, base, access, supervisor)?;
     let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
-    let counting = counted.counting;
-    supervisor.register(Phase::Store, "visit counter", move || counting.stop());
+    let threads = counted.threads;
+    supervisor.register(Phase::Store, "visit counter", move || threads.stop());
     let (allowances, thread) = allowances::start(AllowanceSetup {
         links: links.clone(),
         mailboxes: mailboxes.clone(),
@@ -182,8 +182,8 @@ fn start_visit_log(
         stats: Arc::clone(&base.stats),
     })
     .map_err(|error| thread_exit("the visit log", &error))?;
-    let StartedVisitLog { queue, reader, logging } = started;
-    supervisor.register(Phase::Store, "visit log", move || logging.stop());
+    let StartedVisitLog { queue, reader, threads } = started;
+    supervisor.register(Phase::Store, "visit log", move || threads.stop());
     supervisor.register_threads(Phase::Queues, "visit queries", vec![reader]);
     Ok(Some(queue))
 }

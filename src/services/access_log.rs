@@ -45,14 +45,14 @@ const QUIET_BEFORE_CLEAR: Duration = Duration::from_secs(5);
 const END_WITHIN: Duration = Duration::from_secs(3);
 
 /// A handle on the thread that writes the access log.
-pub struct Writing {
+pub struct AccessLogThread {
     stop: Arc<AtomicBool>,
     /// A channel that carries no message; it disconnects when the thread has ended.
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
-impl Writing {
+impl AccessLogThread {
     /// Stops the thread after a last write, or gives up after three seconds. Call it after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -74,7 +74,7 @@ pub fn start(
     log: &AccessLog,
     receivers: Vec<AccessReceiver>,
     stats: &Arc<NodeStats>,
-) -> io::Result<Writing> {
+) -> io::Result<AccessLogThread> {
     let stop = Arc::new(AtomicBool::new(false));
     let cores = receivers.len() - 1;
     let names = (0..cores).map(|core| core.to_string()).chain(["admin".to_owned()]);
@@ -94,7 +94,7 @@ pub fn start(
         let _sender = sender;
         writer.run(&until);
     })?;
-    Ok(Writing { stop, ended, thread })
+    Ok(AccessLogThread { stop, ended, thread })
 }
 
 /// The last error.

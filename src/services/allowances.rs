@@ -142,7 +142,7 @@ impl Allowances {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if self.setup.shared.is_some() {
-                self.tend_reports();
+                self.continue_reports();
             }
             if retried.elapsed() >= RETRY_EVERY {
                 retried = Instant::now();

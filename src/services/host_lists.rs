@@ -159,7 +159,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         return Ok(HostList { stop, thread: None });
     };
     let poll = source.take_poll();
-    reader.recall(&named);
+    reader.load_cached(&named);
     let mut schedule = Schedule::default();
     if reader.valid.is_none() {
         let is_current = reader.renew(&mut source, &named);
@@ -246,7 +246,7 @@ fn parse(text: Vec<u8>) -> Result<ValidList, String> {
 
 impl Reader {
     /// Loads the cached dynamic part, which is in use until the first read.
-    fn recall(&mut self, source: &SourceName) {
+    fn load_cached(&mut self, source: &SourceName) {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.valid = text.and_then(|text| parse(text).ok()),
             Err(error) => {
@@ -323,7 +323,7 @@ impl Reader {
 
     fn accept(&mut self, source: &SourceName) {
         self.kind.stats(&self.stats).read_ms.set(unix_ms());
-        self.keep_on_disk(source);
+        self.write_cache(source);
     }
 
     fn report_wrong(&self, wrong: &[String], source: &SourceName) {
@@ -343,7 +343,7 @@ impl Reader {
     }
 
     /// Writes the last valid dynamic part to the cache, if it is not there yet.
-    fn keep_on_disk(&mut self, source: &SourceName) {
+    fn write_cache(&mut self, source: &SourceName) {
         let Some(valid) = self.valid.as_ref().filter(|_| !self.is_kept) else { return };
         match cache::write(&self.data_dir, self.kind.file_name(), source, &valid.text) {
             Ok(()) => {
@@ -447,17 +447,17 @@ mod tests {
         assert!(!on(&first).contains(&Alarm::AllowListMalformed));
         // Another process.
         let mut second = reader(dir.path());
-        second.recall(&named("a file"));
+        second.load_cached(&named("a file"));
         take(&mut second, Err("gone"));
         assert_eq!(holding(&second), ["a.example"]);
         take(&mut second, Ok(b"{}"));
         assert!(holding(&second).is_empty() && on(&second).is_empty());
         let mut third = reader(dir.path());
-        third.recall(&named("a file"));
+        third.load_cached(&named("a file"));
         assert_eq!(third.valid.map(|valid| valid.patterns), Some(Vec::new()), "an empty list is one, too");
         // A cache of another source is ignored.
         let mut other = reader(dir.path());
-        other.recall(&named("another file"));
+        other.load_cached(&named("another file"));
         assert_eq!(other.valid, None);
     }
 

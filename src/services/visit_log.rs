@@ -128,13 +128,13 @@ pub struct VisitLogSetup {
 
 /// A handle on the threads that write the log and exchange it.
 #[derive(Debug)]
-pub struct Logging {
+pub struct VisitLogThreads {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     exchange: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-impl Logging {
+impl VisitLogThreads {
     /// Stops the threads after a last write. Call it after the cores have ended.
     pub fn stop(self) {
         // The exchange publishes what the other thread has written.
@@ -153,8 +153,8 @@ pub struct StartedVisitLog {
     pub queue: VisitLogQueue,
     /// The thread that answers them. It ends when all senders are gone.
     pub reader: JoinHandle<()>,
-    /// The handle on the thread that writes.
-    pub logging: Logging,
+    /// The handle on the threads.
+    pub threads: VisitLogThreads,
 }
 
 /// The parts that both threads share.

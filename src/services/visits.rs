@@ -55,7 +55,7 @@ const FOLDER: &str = "visits";
 
 /// A handle on the threads that count: one empties the rings, the other writes to the log and the store. In a fleet,
 /// a third one exchanges counts with other nodes.
-pub struct Counting {
+pub struct CountingThreads {
     stop: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
     exchange: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
@@ -68,7 +68,7 @@ pub struct StartedVisits {
     /// The channel on which the writer announces ended links, before any other thread hears of them.
     pub ended: Sender<Vec<Ended>>,
     /// The handle on the threads.
-    pub counting: Counting,
+    pub threads: CountingThreads,
 }
 
 /// Reads back the counts, and starts to count. The logs are in a folder of the data directory. `fleet` is `None` for a
@@ -104,10 +104,10 @@ pub fn start(
     })?;
     let until = Arc::clone(&stop);
     let emptying = threads::start(Priority::Urgent, "visits", move || empty(&intake, &until))?;
-    Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing], exchange } })
+    Ok(StartedVisits { visits, ended, threads: CountingThreads { stop, threads: [emptying, writing], exchange } })
 }
 
-impl Counting {
+impl CountingThreads {
     /// Stops the threads after a last write. Call it after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);

@@ -28,8 +28,8 @@ const SLICES_AT_ONCE: usize = 4;
 const WHOLE_EVERY: Duration = Duration::from_secs(30 * 86_400);
 
 impl Allowances {
-    /// Goes on with the report of this node, or begins one if it is due.
-    pub(super) fn tend_reports(&mut self) {
+    /// Continues the report of this node, or begins one if it is due.
+    pub(super) fn continue_reports(&mut self) {
         let (fleet, now) = (&self.setup.stats.fleet, Instant::now());
         let grants = &fleet.grants;
         let is_waiting = self.reports.waits_until.is_some_and(|until| now < until);

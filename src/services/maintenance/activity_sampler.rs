@@ -20,12 +20,12 @@ const EVERY: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_secs(60);
 
 /// A handle on the pulse thread.
-pub struct Watcher {
+pub struct PulseThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Watcher {
+impl PulseThread {
     /// Stops the thread and waits for it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -38,7 +38,7 @@ impl Watcher {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Watcher> {
+pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<PulseThread> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
@@ -62,7 +62,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
         }
     };
     let thread = threads::start(Priority::Long, "pulse", run)?;
-    Ok(Watcher { stop, thread })
+    Ok(PulseThread { stop, thread })
 }
 
 /// A watch on visits that were not counted.

@@ -59,13 +59,13 @@ pub struct CodeFilterSetup {
     pub changes: u64,
 }
 
-/// A handle on the thread.
-pub struct CodeFilters {
+/// A handle on the thread that keeps the filters of codes.
+pub struct CodeFilterThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl CodeFilters {
+impl CodeFilterThread {
     /// Stops the thread and waits for it. It abandons an unfinished file.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -78,7 +78,7 @@ impl CodeFilters {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
+pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilterThread> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut keeper = Keeper::new(setup, Arc::clone(&stop));
     let run = move || {
@@ -90,7 +90,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
         }
     };
     let thread = threads::start(Priority::Long, "code-filter", run)?;
-    Ok(CodeFilters { stop, thread })
+    Ok(CodeFilterThread { stop, thread })
 }
 
 /// Writes the file for a store that no node has open. Blocks the calling thread: about a microsecond of CPU per link.

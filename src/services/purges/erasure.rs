@@ -246,7 +246,7 @@ impl Eraser {
         let mut remaining = Vec::new();
         for link in &list.links {
             let is_gone = self.links.is_gone(link)?
-                || (!self.is_told_by_claim(link) && self.links.last_end_ms(&link.code)? >= Some(list.at_ms));
+                || (!self.is_identified_by_claim(link) && self.links.last_end_ms(&link.code)? >= Some(list.at_ms));
             if !is_gone {
                 remaining.push(*link);
             }
@@ -254,8 +254,8 @@ impl Eraser {
         Ok(remaining)
     }
 
-    /// True if the claim tells a purged link from every later link with its code.
-    fn is_told_by_claim(&self, link: &PurgedLink) -> bool {
+    /// True if the claim of a purged link identifies it among all links that its code has had.
+    fn is_identified_by_claim(&self, link: &PurgedLink) -> bool {
         link.claim.is_some_and(|claim| claim != 0 || self.redis.is_some())
     }
 
@@ -263,7 +263,7 @@ impl Eraser {
     /// settled the purge on the links that were deleted, so what exists there is another link.
     fn awaits_deletion(&self, list: &PurgeList) -> Result<bool, NotErased> {
         let remaining = self.remaining(list)?;
-        Ok(remaining.iter().any(|link| self.redis.is_some() || self.is_told_by_claim(link)))
+        Ok(remaining.iter().any(|link| self.redis.is_some() || self.is_identified_by_claim(link)))
     }
 
     /// Leaves out the links of a purge that were not deleted after all.

@@ -141,7 +141,7 @@ impl Searcher {
             let decisions = self.reuser.decisions(&self.fleet, &mut self.redis, &requests);
             for (request, decision) in requests.into_iter().zip(decisions) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
-                self.reuser.note(&self.fleet, &request, &decision);
+                self.reuser.forget_uncreated(&self.fleet, &request, &decision);
                 if HeldCreates::must_hold(&self.fleet.view, &request, &decision) {
                     self.held.push(request, decision);
                 } else if self.writer.send(WriterOrder::Client(request, decision)).is_err() {
@@ -188,8 +188,8 @@ impl LinkReuse {
         decisions.into_iter().map(|decision| decision.expect("every request has its search")).collect()
     }
 
-    /// Forgets a link that will not be created after all.
-    fn note(&mut self, fleet: &FleetContext, request: &StoreRequest, decision: &FleetDecision) {
+    /// Forgets the link of a create that is not stored after this decision.
+    fn forget_uncreated(&mut self, fleet: &FleetContext, request: &StoreRequest, decision: &FleetDecision) {
         let is_taken = !fleet.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match decision {
             FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,

@@ -239,7 +239,7 @@ impl Catalog {
     }
 
     /// Returns a view of the store and the result of `ask` on the counts, both as of one moment.
-    pub(super) fn look<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
+    pub(super) fn view_with_counts<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
         let counts = self.lock();
         (self.links.view(), ask(&counts))
     }
@@ -249,7 +249,7 @@ impl Catalog {
     /// # Errors
     /// If the index cannot be read.
     pub fn domains(&self) -> Result<Vec<DomainName>, StoreError> {
-        domains::with_links(&self.look(|_| ()).0)
+        domains::with_links(&self.view_with_counts(|_| ()).0)
     }
 
     /// Stops the background threads that count and sign.

@@ -42,7 +42,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
 }
 
 fn log_completion(catalog: &Catalog, start: Instant) {
-    let (_, (links, fences)) = catalog.look(|counts| {
+    let (_, (links, fences)) = catalog.view_with_counts(|counts| {
         let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
         (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
     });

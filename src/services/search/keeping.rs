@@ -204,7 +204,7 @@ fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
     }
     // Commits hold this lock until the texts of their links are in the queue, and the lock of the sections adds those. So the
     // sections have everything up to this position. Later changes in them do no harm.
-    let (_, position) = catalog.look(|_| catalog.links.log_position());
+    let (_, position) = catalog.view_with_counts(|_| catalog.links.log_position());
     let sections = copy_sections(catalog);
     // Copies hold the ranges that they name, so none of these is among the freed ones.
     let freed = texts.take_freed();

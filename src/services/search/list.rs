@@ -88,7 +88,7 @@ impl Finder<'_> {
             };
             (runs, around)
         };
-        let (view, (mut runs, around)) = self.catalog.look(ask);
+        let (view, (mut runs, around)) = self.catalog.view_with_counts(ask);
         match around {
             Some(around) => self.counted(&view, &runs[0], &around),
             None => {
@@ -220,7 +220,7 @@ impl Finder<'_> {
                 && len_max(filter, counts, &runs(filter, counts)).is_some_and(|len| len <= LIST_SORTED_MAX as u64);
             (total.filter(|_| is_all), is_short)
         };
-        let (view, (total, is_short)) = self.catalog.look(ask);
+        let (view, (total, is_short)) = self.catalog.view_with_counts(ask);
         // The cursor says how its list is made.
         let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
         if is_sorted {
@@ -299,7 +299,7 @@ impl Finder<'_> {
     fn asks_for_all(&self) -> bool {
         let ask = |counts: &Tallies| counts.dates.whole().map(|fences| fences.total());
         self.query.filter == Filter::default()
-            && self.catalog.look(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
+            && self.catalog.view_with_counts(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
     }
 
     /// Returns the matching links among the most visited ones of all; `None` if no such ranking exists or the page is
@@ -326,7 +326,7 @@ impl Finder<'_> {
 
     /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
     fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
-        let (view, ()) = self.catalog.look(|_| ());
+        let (view, ()) = self.catalog.view_with_counts(|_| ());
         let mut link_filter = self.link_filter();
         let mut link_of = |code: &Code| {
             let stored = view.get(code).ok().flatten()?;
@@ -361,7 +361,7 @@ impl Finder<'_> {
                     .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
             (runs, is_long)
         };
-        let (view, (runs, is_long)) = self.catalog.look(ask);
+        let (view, (runs, is_long)) = self.catalog.view_with_counts(ask);
         if is_long {
             return Ok(Err(ListFailure::TooManyToSort));
         }

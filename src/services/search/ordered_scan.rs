@@ -112,7 +112,7 @@ impl Finder<'_> {
         let has_more = ranked.len() == count;
         ranked.truncate(offset + query.per_page);
         let shown = ranked.get(offset..).unwrap_or_default();
-        let (view, ()) = self.catalog.look(|_| ());
+        let (view, ()) = self.catalog.view_with_counts(|_| ());
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
         let mut links = Vec::with_capacity(shown.len());
         for (_, place) in shown {
@@ -135,7 +135,7 @@ impl Finder<'_> {
     fn scan(&self, first: &mut FirstLinks) -> Result<bool, StoreError> {
         let query = self.query;
         let (start, time_max) = (Instant::now(), self.time_max * LIST_ORDER_TIME_FACTOR);
-        let (view, ()) = self.catalog.look(|_| ());
+        let (view, ()) = self.catalog.view_with_counts(|_| ());
         let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
         let mut small = String::new();
         let (mut uncounted, mut paced): (Vec<LinkPosition>, _) = (Vec::new(), PacedLoop::default());

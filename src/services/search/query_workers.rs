@@ -126,7 +126,7 @@ impl Lister {
     fn tags(&self, query: &TagQuery) -> Result<TagsAnswer, StoreError> {
         let catalog = &self.setup.catalog;
         let app_within = query.scope.app().filter(|_| query.scope.domains().is_some());
-        let (view, counts) = catalog.look(|counts| {
+        let (view, counts) = catalog.view_with_counts(|counts| {
             let is_counted = counts.tags.whole().is_some() && app_within.is_none();
             is_counted.then(|| counts.of_tags.all(&query.scope))
         });
@@ -166,7 +166,7 @@ impl Lister {
             }
         }
         counted.sort_unstable_by_key(|(counts, code)| (Reverse(counts.total), *code));
-        let (view, ()) = self.setup.catalog.look(|_| ());
+        let (view, ()) = self.setup.catalog.view_with_counts(|_| ());
         let filter = Filter::default();
         let mut link_filter = LinkFilter::new(&filter, &**visits, unix_ms());
         let (mut links, mut visits) = (Vec::new(), Vec::new());
@@ -218,7 +218,7 @@ impl Lister {
         {
             return Ok(Arc::clone(&made.get().1));
         }
-        let (view, ()) = self.setup.catalog.look(|_| ());
+        let (view, ()) = self.setup.catalog.view_with_counts(|_| ());
         let mut lines = String::new();
         let index_key =
             domain.map_or(CRAWLABLE.to_owned(), |domain| index_key_with_tag(&domain_index_key(domain), CRAWLABLE));

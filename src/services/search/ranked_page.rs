@@ -38,7 +38,7 @@ pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, S
         return Ok(None);
     }
     let (view, around) =
-        catalog.look(|counts| counted_of(counts, &run).map(|fences| Around::of(fences, &run, 0, false)));
+        catalog.view_with_counts(|counts| counted_of(counts, &run).map(|fences| Around::of(fences, &run, 0, false)));
     let Some(around) = around else { return Ok(None) };
     let (before, before_end) = around.ranks(&view, &run)?;
     Ok(Some(before_end.saturating_sub(before)))

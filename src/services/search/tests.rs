@@ -76,7 +76,7 @@ proptest! {
 
 /// Checks that the counts of the catalog, of filters and of tags are those of the model.
 fn check_counts(model: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
-    let (view, (dates, tags, of_tags)) = model.catalog.look(|counts| {
+    let (view, (dates, tags, of_tags)) = model.catalog.view_with_counts(|counts| {
         (
             counts.dates.whole().unwrap().total(),
             counts.tags.whole().unwrap().total(),
@@ -98,7 +98,7 @@ fn check_counts(model: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
     }
     for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
         let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
-        let (_, of_domains) = model.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        let (_, of_domains) = model.catalog.view_with_counts(|counts| counts.of_tags.all(&scope).unwrap());
         for tag in ["a", "b"] {
             let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
             assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
@@ -106,7 +106,7 @@ fn check_counts(model: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
     }
     for app in ["a", "ab", "b", "bb", "none"] {
         let scope = Scope::of_app(AppName::parse(app).unwrap());
-        let (_, of_app) = model.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        let (_, of_app) = model.catalog.view_with_counts(|counts| counts.of_tags.all(&scope).unwrap());
         for tag in ["a", "b"] {
             let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
             assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);

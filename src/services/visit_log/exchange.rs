@@ -332,7 +332,7 @@ impl LogExchange {
         let mut state = locked(&self.shared.state);
         let published = if self.own.is_unsure() { 0 } else { self.own.published() };
         state.outgoing.note_published(published);
-        let done = if self.own.is_unsure() { Vec::new() } else { state.outgoing.done(published) };
+        let done = if self.own.is_unsure() { Vec::new() } else { state.outgoing.delivered_segments(published) };
         if done.is_empty() {
             self.outgoing_since = None;
         } else if self.outgoing_since.get_or_insert_with(Instant::now).elapsed() >= OUTGOING_KEPT

@@ -30,7 +30,7 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Blocks of one origin that are ready to be written.
-pub(super) struct Stage<'s> {
+pub(super) struct ReadyBlocks<'s> {
     shared: &'s Shared,
     origin: OriginId,
     /// The number of the next block.
@@ -71,7 +71,7 @@ impl LogExchange {
             if entries.is_empty() {
                 return self.end(id, note, before);
             }
-            let blocks = Stage::new(&self.shared, id, before).take(entries)?;
+            let blocks = ReadyBlocks::new(&self.shared, id, before).take(entries)?;
             if !blocks.is_empty() {
                 self.shared.sharing.inbox().blocks.extend(blocks);
             }
@@ -101,9 +101,9 @@ impl LogExchange {
     }
 }
 
-impl<'s> Stage<'s> {
-    pub(super) fn new(shared: &'s Shared, origin: OriginId, position: OriginPosition) -> Stage<'s> {
-        Stage { shared, origin, due: position.number + 1, blocks: Vec::new(), bytes: 0 }
+impl<'s> ReadyBlocks<'s> {
+    pub(super) fn new(shared: &'s Shared, origin: OriginId, position: OriginPosition) -> ReadyBlocks<'s> {
+        ReadyBlocks { shared, origin, due: position.number + 1, blocks: Vec::new(), bytes: 0 }
     }
 
     /// Returns the blocks of entries, up to the first gap behind them. A gap before them is stored, with the new position.

@@ -129,7 +129,7 @@ impl Outgoing {
         let path = outgoing_path(dir, seq);
         fs::rename(active_path(dir, seq), &path)?;
         self.add_file(seq, fs::metadata(&path)?.len());
-        self.bound(dir)
+        self.remove_surplus(dir)
     }
 
     /// Adds a kept file that was found at the start.
@@ -141,7 +141,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// If one cannot be removed.
-    pub(super) fn bound(&mut self, dir: &Path) -> io::Result<()> {
+    pub(super) fn remove_surplus(&mut self, dir: &Path) -> io::Result<()> {
         while self.files.values().sum::<u64>() > VISIT_LOG_UNSENT_BYTES {
             let Some(seq) = self.files.keys().next().copied() else { break };
             if self.waits(seq, self.published) {
@@ -161,7 +161,7 @@ impl Outgoing {
     }
 
     /// Returns the numbers of the segments whose files hold only blocks up to `published`.
-    pub(super) fn done(&self, published: u64) -> Vec<u64> {
+    pub(super) fn delivered_segments(&self, published: u64) -> Vec<u64> {
         self.files.keys().copied().filter(|seq| !self.waits(*seq, published)).collect()
     }
 
@@ -216,13 +216,16 @@ mod tests {
             fs::write(active_path(dir.path(), seq), b"blocks").unwrap();
             outgoing.keep(dir.path(), seq).unwrap();
         }
-        assert_eq!((outgoing.done(1), outgoing.done(2), outgoing.done(4)), (vec![], vec![1], vec![1, 2]));
+        assert_eq!(
+            (outgoing.delivered_segments(1), outgoing.delivered_segments(2), outgoing.delivered_segments(4)),
+            (vec![], vec![1], vec![1, 2])
+        );
         outgoing.remove(dir.path(), 1).unwrap();
         assert!(!outgoing_path(dir.path(), 1).exists() && open_blocks(dir.path(), 2).is_ok());
         assert_eq!(outgoing.next(0)[0].number, 3);
         // A node that Redis has left alone for long.
         outgoing.add_file(2, VISIT_LOG_UNSENT_BYTES + 1);
-        outgoing.bound(dir.path()).unwrap();
+        outgoing.remove_surplus(dir.path()).unwrap();
         assert!(!outgoing_path(dir.path(), 2).exists());
         assert_eq!(outgoing.next(0)[0].number, 4);
     }

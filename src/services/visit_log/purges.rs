@@ -13,7 +13,7 @@ use crate::bridge::visit_log::VisitPurge;
 
 /// The progress of a purge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum VisitPurgeStage {
     /// The purge waits for the next pass.
     Waits,
     /// A pass removes the visits.
@@ -24,7 +24,7 @@ enum Stage {
 
 /// The purges that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct VisitPurges(Vec<(VisitPurge, Stage)>);
+pub(super) struct VisitPurges(Vec<(VisitPurge, VisitPurgeStage)>);
 
 /// Notes the deletions of a purge, durably.
 ///
@@ -59,18 +59,21 @@ pub(super) fn end(purge: &VisitPurge, result: Result<(), &'static str>) {
 impl VisitPurges {
     /// Adds a purge whose deletions are stored.
     pub(super) fn add(&mut self, purge: VisitPurge) {
-        self.0.push((purge, Stage::Waits));
+        self.0.push((purge, VisitPurgeStage::Waits));
     }
 
     /// Notes that a pass begins, which removes the visits of all purges so far.
     pub(super) fn begin_pass(&mut self) {
-        self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Waits).for_each(|(_, stage)| *stage = Stage::Passes);
+        self.0
+            .iter_mut()
+            .filter(|(_, stage)| *stage == VisitPurgeStage::Waits)
+            .for_each(|(_, stage)| *stage = VisitPurgeStage::Passes);
     }
 
     /// Ends the purges of the present pass with a failure: a segment may still have their visits.
     pub(super) fn fail_pass(&mut self, why: &'static str) {
         self.0.retain(|(purge, stage)| {
-            let fails = *stage == Stage::Passes;
+            let fails = *stage == VisitPurgeStage::Passes;
             if fails {
                 end(purge, Err(why));
             }
@@ -80,20 +83,20 @@ impl VisitPurges {
 
     /// Notes that a pass is over, when this was the last sealed segment.
     pub(super) fn end_pass(&mut self, last: u64) {
-        let passing = self.0.iter_mut().filter(|(_, stage)| *stage == Stage::Passes);
-        passing.for_each(|(_, stage)| *stage = Stage::IsSent(last));
+        let passing = self.0.iter_mut().filter(|(_, stage)| *stage == VisitPurgeStage::Passes);
+        passing.for_each(|(_, stage)| *stage = VisitPurgeStage::IsSent(last));
     }
 
     /// True if a purge waits for files with blocks for other nodes.
     pub(super) fn wait_for_files(&self) -> bool {
-        self.0.iter().any(|(_, stage)| matches!(stage, Stage::IsSent(_)))
+        self.0.iter().any(|(_, stage)| matches!(stage, VisitPurgeStage::IsSent(_)))
     }
 
     /// Ends the purges whose visits are in no file. `is_kept` returns true if the log still has a file for other nodes of a
     /// segment up to a number.
     pub(super) fn end_all(&mut self, is_kept: impl Fn(u64) -> bool) {
         self.0.retain(|(purge, stage)| match stage {
-            Stage::IsSent(last) if !is_kept(*last) => {
+            VisitPurgeStage::IsSent(last) if !is_kept(*last) => {
                 end(purge, Ok(()));
                 false
             }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::exchange;
 use super::sharing::Sharing;
 use super::upkeep::Upkeep;
-use super::{FOLDER, Intake, LogSharing, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
+use super::{FOLDER, Intake, LogSharing, Shared, StartedVisitLog, VisitLogSetup, VisitLogThreads, Writer, read_back};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::VISIT_QUERY_QUEUE_LEN;
@@ -40,5 +40,5 @@ pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
     let thread = threads::start(Priority::Urgent, "visit-log", move || writer.run(&until))?;
     let (queue, requests) = sync_channel(VISIT_QUERY_QUEUE_LEN);
     let reader = threads::start(Priority::Long, "visit-query", move || Upkeep::new(shared, mailboxes).run(&requests))?;
-    Ok(StartedVisitLog { queue, reader, logging: Logging { stop, thread, exchange } })
+    Ok(StartedVisitLog { queue, reader, threads: VisitLogThreads { stop, thread, exchange } })
 }

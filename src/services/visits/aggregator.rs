@@ -327,16 +327,17 @@ impl VisitAggregator {
             Subject::Link(code) if row.counts.total > 1 || has_room => links.push((code, row.counts.total > 1)),
             _ => {}
         });
-        self.rise(links.into_iter());
+        self.note_candidates(links.into_iter());
     }
 
     /// Notes links that were visited as candidates of the ranking, each with true if it was visited more than once. With
     /// a single visit in that time, a link cannot rise far above many others before the next search.
-    fn rise(&mut self, links: impl Iterator<Item = (Code, bool)>) {
+    fn note_candidates(&mut self, links: impl Iterator<Item = (Code, bool)>) {
         for (code, is_repeated) in links {
             if is_repeated || self.top_links.has_room() {
                 let subject = Subject::Link(code);
-                self.top_links.rises(code, self.tallies.iter().map(|(_, tally)| tally.counts(&subject).total).sum());
+                self.top_links
+                    .note_visited(code, self.tallies.iter().map(|(_, tally)| tally.counts(&subject).total).sum());
             }
         }
     }

@@ -37,15 +37,15 @@ pub(super) fn random() -> Result<u64, StoreError> {
 /// The snapshots on their way: at most one that this node sends, and one that it receives.
 #[derive(Default)]
 pub(super) struct Snapshots {
-    giving: Option<Giving>,
-    taking: Option<WantedSnapshot>,
+    outgoing: Option<OutgoingSnapshot>,
+    incoming: Option<WantedSnapshot>,
     wanted: SeenRequests,
     /// The origin under which Redis may have a request of this node.
     asked: Option<OriginId>,
 }
 
 /// A snapshot that this node sends.
-struct Giving {
+struct OutgoingSnapshot {
     request: String,
     view: OriginView,
     /// The key of the last row that was read.
@@ -58,8 +58,8 @@ struct Giving {
 }
 
 /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
-fn give_up(taking: &WantedSnapshot, visits: &VisitReader) -> Result<(), Unfinished> {
-    let Some(slot) = taking.slot else { return Ok(()) };
+fn give_up(incoming: &WantedSnapshot, visits: &VisitReader) -> Result<(), Unfinished> {
+    let Some(slot) = incoming.slot else { return Ok(()) };
     Ok(visits.aggregator().give_up_snapshot(slot)?)
 }
 
@@ -97,7 +97,7 @@ impl Chunk {
     }
 }
 
-impl Giving {
+impl OutgoingSnapshot {
     /// Reads the next chunk.
     fn next_chunk(&mut self, links: &Links) -> Result<Chunk, StoreError> {
         let mut chunk = Chunk { number: self.sent, ..Chunk::default() };
@@ -154,12 +154,12 @@ impl Snapshots {
 
     /// True if a snapshot is on its way.
     pub(super) fn is_busy(&self) -> bool {
-        self.giving.is_some() || self.taking.is_some()
+        self.outgoing.is_some() || self.incoming.is_some()
     }
 
     /// True if a snapshot of an origin is being received.
     pub(super) fn is_receiving(&self, origin: OriginId) -> bool {
-        self.taking.as_ref().is_some_and(|taking| taking.origin == origin)
+        self.incoming.as_ref().is_some_and(|incoming| incoming.origin == origin)
     }
 
     /// Asks for a snapshot of an origin. Returns false if one is being received already.
@@ -167,11 +167,11 @@ impl Snapshots {
     /// # Errors
     /// If the operating system has no random bytes.
     pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<bool, StoreError> {
-        if self.taking.is_some() {
+        if self.incoming.is_some() {
             return Ok(false);
         }
         let request = format!("{:016x}", random()?);
-        self.taking = Some(WantedSnapshot::new(origin, node, request, since_boot()));
+        self.incoming = Some(WantedSnapshot::new(origin, node, request, since_boot()));
         Ok(true)
     }
 
@@ -180,8 +180,8 @@ impl Snapshots {
     /// # Errors
     /// If Redis does not answer, or the store fails.
     pub(super) fn turn(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
-        self.give_some(redis, visits)?;
-        self.take_some(redis, visits)
+        self.send_some(redis, visits)?;
+        self.receive_some(redis, visits)
     }
 
     /// Looks for a request that this node can answer.
@@ -189,17 +189,17 @@ impl Snapshots {
         let wanted = notes.wanted.iter().filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect();
         let due = self.wanted.due(own, wanted, since_boot());
         // Nobody takes its chunks any more, and the node may be asking again.
-        if self.giving.as_ref().is_some_and(|giving| !self.wanted.is_wanted(&giving.request)) {
-            self.giving = None;
+        if self.outgoing.as_ref().is_some_and(|outgoing| !self.wanted.is_wanted(&outgoing.request)) {
+            self.outgoing = None;
         }
         for SnapshotRequest { request, of, after, .. } in due {
-            if self.giving.is_some() {
+            if self.outgoing.is_some() {
                 return;
             }
             let Some(view) = visits.aggregator().origin_view(of, after) else { continue };
             if redis.claim_wanted(&request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
                 let (read, current, since) = (Vec::new(), None, Instant::now());
-                self.giving = Some(Giving { request, view, read, current, is_read: false, sent: 0, since });
+                self.outgoing = Some(OutgoingSnapshot { request, view, read, current, is_read: false, sent: 0, since });
             }
         }
     }
@@ -210,7 +210,7 @@ impl Snapshots {
     /// # Errors
     /// If Redis does not answer. A later call tries again.
     pub(super) fn take_back(&mut self, redis: &mut Redis) -> Result<(), Unfinished> {
-        if let Some(by) = self.asked.filter(|_| self.taking.is_none()) {
+        if let Some(by) = self.asked.filter(|_| self.incoming.is_none()) {
             redis.want_visits(by, None, ANSWER_TIME)?;
             self.asked = None;
         }
@@ -218,52 +218,52 @@ impl Snapshots {
     }
 
     /// Sends the next chunks of a snapshot, if there is room for them.
-    fn give_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
+    fn send_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         // Without it after an error: the other node asks for another snapshot then.
-        let Some(mut giving) = self.giving.take() else { return Ok(()) };
-        let room = redis.room_for_chunks(&giving.request, ANSWER_TIME)?;
+        let Some(mut outgoing) = self.outgoing.take() else { return Ok(()) };
+        let room = redis.room_for_chunks(&outgoing.request, ANSWER_TIME)?;
         let links = visits.aggregator().links();
         for _ in 0..room {
-            let chunk = giving.next_chunk(&links)?;
-            redis.put_chunk(&giving.request, &chunk.encode(), ANSWER_TIME)?;
+            let chunk = outgoing.next_chunk(&links)?;
+            redis.put_chunk(&outgoing.request, &chunk.encode(), ANSWER_TIME)?;
             if chunk.applied.is_some() {
                 return Ok(());
             }
-            giving.sent += 1;
-            giving.since = Instant::now();
+            outgoing.sent += 1;
+            outgoing.since = Instant::now();
         }
-        self.giving = Some(giving).filter(|giving| giving.since.elapsed() < STALE_AFTER);
+        self.outgoing = Some(outgoing).filter(|outgoing| outgoing.since.elapsed() < STALE_AFTER);
         Ok(())
     }
 
     /// Asks for a snapshot, and stores the chunks that have come.
-    fn take_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
-        let Some(mut taking) = self.taking.take() else { return Ok(()) };
+    fn receive_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
+        let Some(mut incoming) = self.incoming.take() else { return Ok(()) };
         let own = visits.aggregator().own_origin().0;
-        if taking.is_stuck(since_boot()) {
-            return give_up(&taking, visits);
+        if incoming.is_stuck(since_boot()) {
+            return give_up(&incoming, visits);
         }
-        if !taking.is_asked {
-            let after = visits.aggregator().counted_of(taking.origin);
-            let (request, of) = (taking.request.clone(), taking.origin);
+        if !incoming.is_asked {
+            let after = visits.aggregator().counted_of(incoming.origin);
+            let (request, of) = (incoming.request.clone(), incoming.origin);
             let text = SnapshotRequest { by: own, request, of, after, site: None }.to_text();
             self.asked = Some(own);
             let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
-            taking.is_asked = asked.is_ok();
-            self.taking = Some(taking);
+            incoming.is_asked = asked.is_ok();
+            self.incoming = Some(incoming);
             return asked.map_err(Unfinished::from);
         }
-        match redis.take_chunk(&taking.request, ANSWER_TIME) {
+        match redis.take_chunk(&incoming.request, ANSWER_TIME) {
             Ok(Some(bytes)) => match Chunk::decode(&bytes) {
-                Some(chunk) if taking.is_next(chunk.number) => self.store_chunk(taking, &chunk, redis, visits),
-                _ => give_up(&taking, visits),
+                Some(chunk) if incoming.is_next(chunk.number) => self.store_chunk(incoming, &chunk, redis, visits),
+                _ => give_up(&incoming, visits),
             },
             Ok(None) => {
-                self.taking = Some(taking);
+                self.incoming = Some(incoming);
                 Ok(())
             }
             Err(error) => {
-                give_up(&taking, visits)?;
+                give_up(&incoming, visits)?;
                 Err(error.into())
             }
         }
@@ -271,32 +271,32 @@ impl Snapshots {
 
     fn store_chunk(
         &mut self,
-        mut taking: WantedSnapshot,
+        mut incoming: WantedSnapshot,
         chunk: &Chunk,
         redis: &mut Redis,
         visits: &VisitReader,
     ) -> Result<(), Unfinished> {
-        if taking.slot.is_none() {
-            taking.slot = visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
+        if incoming.slot.is_none() {
+            incoming.slot = visits.aggregator().begin_snapshot((incoming.origin, &incoming.node))?;
         }
-        let Some(slot) = taking.slot else { return Ok(()) };
-        taking.progress(since_boot());
+        let Some(slot) = incoming.slot else { return Ok(()) };
+        incoming.progress(since_boot());
         let put = visits.aggregator().put_snapshot(slot, &chunk.rows);
         match put {
             Ok(true) => {}
-            Ok(false) => return give_up(&taking, visits),
+            Ok(false) => return give_up(&incoming, visits),
             Err(error) => {
-                give_up(&taking, visits)?;
+                give_up(&incoming, visits)?;
                 return Err(error.into());
             }
         }
         match chunk.applied {
             Some(applied) => {
                 visits.aggregator().end_snapshot(slot, applied)?;
-                tracing::info!(node = taking.node, batch = applied, "received a snapshot of the visits of a node");
+                tracing::info!(node = incoming.node, batch = applied, "received a snapshot of the visits of a node");
                 self.take_back(redis)?;
             }
-            None => self.taking = Some(taking),
+            None => self.incoming = Some(incoming),
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ fn no_visit_is_dropped_while_the_store_syncs() {
     let (links, _) = Links::open(&dir.path().join("links"), KEY).unwrap();
     let (mut sender, receiver) = ring();
     let stats = Arc::default();
-    let StartedVisits { visits, counting, .. } = start(dir.path(), &links, vec![receiver], &stats, None).unwrap();
+    let StartedVisits { visits, threads, .. } = start(dir.path(), &links, vec![receiver], &stats, None).unwrap();
     let code = Code::parse(&[b'x'; 64]).unwrap();
     let visitor = sender.visitor(b"Mozilla/5.0", format!("https://{}.example/", "x".repeat(52)).as_bytes());
     const VISITS: u64 = 20_000;
@@ -31,5 +31,5 @@ fn no_visit_is_dropped_while_the_store_syncs() {
         }
     }
     assert_eq!(visits.counts(&[code]).unwrap()[0].total, VISITS);
-    counting.stop();
+    threads.stop();
 }

@@ -84,7 +84,7 @@ impl TopLinks {
     }
 
     /// Notes a link that was visited, with its visits in the current tallies.
-    pub(super) fn rises(&mut self, code: Code, count: u64) {
+    pub(super) fn note_visited(&mut self, code: Code, count: u64) {
         self.rising.insert(code, count);
         if self.rising.len() > 2 * KEPT {
             let mut rising: Vec<(Code, u64)> = self.rising.drain().collect();
@@ -125,8 +125,8 @@ mod tests {
         let found = top_links.candidates();
         assert!(found.contains(&code(3 * KEPT - 1)) && found.contains(&code(2 * KEPT)) && !found.contains(&code(0)));
         assert!(found.len() <= 2 * KEPT);
-        top_links.rises(code(0), 1_000_000);
-        (0..5 * KEPT).for_each(|number| top_links.rises(code(10 + number), 1));
+        top_links.note_visited(code(0), 1_000_000);
+        (0..5 * KEPT).for_each(|number| top_links.note_visited(code(10 + number), 1));
         let found = top_links.candidates();
         assert!(found.contains(&code(0)) && found.len() <= 4 * KEPT);
         let distinct: HashSet<&Code> = found.iter().collect();

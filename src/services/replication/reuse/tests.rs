@@ -109,9 +109,9 @@ fn creates_of_a_turn_share_a_link_without_redis() {
     assert_eq!(decisions[1], FleetDecision::Existing { code: code(), found: None, spare: true });
     // A later turn finds the first link, unless it will not be created after all.
     let StoreRequest::Create { link, .. } = &requests[0] else { panic!("it is a create") };
-    reuser.note(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
     assert_eq!(reuser.making.code(link.url_key()), Some(code()));
     fleet.stats.writes_refused.store(true, Ordering::Release);
-    reuser.note(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
     assert_eq!(reuser.making.code(link.url_key()), None);
 }

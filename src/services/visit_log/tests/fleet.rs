@@ -1,6 +1,6 @@
 //! Tests of a shared log without threads and without Redis: the entries of a stream are in memory.
 
-use super::super::follow::{Stage, position_of};
+use super::super::follow::{ReadyBlocks, position_of};
 use super::super::outgoing::{OwnBlock, open_blocks};
 use super::super::segment::take_block;
 use super::super::sharing;
@@ -74,7 +74,7 @@ impl Log {
         loop {
             let before = position_of(&self.shared, from);
             let rest = entries.iter().filter(|(last, _)| *last > before.number).cloned().collect();
-            let blocks = Stage::new(&self.shared, from, before).take(rest).unwrap();
+            let blocks = ReadyBlocks::new(&self.shared, from, before).take(rest).unwrap();
             self.shared.sharing.inbox().blocks.extend(blocks);
             self.writer.write_received();
             if position_of(&self.shared, from) == before {

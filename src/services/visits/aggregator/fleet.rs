@@ -184,7 +184,7 @@ impl VisitAggregator {
         self.forget_stored(&content.ended, |_, slot| slot == of.slot);
         let tally = tally_of(&mut self.tallies, Period { slot: of.slot, hour });
         content.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
-        self.rise(content.rows.iter().filter_map(|(subject, row)| match subject {
+        self.note_candidates(content.rows.iter().filter_map(|(subject, row)| match subject {
             Subject::Link(code) => Some((*code, row.counts.total > 1)),
             Subject::All | Subject::Orphans => None,
         }));
