@@ -125,7 +125,7 @@ impl Context {
         if self.is_trusted(request) && self.signed_in(request.headers()).is_none() {
             return Ok(());
         }
-        self.admit(request)?.context.caller.needs_all(Role::Admin)
+        self.admit(request)?.context.caller.require_on_all_domains(Role::Admin)
     }
 
     /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be

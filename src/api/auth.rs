@@ -72,7 +72,7 @@ impl Context {
             return Err(Problem::unavailable(UNSURE));
         }
         if !keys.had_keys() {
-            return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
+            return Ok(Context { caller: Rc::new(Caller { version, ..Caller::unrestricted() }), ..self.clone() });
         }
         let text = key.ok_or_else(Problem::no_key)?;
         let now_ms = self.services.unix_ms();
@@ -98,8 +98,8 @@ impl Context {
         let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
         let key = Some(entry.hash);
         let (app, role, domains) = (Some(Arc::clone(app)), entry.role, entry.domains.clone());
-        let meant = domains.as_ref().and_then(KeyDomains::meant).cloned();
-        let caller = Caller { app, role, creates, domains, meant, key, session: None, version };
+        let implied_domain = domains.as_ref().and_then(KeyDomains::implied_domain).cloned();
+        let caller = Caller { app, role, creates, domains, implied_domain, key, session: None, version };
         Context { caller: Rc::new(caller), ..self.clone() }
     }
 }

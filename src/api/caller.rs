@@ -22,7 +22,7 @@ pub(super) struct Caller {
     /// Domains whose links the caller may see; `None`: all.
     pub(super) domains: Option<KeyDomains>,
     /// Domain of a request that names none; `None`: the default domain.
-    pub(super) meant: Option<DomainName>,
+    pub(super) implied_domain: Option<DomainName>,
     /// Hash of the API key of the request.
     pub(super) key: Option<ApiKeyHash>,
     /// Session at the console, if the caller has one.
@@ -33,9 +33,9 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Returns the caller with every right, for a service without API keys.
-    pub(super) fn everybody() -> Caller {
-        let (app, domains, meant, key, session, version) = Default::default();
-        Caller { app, role: Role::Admin, creates: 0, domains, meant, key, session, version }
+    pub(super) fn unrestricted() -> Caller {
+        let (app, domains, implied_domain, key, session, version) = Default::default();
+        Caller { app, role: Role::Admin, creates: 0, domains, implied_domain, key, session, version }
     }
 
     /// Returns the links that the caller may see.
@@ -56,8 +56,8 @@ impl Caller {
     }
 
     /// Returns the domain of a request that names none; `None`: the default domain.
-    pub(super) fn domain_meant(&self) -> Option<&DomainName> {
-        self.meant.as_ref()
+    pub(super) fn implied_domain(&self) -> Option<&DomainName> {
+        self.implied_domain.as_ref()
     }
 
     /// Returns the hash of the API key of the request.
@@ -76,18 +76,18 @@ impl Caller {
     }
 
     /// Sets the domain of requests that name none, if the caller may use that domain.
-    pub(super) fn meaning(&self, domain: Option<DomainName>) -> Caller {
+    pub(super) fn with_implied_domain(&self, domain: Option<DomainName>) -> Caller {
         let may = self.domains.as_ref().is_none_or(|domains| domains.has(domain.as_ref()));
-        let meant = if may { domain } else { self.meant.clone() };
-        Caller { meant, ..self.clone() }
+        let implied_domain = if may { domain } else { self.implied_domain.clone() };
+        Caller { implied_domain, ..self.clone() }
     }
 
     /// Requires a role, and rights on the links of all domains.
     ///
     /// # Errors
     /// 403 if the caller's role does not include it, or the API key is limited to some domains.
-    pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
-        self.needs(role)?;
+    pub(super) fn require_on_all_domains(&self, role: Role) -> Result<(), Problem> {
+        self.require(role)?;
         match &self.domains {
             None => Ok(()),
             Some(_) => {
@@ -114,7 +114,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 if the caller's role does not include it.
-    pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
+    pub(super) fn require(&self, role: Role) -> Result<(), Problem> {
         if self.role.includes(role) {
             return Ok(());
         }

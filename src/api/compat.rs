@@ -19,10 +19,10 @@ use carom_model::visits::tally::VisitCounts;
 impl Context {
     /// Returns the codes that a search term may name: in the domain that it names, or in each domain of the
     /// service.
-    pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {
+    pub(super) fn codes_named(&self, term: &str) -> Vec<Code> {
         let domains = self.domains();
         let mut codes = Vec::new();
-        for Called { host, slug } in called(term, self.site.slugs.multi_segment) {
+        for NameMeaning { host, slug } in meanings_of(term, self.site.slugs.multi_segment) {
             let Ok(exact) = Code::from_slug(slug.as_bytes()) else { continue };
             let lower = exact.in_lower_case().filter(|_| domains.ignores_case());
             for code in [Some(exact), lower].into_iter().flatten() {
@@ -44,17 +44,17 @@ impl Context {
 
     /// Finds a link by its code or by its short URL, with or without a scheme. A host that the service does not
     /// serve is ignored.
-    async fn find_called(&self, name: &str) -> Result<(Arc<Link>, VisitCounts), Problem> {
+    async fn find_named(&self, name: &str) -> Result<(Arc<Link>, VisitCounts), Problem> {
         let mut missing = Problem::no_link(code_in(name));
         let multi_segment = self.site.slugs.multi_segment;
-        for Called { host, slug } in called(name, multi_segment) {
+        for NameMeaning { host, slug } in meanings_of(name, multi_segment) {
             let place = host.and_then(|host| self.domains().of_host(host.as_bytes()));
             // It may be a segment of a slug as well, and the rest would be another link.
             let may_be_segment = multi_segment && host.is_some_and(|host| Code::parse(host.as_bytes()).is_ok());
             let domain = match place {
                 Some(place) => self.domains().id_at(place),
                 None if may_be_segment => continue,
-                None => self.caller.domain_meant().map(DomainName::id),
+                None => self.caller.implied_domain().map(DomainName::id),
             };
             let Ok(code) = Code::from_slug(slug.as_bytes()) else { continue };
             match self.find(self.exact_or_lower(code.within(domain)).await).await {
@@ -69,22 +69,22 @@ impl Context {
 
 /// A meaning of a name: a slug, and the host before it if there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Called<'n> {
+struct NameMeaning<'n> {
     host: Option<&'n str>,
     slug: &'n str,
 }
 
 /// Returns the meanings of a name, in the order in which they are tried: the whole name is a slug; all segments behind
 /// the host are one; the last segment is one, unless the others may belong to the slug.
-fn called(name: &str, multi_segment: bool) -> Vec<Called<'_>> {
+fn meanings_of(name: &str, multi_segment: bool) -> Vec<NameMeaning<'_>> {
     let host = host_in(name);
     let end = name.find(['?', '#']).unwrap_or(name.len());
     let whole = name[..end].trim_matches('/');
     let behind_scheme = whole.split_once("://").map_or(whole, |(_, rest)| rest);
     let path = host.and_then(|host| behind_scheme.strip_prefix(host)).map_or(whole, |path| path.trim_matches('/'));
-    let mut all = vec![Called { host: None, slug: whole }, Called { host, slug: path }];
+    let mut all = vec![NameMeaning { host: None, slug: whole }, NameMeaning { host, slug: path }];
     if !multi_segment {
-        all.push(Called { host, slug: code_in(name) });
+        all.push(NameMeaning { host, slug: code_in(name) });
     }
     all.dedup();
     all
@@ -125,15 +125,16 @@ mod tests {
 
     #[test]
     fn a_slug_with_slashes_is_called_like_others() {
-        let of =
-            |name: &'static str| called(name, false).into_iter().map(|one| (one.host, one.slug)).collect::<Vec<_>>();
+        let of = |name: &'static str| {
+            meanings_of(name, false).into_iter().map(|one| (one.host, one.slug)).collect::<Vec<_>>()
+        };
         assert_eq!(of("abc"), [(None, "abc")]);
         assert_eq!(of("/docs/a/"), [(None, "docs/a"), (None, "a")]);
         assert_eq!(of("docs/a"), [(None, "docs/a"), (Some("docs"), "a")]);
         let host = Some("go.example:81");
         let url = "https://go.example:81/docs/a?b=/c";
         assert_eq!(of(url), [(None, "https://go.example:81/docs/a"), (host, "docs/a"), (host, "a")]);
-        let [_, behind_host] = called(url, true)[..] else { panic!("the last segment may be a part of a slug") };
-        assert_eq!(behind_host, Called { host, slug: "docs/a" });
+        let [_, behind_host] = meanings_of(url, true)[..] else { panic!("the last segment may be a part of a slug") };
+        assert_eq!(behind_host, NameMeaning { host, slug: "docs/a" });
     }
 }

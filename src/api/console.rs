@@ -70,7 +70,7 @@ impl Context {
             },
             _ => match self.admit(&request) {
                 Ok(admitted) => assets::shell(request.uri().path(), &admitted.described()),
-                Err(_) => sign_in::lead_there(&request),
+                Err(_) => sign_in::redirect_to_sign_in(&request),
             },
         }
     }
@@ -97,7 +97,7 @@ impl Admitted {
         let query = request.uri().query();
         let context = &self.context;
         if let Some(role) = role_for(segments)
-            && let Err(problem) = context.caller.needs_all(role)
+            && let Err(problem) = context.caller.require_on_all_domains(role)
         {
             return problem.into_answer();
         }

@@ -95,7 +95,7 @@ pub(super) struct Context {
 impl Context {
     /// Returns the context of a core, before a caller is known.
     pub(super) fn of(services: Rc<ServiceHandle>, site: Arc<Site>) -> Context {
-        Context { services, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
+        Context { services, site, caller: Rc::new(Caller::unrestricted()), pictures: Rc::default() }
     }
 
     /// Checks that this node stores all links, which `what` needs: a noun in the plural, at the beginning of a sentence.

@@ -119,7 +119,7 @@ impl Context {
     pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let method = request.method().clone();
         if !is_read(&method)
-            && let Err(problem) = self.caller.needs(Role::WriteOwn)
+            && let Err(problem) = self.caller.require(Role::WriteOwn)
         {
             return problem.into_answer();
         }

@@ -128,7 +128,7 @@ impl KeyDomains {
     }
 
     /// Returns the domain for requests that name none: the default one if the set has it, else the first.
-    pub fn meant(&self) -> Option<&DomainName> {
+    pub fn implied_domain(&self) -> Option<&DomainName> {
         self.0.first().and_then(Option::as_ref)
     }
 }
@@ -224,17 +224,17 @@ mod tests {
     fn keys_of_some_domains_reach_no_others() {
         let served = crate::testing::three_domains();
         let domains = KeyDomains::read(["GO.test", "DEFAULT", "go.test"], &served).unwrap();
-        assert_eq!((domains.names(), domains.meant()), (vec!["DEFAULT", "go.test"], None));
+        assert_eq!((domains.names(), domains.implied_domain()), (vec!["DEFAULT", "go.test"], None));
         assert_eq!(KeyDomains::from_names(domains.names()), Some(domains));
         let go = KeyDomains::read(["go.test"], &served).unwrap();
-        assert_eq!(go.meant().map(DomainName::as_str), Some("go.test"));
+        assert_eq!(go.implied_domain().map(DomainName::as_str), Some("go.test"));
         assert_eq!(KeyDomains::read(["s.test"], &served).unwrap().names(), ["DEFAULT"]);
         let unknown = KeyDomains::read(["other.test"], &served).unwrap_err();
         assert!(unknown.contains("\"other.test\" is not one") && unknown.contains("go.test"), "{unknown}");
         assert!(KeyDomains::read([], &served).is_err());
         assert_eq!(KeyDomains::from_names(["Go.test"]), None);
         let code = Code::parse(b"a").unwrap();
-        let (in_go, app) = (code.within(go.meant().map(DomainName::id)), AppName::parse("shop").unwrap());
+        let (in_go, app) = (code.within(go.implied_domain().map(DomainName::id)), AppName::parse("shop").unwrap());
         let scope = Scope::of_app(app).within_key(&go);
         assert!(scope.has_link(&in_go, Some("shop")) && !scope.has_link(&code, Some("shop")));
         assert!(!scope.has_link(&in_go, None) && !scope.is_all());

@@ -31,7 +31,7 @@ impl Context {
 
     async fn try_shorten(&self, request: Request<Incoming>) -> Result<CreatedLink, Problem> {
         let caller = self.admit_to_api(&request)?;
-        caller.caller.needs(Role::WriteOwn)?;
+        caller.caller.require(Role::WriteOwn)?;
         let asked = read_object(&self.services, request).await?;
         let mut fields = Map::new();
         for (theirs, ours) in [("long_url", "longUrl"), ("title", "title"), ("tags", "tags")] {
@@ -59,7 +59,7 @@ impl Context {
         let caller = self.admit_to_api(&request)?;
         let asked = read_object(&self.services, request).await?;
         let name = asked.get("bitlink_id").and_then(Value::as_str).unwrap_or_default();
-        let (link, _) = caller.find_called(name).await?;
+        let (link, _) = caller.find_named(name).await?;
         let mut body = self.bitlink(&link);
         body.as_object_mut()
             .expect("it is one")

@@ -94,10 +94,10 @@ impl Context {
     ) -> Result<YourlsReply, Problem> {
         let context = self.authenticate_form(form, source)?;
         // A YOURLS installation has a single domain: the host of the request selects it.
-        let context = Context { caller: Rc::new(context.caller.meaning(domain)), ..context };
+        let context = Context { caller: Rc::new(context.caller.with_implied_domain(domain)), ..context };
         match form.get("action") {
             "shorturl" => {
-                context.caller.needs(Role::WriteOwn)?;
+                context.caller.require(Role::WriteOwn)?;
                 context.yourls_shorten(form).await
             }
             "expand" => context.yourls_expand(form).await,
@@ -169,7 +169,7 @@ impl Context {
 
     async fn yourls_expand(&self, form: &Form) -> Result<YourlsReply, Problem> {
         let name = form.get("shorturl");
-        Ok(match self.find_called(name).await {
+        Ok(match self.find_named(name).await {
             Ok((link, _)) => {
                 let members = json!({
                     "keyword": link.code.as_slug().to_string(), "shorturl": self.short_url(&link), "longurl": link.target,
@@ -187,7 +187,7 @@ impl Context {
     }
 
     async fn yourls_stats_of(&self, form: &Form) -> Result<YourlsReply, Problem> {
-        Ok(match self.find_called(form.get("shorturl")).await {
+        Ok(match self.find_named(form.get("shorturl")).await {
             Ok((link, counts)) => {
                 let members =
                     json!({"statusCode": 200, "message": "success", "link": described(self.domains(), &link, counts)});
@@ -263,7 +263,11 @@ impl Context {
     /// Returns the links to use: if the service has several domains, those of the request's domain.
     fn yourls_scope(&self) -> Scope {
         let scope = self.caller.scope();
-        if self.domains().is_strict() { scope.within([self.caller.domain_meant().map(DomainName::id)]) } else { scope }
+        if self.domains().is_strict() {
+            scope.within([self.caller.implied_domain().map(DomainName::id)])
+        } else {
+            scope
+        }
     }
 
     async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {

@@ -29,7 +29,7 @@ impl Context {
     }
 
     async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
-        self.caller.needs(Role::WriteOwn)?;
+        self.caller.require(Role::WriteOwn)?;
         self.require_all_links("Deletes that can be undone")?;
         let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
         let parsed = self.code_in(code, query).await?;

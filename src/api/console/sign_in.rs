@@ -32,7 +32,7 @@ const TOO_MANY: &str = "Too many failed attempts from this address. Try again in
 const UNSURE: &str = "Redis, which stores the API keys, does not answer. Try again in a minute.";
 
 /// Redirects the request for a page to the sign-in form, which returns to that page.
-pub(super) fn lead_there<B>(request: &Request<B>) -> ApiResponse {
+pub(super) fn redirect_to_sign_in<B>(request: &Request<B>) -> ApiResponse {
     let path = request.uri().path_and_query().map_or(HOME, |path| path.as_str());
     go_to(&format!("/admin/sign-in?next={}", percent_encoded(path)))
 }

@@ -151,7 +151,7 @@ impl Context {
             Err(problem) if is_browser => return self.show_again(&Form::default(), problem.into(), user),
             Err(problem) => return problem.into_answer(),
         };
-        let caller = self.caller.meaning(self.domains().label_at(place));
+        let caller = self.caller.with_implied_domain(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
         match context.try_from_form(&form, source, visitor).await {
             Ok(CreatedLink { link, .. }) => self.redirect_to_created(&link, place),
@@ -181,7 +181,7 @@ impl Context {
         if client.is_limited() {
             return self.too_many(request);
         }
-        let caller = self.caller.meaning(self.domains().label_at(place));
+        let caller = self.caller.with_implied_domain(self.domains().label_at(place));
         let here = Context { caller: Rc::new(caller), ..self.clone() };
         let query = request.uri().query();
         let Ok(code) = here.code_in(code, query).await else {
@@ -249,10 +249,10 @@ impl Context {
         source: Option<RequestOrigin>,
         visitor: Option<Visitor>,
     ) -> Result<CreatedLink, Refusal> {
-        let meant = self.caller.domain_meant().cloned();
+        let domain = self.caller.implied_domain().cloned();
         let context = self.sender_of(form, source, visitor)?;
-        let context = Context { caller: Rc::new(context.caller.meaning(meant)), ..context };
-        context.caller.needs(Role::WriteOwn)?;
+        let context = Context { caller: Rc::new(context.caller.with_implied_domain(domain)), ..context };
+        context.caller.require(Role::WriteOwn)?;
         let (fields, mut invalid) = fields_of(form);
         let read = context.bounded(|bounds| Create::read(&fields, bounds));
         match read {

@@ -82,7 +82,7 @@ async fn try_serve(
     });
     match changed? {
         AppsAnswer::Key { key, id, follows } => {
-            Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))
+            Ok((StatusCode::CREATED, describe_new_key(&asked, &key, &id, follows.as_deref())))
         }
         AppsAnswer::Revoked(ids) => Ok((StatusCode::OK, json!({"revoked": ids}))),
         AppsAnswer::Refused(refusal) => Err(refused(&refusal)),
@@ -104,7 +104,7 @@ fn refused(refusal: &Refusal) -> Problem {
 }
 
 /// Describes a new API key. Only this response ever contains the key.
-fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) -> Value {
+fn describe_new_key(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) -> Value {
     let app = match asked {
         AppsRequest::Add(grant) => &grant.app,
         AppsRequest::Revoke { app, .. } | AppsRequest::Rotate { app, .. } => app,

@@ -22,7 +22,7 @@ use carom_model::link::slugs::SlugRules;
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
 /// Lengths that a client may ask for with `shortCodeLength`, in characters. Shlink has the same minimum.
-const DRAWN_LEN: RangeInclusive<usize> = 4..=32;
+const RANDOM_LEN: RangeInclusive<usize> = 4..=32;
 
 /// Fields of Shlink's API that this version does not support. A request may send them with the value that asks for
 /// nothing; any other value is refused rather than ignored.
@@ -35,7 +35,8 @@ const OF_CREATE: &[&str] = &["shortCodeLength", "pathPrefix"];
 const OF_ALL_LINKS: [&str; 3] = ["maxVisits", "crawlable", "findIfExists"];
 
 /// The fault of such a field on other nodes.
-const NOT_AT_HOME: &str = "is not available on a node with links.home = \"shared\", which does not store all links";
+const NOT_IN_SHARED_HOME: &str =
+    "is not available on a node with links.home = \"shared\", which does not store all links";
 
 /// Optional fields that say how to create a link. For all optional fields, `null` means the same as absence.
 const CREATE_FIELDS: &[&str] = &["customSlug", "shortCodeLength", "pathPrefix", "private", "findIfExists"];
@@ -78,7 +79,7 @@ pub(in crate::api) struct Bounds<'a> {
     /// Domains that the caller may use; `None`: all.
     pub(in crate::api) limited: Option<&'a KeyDomains>,
     /// Domain of a request that names none; `None`: the default domain.
-    pub(in crate::api) meant: Option<&'a DomainName>,
+    pub(in crate::api) implied_domain: Option<&'a DomainName>,
     /// Rules for slugs.
     pub(in crate::api) slugs: SlugRules,
     /// True if this node does not store all links, because their home is shared.
@@ -87,13 +88,13 @@ pub(in crate::api) struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Returns the fields of a request that need all links, if this node does not store them.
-    pub(super) fn wrong_at_home(&self, fields: &Map<String, Value>) -> Vec<Invalid> {
+    pub(super) fn refused_by_shared_home(&self, fields: &Map<String, Value>) -> Vec<Invalid> {
         let asks = |name: &&&str| match fields.get(**name) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(value) => value != "",
         };
         let wrong = OF_ALL_LINKS.iter().filter(|_| self.home_is_shared).filter(asks);
-        wrong.map(|name| Invalid::new(*name, NOT_AT_HOME)).collect()
+        wrong.map(|name| Invalid::new(*name, NOT_IN_SHARED_HOME)).collect()
     }
 }
 
@@ -172,7 +173,7 @@ impl Create {
             });
             None
         });
-        invalid.extend(bounds.wrong_at_home(fields));
+        invalid.extend(bounds.refused_by_shared_home(fields));
         if starts_after_expiry(&policy) {
             invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }
@@ -216,8 +217,8 @@ impl SlugFields<'_> {
             (None, None) if prefix.is_empty() => Ok(None),
             (None, len) => {
                 let len = len.unwrap_or(CodeLength::DEFAULT.get());
-                let drawn = RandomSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
-                Ok(Some(Slug::Random(drawn)))
+                let random = RandomSlug::new(prefix, len, rules).map_err(|error| ("pathPrefix", error.to_string()))?;
+                Ok(Some(Slug::Random(random)))
             }
         }
     }
@@ -264,11 +265,11 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
     };
     if name.is_empty() {
         let is_served = |name: &DomainName| bounds.domains.is_some_and(|domains| domains.label_of(name).is_some());
-        return match bounds.meant {
-            Some(meant) if !is_served(meant) => {
-                Err(format!("defaults to {meant}, the domain of this API key, which is currently not served"))
+        return match bounds.implied_domain {
+            Some(implied) if !is_served(implied) => {
+                Err(format!("defaults to {implied}, the domain of this API key, which is currently not served"))
             }
-            meant => Ok(meant.cloned()),
+            implied => Ok(implied.cloned()),
         };
     }
     let found = bounds.domains.and_then(|domains| domains.named(name).map(|place| domains.label_at(place)));
@@ -290,8 +291,8 @@ fn text(value: &Value) -> Result<&str, String> {
 }
 
 fn code_len(value: &Value) -> Result<usize, String> {
-    let len = whole_number(value).map(|len| len as usize).filter(|len| DRAWN_LEN.contains(len));
-    len.ok_or_else(|| format!("must be a whole number from {} to {}", DRAWN_LEN.start(), DRAWN_LEN.end()))
+    let len = whole_number(value).map(|len| len as usize).filter(|len| RANDOM_LEN.contains(len));
+    len.ok_or_else(|| format!("must be a whole number from {} to {}", RANDOM_LEN.start(), RANDOM_LEN.end()))
 }
 
 pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
@@ -390,13 +391,14 @@ mod tests {
 
     #[test]
     fn a_slug_is_chosen_or_random() {
-        let drawn = |prefix: &str, len| Some(Slug::Random(RandomSlug::new(prefix, len, SlugRules::default()).unwrap()));
+        let random =
+            |prefix: &str, len| Some(Slug::Random(RandomSlug::new(prefix, len, SlugRules::default()).unwrap()));
         for (fields, slug) in [
             (json!({}), None),
             (json!({"pathPrefix": "", "shortCodeLength": null}), None),
-            (json!({"shortCodeLength": 4}), drawn("", 4)),
-            (json!({"shortCodeLength": 5.0, "pathPrefix": "sale-"}), drawn("sale-", 5)),
-            (json!({"pathPrefix": "sale-"}), drawn("sale-", 7)),
+            (json!({"shortCodeLength": 4}), random("", 4)),
+            (json!({"shortCodeLength": 5.0, "pathPrefix": "sale-"}), random("sale-", 5)),
+            (json!({"pathPrefix": "sale-"}), random("sale-", 7)),
             (json!({"pathPrefix": "sale-", "customSlug": "may", "shortCodeLength": 9}), Some(chosen("sale-may"))),
         ] {
             let mut body = json!({"longUrl": "http://a/"});
@@ -431,8 +433,8 @@ mod tests {
         let paths = Code::from_slug(b"docs/2026/start").unwrap();
         assert_eq!(read(json!({"customSlug": "/Docs/2026/Start/"})), Ok(Some(Slug::Chosen(paths))));
         assert_eq!(read(json!({"pathPrefix": "/docs/", "customSlug": "2026/start"})), Ok(Some(Slug::Chosen(paths))));
-        let drawn = RandomSlug::new("docs/", 5, slugs).unwrap();
-        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Random(drawn))));
+        let random = RandomSlug::new("docs/", 5, slugs).unwrap();
+        assert_eq!(read(json!({"pathPrefix": "Docs/", "shortCodeLength": 5})), Ok(Some(Slug::Random(random))));
         for (fields, wrong) in [
             (json!({"customSlug": "a//b"}), "customSlug"),
             (json!({"customSlug": "a/../b"}), "customSlug"),

@@ -73,7 +73,7 @@ impl Context {
     }
 
     async fn try_edit_domain_redirects(&self, request: Request<Incoming>) -> Result<Targets, Problem> {
-        self.caller.needs(Role::WriteAll)?;
+        self.caller.require(Role::WriteAll)?;
         let fields = read_object(&self.services, request).await?;
         let edit = self.bounded(|bounds| RedirectsEdit::read(&fields, bounds));
         let RedirectsEdit { domain, changes } = edit.map_err(|invalid| Problem::invalid(&invalid))?;

@@ -47,7 +47,7 @@ impl Context {
     /// events after the cursor are gone, and 503 if the log cannot be read now.
     pub(in crate::api) async fn events(&self, query: Option<&str>) -> Result<ApiResponse, Problem> {
         // Events name the links of all apps and domains, and orphan visits.
-        self.caller.needs_all(Role::ReadAll)?;
+        self.caller.require_on_all_domains(Role::ReadAll)?;
         let query = read(query).map_err(|invalid| Problem::invalid(&invalid))?;
         let answer = self.services.ask_events(|ticket| EventRequest::Page(query, ticket)).await;
         match answer.map_err(unreadable)? {
@@ -68,7 +68,7 @@ impl Context {
     /// # Errors
     /// 403 without rights on all links, 404 if the node keeps no events, and 503 if they cannot be read now.
     pub(in crate::api) async fn dead_letters(&self) -> Result<ApiResponse, Problem> {
-        self.caller.needs_all(Role::ReadAll)?;
+        self.caller.require_on_all_domains(Role::ReadAll)?;
         match self.services.ask_events(EventRequest::DeadLetters).await.map_err(unreadable)? {
             Some(EventsFound::Document(text)) => Ok(json_text(StatusCode::OK, text)),
             _ => Err(Problem::no_events()),
@@ -79,7 +79,7 @@ impl Context {
     pub(in crate::api) fn mercure_info(&self) -> ApiResponse {
         let Some(hub) = &self.site.mercure else { return Problem::no_mercure().into_answer() };
         // The hub has events of all links.
-        if let Err(problem) = self.caller.needs_all(Role::ReadAll) {
+        if let Err(problem) = self.caller.require_on_all_domains(Role::ReadAll) {
             return problem.into_answer();
         }
         let now = self.services.unix_ms() / 1_000;

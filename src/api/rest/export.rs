@@ -41,7 +41,7 @@ impl Context {
         let mut params = Params::of(query);
         let (filter, has_any) =
             filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name), self.domains());
-        let named = named_in(&params, |term| self.codes_called(term)).unwrap_or_default();
+        let named = named_in(&params, |term| self.codes_named(term)).unwrap_or_default();
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
         }

@@ -69,8 +69,8 @@ impl Context {
     /// Handles `GET /rest/v3/short-urls`: lists links.
     pub(in crate::api) async fn list(&self, query: Option<&str>) -> ApiResponse {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
-        let codes_called = |term: &str| self.codes_called(term);
-        let parsed = match read(query, &self.caller.scope(), narrowed, codes_called, self.domains()) {
+        let codes_named = |term: &str| self.codes_named(term);
+        let parsed = match read(query, &self.caller.scope(), narrowed, codes_named, self.domains()) {
             Ok(parsed) => parsed,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
@@ -335,8 +335,8 @@ mod tests {
     fn parsed(query: &str) -> Result<ParsedList, Vec<String>> {
         let domains = three_domains();
         let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
-        let called = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
-        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), called, &domains)
+        let codes_named = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
+        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), codes_named, &domains)
             .map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
     }
 

@@ -17,7 +17,7 @@ const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists",
 /// Every field that is invalid, with the reason.
 pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
-    let mut invalid = bounds.wrong_at_home(fields);
+    let mut invalid = bounds.refused_by_shared_home(fields);
     for (name, value) in fields {
         if let Err(reason) = take(&mut patch, name, value, bounds) {
             invalid.push(if create::is_known(name) && !LASTING.contains(&name.as_str()) {

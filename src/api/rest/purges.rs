@@ -283,7 +283,7 @@ impl Context {
     }
 
     async fn try_create_purge(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
-        self.caller.needs(Role::WriteAll)?;
+        self.caller.require(Role::WriteAll)?;
         let fields = read_object(&self.services, request).await?;
         let PurgeRequest { selector, confirmed } =
             PurgeRequest::read(&fields).map_err(|invalid| Problem::invalid(&invalid))?;

@@ -33,7 +33,9 @@ impl Context {
     /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules`: returns the rules of a link.
     pub(in crate::api) async fn redirect_rules(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.find_in(code, query).await {
-            Ok((link, _)) => self.show_rules(link).await.unwrap_or_else(|reason| unshown(reason).into_answer()),
+            Ok((link, _)) => {
+                self.show_rules(link).await.unwrap_or_else(|reason| rules_unavailable(reason).into_answer())
+            }
             Err(problem) => problem.into_answer(),
         }
     }
@@ -66,7 +68,7 @@ impl Context {
         found.map_err(|problem| problem.on_domain(Params::of(request.uri().query()).text("domain")))?;
         let fields = read_object(&self.services, request).await?;
         let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
-        self.needs_readers_of(&rules)?;
+        self.require_readers_of(&rules)?;
         self.change_rules(parsed, rules).await
     }
 
@@ -74,7 +76,7 @@ impl Context {
     ///
     /// # Errors
     /// 503 if a node cannot.
-    pub(super) fn needs_readers_of(&self, rules: &RedirectRules) -> Result<(), Problem> {
+    pub(super) fn require_readers_of(&self, rules: &RedirectRules) -> Result<(), Problem> {
         let (format, what) = if rules.have(ConditionType::Browser) {
             (formats::BROWSERS, "conditions on browsers")
         } else {
@@ -109,7 +111,7 @@ impl Context {
         let (link, _) = self.find_in(code, query).await?;
         let (geo, count) = (self.services.geo().clone(), conditions_of(&link));
         let write = move || to_json(&tried.decide(&link, source(&geo)));
-        self.services.write_document(count, CONDITIONS_WRITTEN_AT_ONCE, write).await.map_err(unshown)
+        self.services.write_document(count, CONDITIONS_WRITTEN_AT_ONCE, write).await.map_err(rules_unavailable)
     }
 }
 
@@ -119,7 +121,7 @@ fn conditions_of(link: &Link) -> usize {
 }
 
 /// Returns the 503 for rules that cannot be shown now.
-fn unshown(reason: &str) -> Problem {
+fn rules_unavailable(reason: &str) -> Problem {
     Problem::unavailable(format!("The redirect rules cannot be shown: {reason}."))
 }
 

@@ -95,7 +95,7 @@ impl Context {
             blocked: blocked.as_deref(),
             domains: Some(self.domains()),
             limited: self.caller.domains(),
-            meant: self.caller.domain_meant(),
+            implied_domain: self.caller.implied_domain(),
             slugs: self.site.slugs,
             home_is_shared: !self.services.stores_all_links(),
         })
@@ -299,7 +299,7 @@ impl Context {
         let parsed = Code::from_slug(code.as_bytes()).map_err(|_| no_link())?;
         let domain = match params.text("domain") {
             Some(name) => self.domain_named(name).ok_or_else(no_link)?,
-            None => self.caller.domain_meant().map(DomainName::id),
+            None => self.caller.implied_domain().map(DomainName::id),
         };
         Ok(self.exact_or_lower(parsed.within(domain)).await)
     }

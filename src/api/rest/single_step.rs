@@ -21,7 +21,7 @@ impl Context {
     }
 
     async fn try_single_step<B>(&self, request: &Request<B>) -> Result<ApiResponse, Problem> {
-        self.caller.needs(Role::WriteOwn)?;
+        self.caller.require(Role::WriteOwn)?;
         let as_text = wants_text(request)?;
         let mut fields = Map::new();
         if let Some(url) = Params::of(request.uri().query()).text("longUrl") {

@@ -48,7 +48,7 @@ impl Context {
     }
 
     async fn try_rename_tag(&self, request: Request<Incoming>) -> Result<(), Problem> {
-        self.caller.needs_all(Role::WriteAll).map_err(Problem::of_tags)?;
+        self.caller.require_on_all_domains(Role::WriteAll).map_err(Problem::of_tags)?;
         let fields = read_object(&self.services, request).await?;
         let Renaming { old, new, merge } = read(&fields).map_err(|invalid| Problem::invalid(&invalid))?;
         if !self.has_tag(&old).await? {
@@ -70,7 +70,7 @@ impl Context {
     }
 
     async fn try_delete_tags(&self, query: Option<&str>) -> Result<(), Problem> {
-        self.caller.needs_all(Role::WriteAll).map_err(Problem::of_tags)?;
+        self.caller.require_on_all_domains(Role::WriteAll).map_err(Problem::of_tags)?;
         let params = Params::of(query);
         let invalid = |reason: String| Problem::invalid(&[Invalid::new("tags", reason)]);
         let tags = Tags::of(params.list("tags")).map_err(|error| invalid(error.to_string()))?;

@@ -182,10 +182,10 @@ impl Context {
     async fn try_orphan_visits(&self, method: &Method, query: Option<&str>) -> Result<ApiResponse, Problem> {
         // Orphan visits belong to no app and no domain.
         if *method == Method::DELETE {
-            self.caller.needs_all(Role::WriteAll)?;
+            self.caller.require_on_all_domains(Role::WriteAll)?;
             return self.delete_logged(VisitDeletion::Orphans).await;
         }
-        self.caller.needs_all(Role::ReadAll)?;
+        self.caller.require_on_all_domains(Role::ReadAll)?;
         let span = VisitSpan::read(query)?;
         let selection = VisitSelection::Orphans { kind: span.kind, host: self.host_in(query) };
         self.list_visits(span, selection, None).await

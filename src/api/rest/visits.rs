@@ -31,7 +31,7 @@ impl Context {
 
     async fn try_all_visits(&self) -> Result<Value, Problem> {
         // These counters cover the links of all apps and domains.
-        self.caller.needs_all(Role::ReadAll)?;
+        self.caller.require_on_all_domains(Role::ReadAll)?;
         let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
         let (links, orphans) = (links.all.counts, orphans.all.counts);
         Ok(json!({ "visits": {

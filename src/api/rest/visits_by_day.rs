@@ -96,7 +96,7 @@ impl Context {
                 Some(domain) => domain,
                 None => return Ok(Vec::new()),
             },
-            None => self.caller.domain_meant().map(DomainName::id),
+            None => self.caller.implied_domain().map(DomainName::id),
         };
         let mut codes = Vec::with_capacity(request.codes.len());
         // A text that is not a code has no link.

@@ -51,7 +51,7 @@ impl Context {
         };
         let no_link = || Problem::no_link(&code.as_slug().to_string());
         let (id, domain) = match domain {
-            None => (self.caller.domain_meant().map(DomainName::id), self.caller.domain_meant().cloned()),
+            None => (self.caller.implied_domain().map(DomainName::id), self.caller.implied_domain().cloned()),
             Some(name) => {
                 let id = self.domain_named(name).ok_or_else(no_link)?;
                 (id, id.and(DomainName::parse(name).ok()))

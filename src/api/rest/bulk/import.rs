@@ -39,7 +39,7 @@ impl Context {
     }
 
     async fn begin_import(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
-        self.caller.needs_all(Role::Admin)?;
+        self.caller.require_on_all_domains(Role::Admin)?;
         let body = BulkBody::begin(self, request).await?;
         let work = BulkImport { dry: body.dry, tried: TriedSlugs::default() };
         Ok(self.answer_lines(body, work))
@@ -51,7 +51,7 @@ impl Context {
         let now_ms = self.services.unix_ms();
         let link = self.bounded(|bounds| import_line::read(fields, bounds, now_ms));
         let link = link.map_err(|invalid| Problem::invalid(&invalid))?;
-        self.needs_readers_of(&link.labels.rules)?;
+        self.require_readers_of(&link.labels.rules)?;
         if link.labels.earlier_visits.is_some() && !self.fleet_reads(formats::EARLIER_VISITS) {
             let detail = "A node of the fleet runs a version that cannot read the visits of imported links. Upgrade all nodes first.";
             return Err(Problem::unavailable(detail));
