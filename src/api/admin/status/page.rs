@@ -35,7 +35,7 @@ pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
 struct StatusPage<'a> {
     state: &'static str,
     /// The kind of the verdict, for its colour, and its text.
-    well: [&'static str; 2],
+    verdict: [&'static str; 2],
     version: &'a str,
     uptime: String,
     /// Active ones.
@@ -101,7 +101,7 @@ impl StatusPage<'_> {
     fn of(status: &Value) -> StatusPage<'_> {
         StatusPage {
             state: state(status),
-            well: well(status),
+            verdict: verdict(status),
             version: text(&status["version"]),
             uptime: readable::duration(status["uptimeSeconds"].as_u64().unwrap_or(0)),
             alarms: alarms(status, true),
@@ -127,7 +127,7 @@ fn state(of: &Value) -> &'static str {
 }
 
 /// The verdict on a node in one sentence, as on the overview of the console, after its kind.
-fn well(status: &Value) -> [&'static str; 2] {
+fn verdict(status: &Value) -> [&'static str; 2] {
     if status["draining"] == true {
         ["warn", "Draining: the node finishes its requests, then stops."]
     } else if status["ready"] != true {
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn verdict_names_the_first_problem() {
         let alarm = json!([{"name": "disk_full", "cleared": null}]);
-        let of = |status: Value| well(&status)[0];
+        let of = |status: Value| verdict(&status)[0];
         assert_eq!(of(json!({"ready": true, "alarms": []})), "good");
         assert_eq!(of(json!({"ready": true, "alarms": alarm})), "bad");
         assert_eq!(of(json!({"ready": true, "store": {"writable": false}})), "bad");
