@@ -138,7 +138,7 @@ fn make_backup(dir: &Path, store: &File, settings: &Settings, taken_ms: u64) -> 
     let bytes = fs::metadata(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?.len();
     files.insert(STORE_FILE.to_owned(), FileSum { bytes, sum: 0 });
     let has_key = files.contains_key(code_secret::FILE_NAME);
-    let report = look(&mut OfFile(dir)).map_err(|error| incomplete(&error))?;
+    let report = look(&mut BackupRecords(dir)).map_err(|error| incomplete(&error))?;
     let manifest = Manifest { taken_ms, fingerprint, files, counts };
     keep(dir, MANIFEST_FILE, manifest.to_text().as_bytes())?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
@@ -321,10 +321,10 @@ pub(super) fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
     }
 }
 
-/// A data directory that this process has locked.
-struct OfView(View);
+/// The records of a data directory that this process has locked.
+struct StoreRecords(View);
 
-impl Records for OfView {
+impl Records for StoreRecords {
     type Error = StoreError;
 
     fn each(&mut self, each: Each<'_>) -> Result<(), StoreError> {
@@ -337,10 +337,10 @@ impl Records for OfView {
     }
 }
 
-/// The store file of a backup.
-struct OfFile<'d>(&'d Path);
+/// The records in the store file of a backup.
+struct BackupRecords<'d>(&'d Path);
 
-impl Records for OfFile<'_> {
+impl Records for BackupRecords<'_> {
     type Error = FrameError;
 
     fn each(&mut self, each: Each<'_>) -> Result<(), FrameError> {
@@ -359,7 +359,7 @@ fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
     must_be_owner(dir)?;
     let _lock = lock(&settings.data_dir)?;
     let links = open_store(&settings)?.links;
-    look(&mut OfView(links.view())).map_err(|error| store_exit(&error))
+    look(&mut StoreRecords(links.view())).map_err(|error| store_exit(&error))
 }
 
 fn verify_backup(dir: &Path) -> Result<Report, Exit> {
@@ -369,7 +369,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
             .with_remedy("use another backup")
     };
     backup_files::check(dir, &manifest).map_err(|BackupFault { file, what }| damaged(&file, &what))?;
-    let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
+    let report = look(&mut BackupRecords(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
     if report.counts != manifest.counts {
         return Err(damaged(STORE_FILE, &format!("the records differ from {MANIFEST_FILE}")));
     }

@@ -88,7 +88,7 @@ struct AnswerError {
 }
 
 /// Lines that must be sent again, and why.
-struct Again {
+struct Resend {
     lines: Vec<SentLine>,
     why: String,
     /// The wait that the node asks for.
@@ -293,7 +293,7 @@ impl Sender {
             let again = match self.client.post_lines(&self.path, &body) {
                 Ok(answer) => self.take_answers(pending, &answer, findings)?,
                 Err(LinesFailure { failure, asked }) if failure.may_pass() => {
-                    Again { lines: pending, why: failure.reason, asked }
+                    Resend { lines: pending, why: failure.reason, asked }
                 }
                 Err(LinesFailure { failure, .. }) => return Err(stopped(&failure)),
             };
@@ -320,12 +320,12 @@ impl Sender {
         lines: Vec<SentLine>,
         text: &[u8],
         findings: &mut Vec<ImportFinding>,
-    ) -> Result<Again, Exit> {
+    ) -> Result<Resend, Exit> {
         let answers =
             text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<LineAnswer>(line).ok());
         let mut answers: HashMap<u64, LineAnswer> = answers.map(|answer| (answer.line, answer)).collect();
         let why = "the node has not answered all lines".to_owned();
-        let mut again = Again { lines: Vec::new(), why, asked: None };
+        let mut again = Resend { lines: Vec::new(), why, asked: None };
         for (line, number) in lines.into_iter().zip(1..) {
             let Some(LineAnswer { status, unchanged, error, .. }) = answers.remove(&number) else {
                 again.lines.push(line);

@@ -24,7 +24,7 @@ static COLOURS: AtomicU8 = AtomicU8::new(ColourMode::Auto as u8);
 const SECRET_LEN_MAX: usize = 1_024;
 
 /// The modes of the terminal from before a prompt, while the terminal shows no input.
-static BEFORE_SILENCE: Mutex<Option<Termios>> = Mutex::new(None);
+static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Returns the text without control characters, which a terminal would interpret, and without marks that change the
 /// direction of what follows: they can make one URL look like another.
@@ -109,38 +109,38 @@ pub(crate) fn detail(text: &str) {
 }
 
 /// A terminal that shows no input until this is dropped, or until a signal ends the process.
-struct Silence;
+struct HiddenInput;
 
-impl Silence {
-    fn begin() -> io::Result<Silence> {
+impl HiddenInput {
+    fn begin() -> io::Result<HiddenInput> {
         // From now on, a signal that ends the process restores the terminal first.
         signals::watch(&ProcessSignal::ENDING, |signal| {
-            // The lock is held to the end of the process, so that no new silence begins.
+            // The lock is held to the end of the process, so that no other prompt hides the input.
             let mut modes = modes_before();
             restore(&mut modes);
             signal.end_process()
         })?;
         let mut modes = modes_before();
         let before = tcgetattr(io::stdin())?;
-        let mut silent = before.clone();
-        // Ctrl-C arrives as a byte: a signal would end the process and leave the terminal silent.
-        silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
-        silent.special_codes[SpecialCodeIndex::VMIN] = 1;
-        silent.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        let mut hidden = before.clone();
+        // Ctrl-C arrives as a byte: a signal would end the process and leave the input hidden.
+        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+        hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
+        hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
         *modes = Some(before);
-        Ok(Silence)
+        Ok(HiddenInput)
     }
 }
 
-impl Drop for Silence {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         restore(&mut modes_before());
     }
 }
 
 fn modes_before() -> MutexGuard<'static, Option<Termios>> {
-    BEFORE_SILENCE.lock().unwrap_or_else(PoisonError::into_inner)
+    MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives the terminal its modes from before a prompt, if there is one.
@@ -159,7 +159,7 @@ pub(crate) fn ask_secret(prompt: &str) -> io::Result<String> {
     let mut out = io::stderr();
     write!(out, "{prompt}")?;
     out.flush()?;
-    let _silence = Silence::begin()?;
+    let _hidden = HiddenInput::begin()?;
     typed(io::stdin().lock())
 }
 

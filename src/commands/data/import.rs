@@ -53,14 +53,14 @@ pub fn import(
     report: Option<ReportFile>,
 ) -> Result<ImportSummary, ImportError> {
     if setup.of_fleet && !setup.dry_run {
-        bring_everything(&setup.links)?;
+        note_full_comparison(&setup.links)?;
     }
     let sorted_bytes = if setup.moving.is_some() { MOVED_SORTED_BYTES } else { IMPORT_SORTED_BYTES };
     import_by(sorted_bytes, setup, input, messages, report)
 }
 
 /// Notes, before the first link is imported, that everything must be compared with Redis when the node is started.
-fn bring_everything(links: &Links) -> Result<(), StoreError> {
+fn note_full_comparison(links: &Links) -> Result<(), StoreError> {
     let mut batch = links.batch();
     Partition::all().for_each(|partition| batch.set_compare(partition, true));
     links.commit(batch)?;
