@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use carom_http::head::{self, HeadScan, Rejection};
+use carom_http::head::{self, HeadScan};
 use carom_http::tls::{ReceiveState, Session};
-use carom_http::{Action, Bounds, Connection, RedirectRequest};
+use carom_http::{Action, Bounds, Connection, RedirectRequest, Rejection};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};

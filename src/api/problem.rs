@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::rate_limit::{seconds, with_quota};
 use super::response::{ApiResponse, answer, with};
 use crate::bridge::handle::TooMany;
-use carom_http::head::TUNNEL;
+use carom_http::rejection::TUNNEL;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;

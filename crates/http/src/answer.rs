@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use carom_shards::{Policy, RedirectStatus};
 
 use super::forward;
-use super::head::Rejection;
 use super::redirect::RedirectRequest;
+use super::rejection::Rejection;
 
 /// Bytes of an HTTP date (RFC 9110, section 5.6.7), which follows the status line and `Date: ` in every prebuilt head.
 const DATE_LEN: usize = 29;

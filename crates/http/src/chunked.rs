@@ -1,7 +1,7 @@
 //! The end of a chunked body (RFC 9112, section 7.1), parsed strictly. The bytes go to hyper unchanged, and must mean
 //! the same to both.
 
-use super::head::Rejection;
+use super::rejection::Rejection;
 use carom_limits::HEAD_LEN_MAX;
 
 /// Most digits of a chunk's size that are accepted: 16^8 bytes exceed every limit on bodies.

@@ -9,9 +9,10 @@
 use std::net::IpAddr;
 
 use super::chunked::Chunked;
-use super::head::{self, Body, Head, HeadScan, Method, Rejection};
+use super::head::{self, Body, Head, HeadScan, Method};
 use super::proxy;
 use super::redirect::{RedirectRequest, fast_request};
+use super::rejection::Rejection;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
 /// The driver's next action.

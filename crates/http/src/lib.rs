@@ -8,7 +8,8 @@
 //! The modules, in reading order:
 //!
 //! - [`connection`], the HTTP machine: the states of a connection, without a socket.
-//! - [`head`]: the strict gate for request heads; [`chunked`]: the framing of bodies; `proxy`: PROXY headers.
+//! - [`head`]: the strict gate for request heads, with its [`rejection`]s; [`chunked`]: the framing of bodies; `proxy`:
+//!   PROXY headers.
 //! - [`redirect`]: requests for a short code, as the fast path reads them.
 //! - [`answer`]: prebuilt responses; [`forward`]: the query string of a request in a destination.
 //! - [`tls`]: the TLS session of a connection.
@@ -20,8 +21,9 @@ pub mod forward;
 pub mod head;
 mod proxy;
 pub mod redirect;
+pub mod rejection;
 pub mod tls;
 
 pub use connection::{Action, Bounds, Connection};
-pub use head::Rejection;
 pub use redirect::{RedirectRequest, Span, peek, peek_host};
+pub use rejection::Rejection;
