@@ -4,7 +4,6 @@
 use std::hint::black_box;
 
 use carom_http::head::{self, HeadScan};
-use carom_http::redirect::first_of;
 use carom_http::{Action, Connection};
 use carom_model::clients::accept_language::first_language;
 use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
@@ -169,7 +168,7 @@ fn visit(is_logged: bool) -> Work {
         let visitor = counts.visitor(agent, referrer);
         black_box(counts.record(&Visit { code: Some(code), visitor }));
         if is_logged {
-            let language = first_language(first_of(head, "accept-language"));
+            let language = first_language(request.accept_language.of(head));
             let part = RequestPart { host, query, referrer, agent, language, ..RequestPart::default() };
             let visit = VisitRecord {
                 at_ms: n,

@@ -11,7 +11,6 @@ use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest, PendingVisit};
 use carom_http::RedirectRequest;
-use carom_http::redirect::first_of;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::accept_language::first_language;
 use carom_model::redirect::{Decision, Response, VisitKind};
@@ -77,7 +76,7 @@ fn visit_part<'a>(
     let path: &[u8] = if may_be_orphan { path_of(request, head) } else { b"" };
     let RedirectRequest { host, referer, user_agent, query, .. } = request;
     let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
-    let language = first_language(first_of(head, "accept-language"));
+    let language = first_language(request.accept_language.of(head));
     RequestPart { address, host, path, query, referrer, agent, language }
 }
 

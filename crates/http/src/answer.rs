@@ -255,6 +255,7 @@ mod tests {
             query: Span::default(),
             user_agent: Span::default(),
             referer: Span::default(),
+            accept_language: Span::default(),
             head_only: false,
             accepts_html: false,
             close: false,

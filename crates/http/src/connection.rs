@@ -335,15 +335,9 @@ mod tests {
                     Action::Read => break,
                     Action::Lookup(ask) => {
                         let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
-                        let nowhere = Span::default();
+                        let none = Span::default();
                         assert_eq!(ask.host.of(&taken), b"a");
-                        let ask = RedirectRequest {
-                            host: nowhere,
-                            query: nowhere,
-                            user_agent: nowhere,
-                            referer: nowhere,
-                            ..ask
-                        };
+                        let ask = RedirectRequest { host: none, query: none, user_agent: none, referer: none, ..ask };
                         seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
@@ -382,6 +376,7 @@ mod tests {
             query: nowhere,
             user_agent: nowhere,
             referer: nowhere,
+            accept_language: nowhere,
             head_only: false,
             accepts_html: false,
             close: false,

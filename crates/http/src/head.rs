@@ -58,6 +58,8 @@ pub struct Head<'a> {
     pub is_split: bool,
     /// The value of `Referer`; empty if the field is missing.
     pub referer: &'a [u8],
+    /// The first line of `Accept-Language`; empty if the field is missing.
+    pub accept_language: &'a [u8],
     /// True if a field asks for more than a plain response: a body's length (even 0), `Expect`, `Upgrade`.
     pub is_unusual: bool,
 }
@@ -150,6 +152,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         x_forwarded_for: fields.x_forwarded_for,
         is_split: fields.is_split,
         referer: fields.referer,
+        accept_language: fields.accept_language.unwrap_or_default(),
         is_unusual: fields.is_unusual || body != Body::None,
     })
 }
@@ -194,6 +197,7 @@ fn parse_later_minor(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         forwarded: original(head.forwarded),
         x_forwarded_for: original(head.x_forwarded_for),
         referer: original(head.referer),
+        accept_language: original(head.accept_language),
         method: head.method,
         is_http11: head.is_http11,
         body: head.body,
@@ -242,6 +246,7 @@ struct Fields<'a> {
     x_forwarded_for: &'a [u8],
     is_split: bool,
     referer: &'a [u8],
+    accept_language: Option<&'a [u8]>,
     is_unusual: bool,
 }
 
@@ -266,14 +271,15 @@ impl<'a> Fields<'a> {
             }
             7 if name.eq_ignore_ascii_case(b"referer") => self.referer = value,
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
-            9 if name.eq_ignore_ascii_case(b"forwarded") => {
+            9 if is_long_name(name, b"forwarded") => {
                 self.is_split |= !std::mem::replace(&mut self.forwarded, value).is_empty();
             }
-            15 if name.eq_ignore_ascii_case(b"x-forwarded-for") => {
+            15 if is_long_name(name, b"accept-language") => _ = self.accept_language.get_or_insert(value),
+            15 if is_long_name(name, b"x-forwarded-for") => {
                 self.is_split |= !std::mem::replace(&mut self.x_forwarded_for, value).is_empty();
             }
-            10 if name.eq_ignore_ascii_case(b"user-agent") => self.user_agent = value,
-            10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
+            10 if is_long_name(name, b"user-agent") => self.user_agent = value,
+            10 if is_long_name(name, b"connection") => self.take_connection(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.take_length(value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.chunked {
@@ -315,6 +321,23 @@ impl<'a> Fields<'a> {
             (None, false) => Ok(Body::None),
         }
     }
+}
+
+/// True if a name is the one that `lower` spells in lower case: 8 to 16 letters and dashes. Compares eight bytes at once,
+/// without the bit that distinguishes the case of letters. The parser accepts no control character in a name, so no other
+/// byte passes for a dash.
+#[inline]
+fn is_long_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+    const CASE: u64 = u64::from_ne_bytes([0x20; 8]);
+    const {
+        assert!(N >= 8, "a name would be shorter than its ends");
+        assert!(N <= 16, "bytes between both ends would not be compared");
+    }
+    let folded = |text: &[u8]| {
+        let ends = [*text.first_chunk::<8>()?, *text.last_chunk::<8>()?];
+        Some(ends.map(|end| u64::from_ne_bytes(end) | CASE))
+    };
+    name.len() == N && folded(name) == folded(lower)
 }
 
 /// Parses one or more digits and nothing else: no sign, no list, no `0x`.
@@ -380,6 +403,20 @@ mod tests {
         assert_eq!(head.target, b"/abc?x=1");
         assert!(head.is_http11 && head.accepts_html && !head.close && !head.is_unusual);
         assert_eq!(head.body, Body::None);
+    }
+
+    #[test]
+    fn long_names_are_compared_in_any_case() {
+        let name = b"accept-language";
+        assert!(is_long_name(b"Accept-LANGUAGE", name));
+        assert!(!is_long_name(b"accept-languag", name) && !is_long_name(b"accept-languages", name));
+        for at in 0..name.len() {
+            for byte in b'!'..=b'~' {
+                let mut other = *name;
+                other[at] = byte;
+                assert_eq!(is_long_name(&other, name), other.eq_ignore_ascii_case(name), "{}", other.escape_ascii());
+            }
+        }
     }
 
     #[test]
@@ -484,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_later_minor_version_is_read_as_http_1_1() {
-        let fields = "Host: a.example\r\nUser-Agent: b\r\nReferer: c\r\nForwarded: for=d\r\nX-Forwarded-For: e\r\n\r\n";
+        let fields = "Host: a\r\nUser-Agent: b\r\nReferer: c\r\nForwarded: for=d\r\nX-Forwarded-For: e\r\nAccept-Language: f\r\n\r\n";
         let [old, new] = ["1", "7"].map(|minor| format!("HEAD /x?y HTTP/1.{minor}\r\n{fields}"));
         assert_eq!(parse(new.as_bytes()), parse(old.as_bytes()));
         let place = later_minor(new.as_bytes()).unwrap();

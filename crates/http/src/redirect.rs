@@ -48,6 +48,8 @@ pub struct RedirectRequest {
     pub user_agent: Span,
     /// The value of `Referer`.
     pub referer: Span,
+    /// The first line of `Accept-Language`.
+    pub accept_language: Span,
     /// True for `HEAD`: the response has no body.
     pub head_only: bool,
     /// True if an error page may be HTML.
@@ -113,6 +115,7 @@ pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool, nostat:
         is_split: head.is_split,
         user_agent: span_in(bytes, head.user_agent),
         referer: span_in(bytes, head.referer),
+        accept_language: span_in(bytes, head.accept_language),
         head_only: head.method == Method::Head,
         accepts_html: head.accepts_html,
         close: head.close || is_last,
@@ -156,11 +159,6 @@ pub fn without_parameter(query: &str, name: &str) -> String {
 /// True if a pair of a query has this name.
 fn is_named(pair: &[u8], name: &str) -> bool {
     pair.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'='))
-}
-
-/// Returns the value of the first field with this name, in lower case, in the bytes of a head; empty if it is missing.
-pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
-    next_of(head, name).map_or(&b""[..], |(value, _)| value)
 }
 
 /// Returns the values of the fields with this name, in lower case, in the bytes of a head: of the first ones, as many as
@@ -211,15 +209,29 @@ mod tests {
     }
 
     #[test]
-    fn the_first_field_of_a_name_is_found() {
+    fn a_request_has_the_first_line_of_its_languages() {
+        for (fields, languages) in [
+            ("", ""),
+            ("Accept: */*\r\nX-Forwarded-For: de\r\n", ""),
+            ("accept-LANGUAGE:\tfr, en \r\nAccept-Language: de\r\n", "fr, en"),
+            ("Accept-Language:\r\nAccept-Language: de\r\n", ""),
+        ] {
+            let head = format!("GET /a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let head = head.as_bytes();
+            let request = fast_request(&crate::head::parse(head).unwrap(), head, false, "").unwrap();
+            assert_eq!(request.accept_language.of(head), languages.as_bytes(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_name_are_found() {
         let head =
             b"GET /a HTTP/1.1\r\nHost: a\r\naccept-LANGUAGE:\tfr, en \r\nAccept-Language: de\r\nAccept: */*\r\n\r\n";
-        assert_eq!(first_of(head, "accept-language"), b"fr, en");
-        assert_eq!(first_of(head, "accept"), b"*/*");
-        assert_eq!((first_of(head, "acc"), first_of(head, "get /a http/1.1")), (&b""[..], &b""[..]));
         let lines = |name, room: usize| lines_of(head, name, &mut vec![&b""[..]; room]).to_vec();
         assert_eq!(lines("accept-language", 3), [&b"fr, en"[..], b"de"]);
         assert_eq!(lines("accept-language", 1), [b"fr, en"]);
+        assert_eq!(lines("accept", 3), [b"*/*"]);
         assert!(lines("accept-language", 0).is_empty() && lines("accept-charset", 3).is_empty());
+        assert!(lines("acc", 3).is_empty() && lines("get /a http/1.1", 3).is_empty());
     }
 }
