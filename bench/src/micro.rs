@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use carom_http::head::{self, HeadScan};
 use carom_http::{Action, Connection};
-use carom_model::clients::accept_language::first_language;
-use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
+use carom_model::visits::raw::{RawRequest, RawVisit, copy_parts};
+use carom_model::visits::record::LoggedKind;
 use carom_model::visits::{self, Visit};
 use carom_shards::segment::{Run, Segment};
 use carom_shards::{
@@ -160,30 +160,30 @@ fn visit(is_logged: bool) -> Work {
     let code = CodeSpace::new(&CodeSecret::from_bytes(KEY)).code(CodeLength::DEFAULT, CounterValue(1)).to_code();
     let (mut counts, mut counted) = visits::ring();
     let (mut log, mut logged) = rtrb::RingBuffer::<u8>::new(LOG_RING_LEN);
-    let (target, mut record) = (vec![b'x'; 100], Vec::with_capacity(RECORD_LEN_MAX));
+    let target = vec![b'x'; 100];
     Box::new(move |n| {
         let head = black_box(BROWSER);
-        let [host, query, referrer, agent] =
-            [request.host, request.query, request.referer, request.user_agent].map(|span| span.of(head));
+        let [query, referrer, agent] = [request.query, request.referer, request.user_agent].map(|span| span.of(head));
         let visitor = counts.visitor(agent, referrer);
         black_box(counts.record(&Visit { code: Some(code), visitor }));
         if is_logged {
-            let language = first_language(request.accept_language.of(head));
-            let part = RequestPart { host, query, referrer, agent, language, ..RequestPart::default() };
-            let visit = VisitRecord {
+            let accept_language = request.accept_language.of(head);
+            let part = RawRequest { query, referrer, agent, accept_language, ..RawRequest::default() };
+            let visit = RawVisit {
                 at_ms: n,
                 kind: LoggedKind::Link,
                 is_secure: false,
                 forwards: true,
                 is_bot: visitor.is_bot,
-                request: part,
-                location: None,
                 code: Some(code),
                 target: &target,
             };
-            record.clear();
-            visit.encode(&mut record);
-            assert!(log.push_entire_slice(&record).is_ok(), "the ring is full");
+            visit.encode(&part, |parts| {
+                let len = parts.iter().map(|part| part.len()).sum();
+                let mut chunk = log.write_chunk(len).expect("the ring is emptied in time");
+                copy_parts(parts, chunk.as_mut_slices());
+                chunk.commit_all();
+            });
         }
         if n % VISITS_AT_ONCE == 0 {
             counted.drain(|visit| _ = black_box(visit));

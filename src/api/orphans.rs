@@ -9,10 +9,10 @@ use crate::api::rest::domains::{host_of, missing_kind};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_model::access::miss_limiter::RequestOrigin;
-use carom_model::clients::accept_language::first_language;
 use carom_model::domains::DomainIndex;
 use carom_model::redirect::{Notice, Policies, Response};
-use carom_model::visits::record::{LoggedKind, RequestPart};
+use carom_model::visits::raw::RawRequest;
+use carom_model::visits::record::LoggedKind;
 
 impl Context {
     /// Returns the response for a missing page, and records the request as an orphan visit.
@@ -61,16 +61,16 @@ pub(super) fn logged_request<'a, B>(services: &ServiceHandle, request: &'a Reque
 }
 
 /// Returns the request part of a visit.
-fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RequestPart<'a> {
+fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RawRequest<'a> {
     let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
     let origin = request.extensions().get::<RequestOrigin>().filter(|_| services.logs_visit_addresses());
-    RequestPart {
+    RawRequest {
         address: origin.map(|origin| origin.address),
         host: host_of(request),
         path: request.uri().path().as_bytes(),
         query: request.uri().query().unwrap_or_default().as_bytes(),
         referrer: field(header::REFERER),
         agent: field(header::USER_AGENT),
-        language: first_language(field(header::ACCEPT_LANGUAGE)),
+        accept_language: field(header::ACCEPT_LANGUAGE),
     }
 }

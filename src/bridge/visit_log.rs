@@ -1,7 +1,7 @@
-//! The visit log between cores and its service: records in a ring of bytes, and queries with their answers.
+//! The visit log between cores and its service: visits in a ring of bytes, and queries with their answers.
 //!
-//! The form of a record is in [`carom_model::visits::record`]. The service is `services::visit_log`. If `visits.log` is
-//! off, cores have no ring and queries no recipient.
+//! The form of a visit in the ring is in [`carom_model::visits::raw`]. The service is `services::visit_log`. If
+//! `visits.log` is off, cores have no ring and queries no recipient.
 
 use std::sync::mpsc::SyncSender;
 
@@ -10,7 +10,8 @@ use super::ticket::Ticket;
 use carom_limits::VISIT_LOG_RING_LEN;
 use carom_model::access::Scope;
 use carom_model::visits::breakdown::{VisitBreakdown, VisitCondition};
-use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
+use carom_model::visits::raw::{RAW_LEN_MAX, RawRequest, RawVisit};
+use carom_model::visits::record::{LoggedKind, VisitRecord};
 use carom_shards::Code;
 
 /// The request part of a visit whose response is not known yet.
@@ -34,7 +35,7 @@ pub struct LoggedRequest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum LoggedPart<'a> {
     /// The request is answered while its head is in memory.
-    Present(RequestPart<'a>),
+    Present(RawRequest<'a>),
     /// The request has waited, and its properties were noted when it came.
     Noted(&'a PendingVisit),
 }
@@ -44,8 +45,6 @@ pub struct VisitLogSender {
     ring: FrameSender,
     /// True if the log needs addresses, to store them, even shortened, or to locate them.
     pub wants_addresses: bool,
-    /// The encoded record. It keeps its memory.
-    record: Vec<u8>,
 }
 
 /// The service thread's end of a ring.
@@ -66,40 +65,31 @@ impl std::fmt::Debug for VisitLogReceiver {
 /// Creates the ring of a core.
 pub fn ring(wants_addresses: bool) -> (VisitLogSender, VisitLogReceiver) {
     let (ring, receiver) = byte_ring(VISIT_LOG_RING_LEN);
-    let record = Vec::with_capacity(RECORD_LEN_MAX);
-    (VisitLogSender { ring, wants_addresses, record }, VisitLogReceiver(receiver))
+    (VisitLogSender { ring, wants_addresses }, VisitLogReceiver(receiver))
 }
 
 impl PendingVisit {
     /// Copies the request part of a visit.
-    pub fn new(request: &RequestPart<'_>) -> PendingVisit {
-        let mut bytes = Vec::with_capacity(512);
-        request.encode(&mut bytes);
-        PendingVisit(bytes.into())
+    pub fn new(request: &RawRequest<'_>) -> PendingVisit {
+        PendingVisit(request.encode())
     }
 }
 
 impl VisitLogSender {
     /// Adds a visit to the ring. Returns false if the ring is full.
-    pub fn send(&mut self, visit: &VisitRecord<'_>) -> bool {
-        self.record.clear();
-        visit.encode(&mut self.record);
-        self.ring.push(&self.record)
-    }
-
-    /// Adds a visit whose request part was noted before. Returns false if the ring is full.
-    pub fn send_pending(&mut self, pending: &PendingVisit, visit: &VisitRecord<'_>) -> bool {
-        self.record.clear();
-        visit.encode_with(&pending.0, &mut self.record);
-        self.ring.push(&self.record)
+    pub fn send(&mut self, visit: &RawVisit<'_>, part: &LoggedPart<'_>) -> bool {
+        match part {
+            LoggedPart::Present(request) => visit.encode(request, |parts| self.ring.push_parts(parts)),
+            LoggedPart::Noted(noted) => visit.encode_noted(&noted.0, |parts| self.ring.push_parts(parts)),
+        }
     }
 }
 
 impl VisitLogReceiver {
     /// Passes the visits of the ring to `take`, and returns their bytes.
     pub fn drain(&mut self, mut take: impl FnMut(&VisitRecord<'_>)) -> usize {
-        let mut buffer = [0; RECORD_LEN_MAX];
-        self.0.drain(&mut buffer, |bytes| VisitRecord::take(&mut &bytes[..]).iter().for_each(&mut take))
+        let mut buffer = [0; RAW_LEN_MAX];
+        self.0.drain(&mut buffer, |frame| RawVisit::decode(frame).iter().for_each(&mut take))
     }
 }
 
@@ -221,3 +211,23 @@ pub struct VisitStatisticsAnswer(pub Box<VisitStatistics>);
 
 /// The queue to the thread that answers queries.
 pub type VisitLogQueue = SyncSender<VisitLogRequest>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_noted_request_is_logged_like_a_present_one() {
+        let (mut sender, mut receiver) = ring(true);
+        let request = RawRequest { agent: b"agent", accept_language: b"de-CH, en", ..RawRequest::default() };
+        let (kind, code, target) = (LoggedKind::BaseUrl, None, &b"https://example.org/"[..]);
+        let visit = RawVisit { at_ms: 7, kind, is_secure: true, forwards: false, is_bot: false, code, target };
+        let noted = PendingVisit::new(&request);
+        for part in [LoggedPart::Present(request), LoggedPart::Noted(&noted)] {
+            assert!(sender.send(&visit, &part));
+        }
+        let mut read = Vec::new();
+        receiver.drain(|record| read.push((record.at_ms, record.request.language.to_vec(), record.target.len())));
+        assert_eq!(read, [(7, b"de-CH".to_vec(), 20), (7, b"de-CH".to_vec(), 20)]);
+    }
+}

@@ -12,10 +12,9 @@ use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest, PendingVisit};
 use carom_http::RedirectRequest;
 use carom_model::access::miss_limiter::RequestOrigin;
-use carom_model::clients::accept_language::first_language;
 use carom_model::redirect::{Decision, Response, VisitKind};
 use carom_model::visits::host_of;
-use carom_model::visits::record::RequestPart;
+use carom_model::visits::raw::RawRequest;
 use carom_shards::Code;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
@@ -65,19 +64,19 @@ pub(super) fn log(
     services.log_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
-/// Returns the request part of a visit. The path matters for orphan visits only.
+/// Returns the request part of a visit. Host and path matter for orphan visits only.
 fn visit_part<'a>(
     services: &ServiceHandle,
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &'a [u8]),
     may_be_orphan: bool,
-) -> RequestPart<'a> {
+) -> RawRequest<'a> {
     let address = if services.logs_visit_addresses() { conn.cached_address() } else { None };
-    let path: &[u8] = if may_be_orphan { path_of(request, head) } else { b"" };
-    let RedirectRequest { host, referer, user_agent, query, .. } = request;
-    let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
-    let language = first_language(request.accept_language.of(head));
-    RequestPart { address, host, path, query, referrer, agent, language }
+    let (host, path) = if may_be_orphan { (request.host.of(head), path_of(request, head)) } else { Default::default() };
+    let RedirectRequest { query, referer, user_agent, accept_language, .. } = request;
+    let [query, referrer, agent, accept_language] =
+        [query, referer, user_agent, accept_language].map(|span| span.of(head));
+    RawRequest { address, host, path, query, referrer, agent, accept_language }
 }
 
 /// Returns the path of a request.

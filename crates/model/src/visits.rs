@@ -7,8 +7,8 @@
 //! do. The counting thread is `services::visits`. [`allowance`] and [`grants`] limit the visits of a link, on one node and in
 //! a fleet.
 //!
-//! [`record`] is a single visit, for the visit log; [`campaign`] and [`breakdown`] derive statistics from it.
-//! [`shared_log`] decides how nodes share their logs.
+//! [`raw`] is a single visit on its way from a core to the visit log, and [`record`] one inside the log. [`campaign`] and
+//! [`breakdown`] derive statistics from it. [`shared_log`] decides how nodes share their logs.
 
 pub mod allowance;
 pub mod batches;
@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod grants;
 pub mod history;
 pub mod origins;
+pub mod raw;
 pub mod record;
 pub mod ring;
 pub mod shared_log;

@@ -6,9 +6,10 @@ use carom_shards::Code;
 
 use super::ServiceHandle;
 use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
-use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
+use crate::bridge::visit_log::LoggedRequest;
 use carom_model::redirect::{Decision, Destination, Response, VisitKind};
-use carom_model::visits::record::{LoggedKind, RequestPart, VisitRecord};
+use carom_model::visits::raw::RawVisit;
+use carom_model::visits::record::LoggedKind;
 use carom_model::visits::{RecordOutcome, Visit, Visitor};
 use carom_telemetry::clock::unix_ms;
 
@@ -91,17 +92,9 @@ impl ServiceHandle {
         logged: &LoggedRequest<'_>,
     ) {
         let Some(log) = &mut self.recorders.borrow_mut().visit_log else { return };
-        let LoggedRequest { at_ms, is_secure, is_bot, part } = *logged;
-        let (request, noted) = match part {
-            LoggedPart::Present(request) => (request, None),
-            LoggedPart::Noted(noted) => (RequestPart::default(), Some(noted)),
-        };
-        let visit = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location: None, code, target };
-        let is_sent = match noted {
-            Some(noted) => log.send_pending(noted, &visit),
-            None => log.send(&visit),
-        };
-        if !is_sent {
+        let LoggedRequest { at_ms, is_secure, is_bot, ref part } = *logged;
+        let visit = RawVisit { at_ms, kind, is_secure, forwards, is_bot, code, target };
+        if !log.send(&visit, part) {
             self.context.node.visit_log.dropped.add_shared(1);
         }
     }

@@ -8,9 +8,11 @@ use super::query::LinkVerdicts;
 use super::upkeep::Upkeep;
 use super::*;
 use crate::bridge::visit_log::{
-    VisitDeletion, VisitFilter, VisitLogRequest, VisitLogSender, VisitPage, VisitQuery, VisitSelection, ring,
+    LoggedPart, VisitDeletion, VisitFilter, VisitLogRequest, VisitLogSender, VisitPage, VisitQuery, VisitSelection,
+    ring,
 };
 use crate::services::testing::TestNode;
+use carom_model::visits::raw::{RawRequest, RawVisit};
 use carom_model::visits::record::LoggedKind;
 use carom_shards::Code;
 
@@ -28,11 +30,10 @@ fn send(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64) {
 /// Sends the visit of a user agent.
 fn send_by(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64, agent: &str) {
     let kind = if of.is_some() { LoggedKind::Link } else { LoggedKind::InvalidShortUrl };
-    let request = RequestPart { agent: agent.as_bytes(), host: b"a.example", ..RequestPart::default() };
+    let request = RawRequest { agent: agent.as_bytes(), host: b"a.example", ..RawRequest::default() };
     let (is_secure, forwards, is_bot, target) = (false, false, false, &b"https://example.org/"[..]);
-    let (code, location) = (of, None);
-    let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location, code, target };
-    assert!(sender.send(&record));
+    let visit = RawVisit { at_ms, kind, is_secure, forwards, is_bot, code: of, target };
+    assert!(sender.send(&visit, &LoggedPart::Present(request)));
 }
 
 /// A log without threads.

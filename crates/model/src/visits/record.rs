@@ -1,7 +1,7 @@
-//! The record of a single visit, between a core and the visit log, and inside the log.
+//! The record of a single visit inside the visit log.
 //!
-//! A core encodes what it knows of a request ([`RequestPart`]), and the rest with the response. The log's thread reads
-//! the record, removes what must not be stored ([`VisitRecord::without_private`]), and encodes it again. Pure.
+//! The log's thread makes the record of the bytes that a core reports (`visits::raw`), removes what must not be stored
+//! ([`VisitRecord::without_private`]), and encodes it. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,10 +12,10 @@ use crate::clients::accept_language::LANGUAGE_LEN_MAX;
 use crate::clients::locations::{Coordinates, GeoLocation};
 
 /// Longest texts of a record, in bytes, in their order: host, path, query, referrer, user agent. Longer ones are cut.
-const TEXT_LENS: [usize; 5] = [255, 255, 1_024, 1_024, 512];
+pub(super) const TEXT_LENS: [usize; 5] = [255, 255, 1_024, 1_024, 512];
 
 /// Longest destination of a record, in bytes: that of a link.
-const TARGET_LEN_MAX: usize = 2_048;
+pub(super) const TARGET_LEN_MAX: usize = 2_048;
 
 /// Longest texts of a location, in bytes, in their order: country, its name, region, city, time zone.
 const LOCATION_LENS: [usize; 5] = [2, 80, 80, 80, 40];
@@ -27,7 +27,7 @@ const LOCATION_LEN_MAX: usize = 5 + 2 + 80 + 80 + 80 + 40 + 9;
 const HEAD_LEN: usize = 12;
 
 /// Longest encoded record, in bytes.
-pub const RECORD_LEN_MAX: usize = HEAD_LEN
+const RECORD_LEN_MAX: usize = HEAD_LEN
     + (17 + 5 * 2 + 255 + 255 + 1_024 + 1_024 + 512 + 2 + LANGUAGE_LEN_MAX)
     + LOCATION_LEN_MAX
     + 1
@@ -57,7 +57,7 @@ pub enum LoggedKind {
 }
 
 impl LoggedKind {
-    const ALL: [LoggedKind; 4] =
+    pub(super) const ALL: [LoggedKind; 4] =
         [LoggedKind::Link, LoggedKind::BaseUrl, LoggedKind::InvalidShortUrl, LoggedKind::Regular404];
 
     /// The kinds of orphan visits.
@@ -140,7 +140,7 @@ impl<'a> RequestPart<'a> {
     }
 
     /// Appends the encoded part.
-    pub fn encode(&self, into: &mut Vec<u8>) {
+    fn encode(&self, into: &mut Vec<u8>) {
         let speaks = if self.language.is_empty() { 0 } else { SPEAKS };
         match self.address.map(|address| address.to_canonical()) {
             None => into.push(speaks),
@@ -205,20 +205,8 @@ pub struct VisitRecord<'a> {
 }
 
 impl<'a> VisitRecord<'a> {
-    /// Appends the encoded record, which begins with its length in two bytes. `request` is its request part, encoded before.
-    #[inline]
-    pub fn encode_with(&self, request: &[u8], into: &mut Vec<u8>) {
-        self.encode_around(into, |into| into.extend_from_slice(request));
-    }
-
-    /// Appends the encoded record.
-    #[inline]
+    /// Appends the encoded record, which begins with its length in two bytes.
     pub fn encode(&self, into: &mut Vec<u8>) {
-        self.encode_around(into, |into| self.request.encode(into));
-    }
-
-    #[inline]
-    fn encode_around(&self, into: &mut Vec<u8>, push_request: impl FnOnce(&mut Vec<u8>)) {
         let begin = into.len();
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.is_secure, SECURE)
@@ -230,7 +218,7 @@ impl<'a> VisitRecord<'a> {
         head[2..10].copy_from_slice(&self.at_ms.to_le_bytes());
         [head[10], head[11]] = [self.kind as u8, flags];
         into.extend_from_slice(&head);
-        push_request(into);
+        self.request.encode(into);
         if let Some(location) = &self.location {
             push_location(location, into);
         }
@@ -327,7 +315,7 @@ fn take_location<'a>(rest: &mut &'a [u8]) -> Option<GeoLocation<'a>> {
     Some(GeoLocation { country, country_name, region, city, time_zone, coordinates })
 }
 
-fn take_bytes<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+pub(super) fn take_bytes<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, behind) = rest.split_at_checked(len)?;
     *rest = behind;
     Some(taken)
