@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::file::{FileError, Stamp};
 use self::rates::RateShares;
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, repeat_until_stored};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
@@ -243,7 +243,7 @@ impl KeyWorker {
 
 fn refused(what: &str) -> String {
     format!(
-        "Redis rejects a command on the API keys ({what}); keys created or revoked on one node may not reach the others; allow the Redis user of the node HVALS, HSET and HDEL on the key PREFIX:apps (see fleet.prefix)"
+        "Redis rejects a command on the API keys ({what}); keys created or revoked on one node may not reach the others; allow the Redis user of the node HGETALL, HGET, HSET and HDEL on the key PREFIX:apps (see fleet.prefix)"
     )
 }
 
@@ -263,30 +263,36 @@ pub struct KeyExchange {
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
 pub fn share(redis: &mut Redis, mine: &Registry) -> Result<KeyExchange, RedisError> {
-    let held = redis.keys(SHARE_TIME_MAX)?;
+    repeat_until_stored(|| share_once(redis, mine))
+}
+
+/// Makes one exchange. Returns false beside its result if another node has changed a key meanwhile, so that Redis may lack
+/// what this node knows of it.
+fn share_once(redis: &mut Redis, mine: &Registry) -> Result<(KeyExchange, bool), RedisError> {
+    let held: HashMap<String, Vec<u8>> = redis.keys(SHARE_TIME_MAX)?.into_iter().collect();
     let now_ms = unix_ms();
-    let (all, had_mark) = read_held(&held);
+    let (all, had_mark) = read_held(held.values());
     let hashes: Vec<String> = all.entries().into_iter().map(|entry| entry.hash.to_hex()).collect();
     let mut both = all.clone();
     both.merge(mine);
     both.prune(now_ms);
     let pruned = hashes.into_iter().filter(|hash| !both.has(hash)).collect();
-    let mut lacks: Vec<(String, Vec<u8>)> = all
-        .lacking(mine, now_ms)
-        .into_iter()
-        .map(|entry| (entry.hash.to_hex(), entry.to_json().to_string().into_bytes()))
-        .collect();
+    let update = |field: String, value: &Value| {
+        let before = held.get(&field).cloned().unwrap_or_default();
+        FieldUpdate { field, before, after: value.to_string().into_bytes() }
+    };
+    let lacking = all.lacking(mine, now_ms);
+    let mut lacks: Vec<FieldUpdate> =
+        lacking.iter().map(|entry| update(entry.hash.to_hex(), &entry.to_json())).collect();
     if both.had_keys() && !had_mark {
-        lacks.push((HAD_KEYS_FIELD.to_owned(), json!({"hadKeys": true}).to_string().into_bytes()));
+        lacks.push(update(HAD_KEYS_FIELD.to_owned(), &json!({"hadKeys": true})));
     }
-    if !lacks.is_empty() {
-        redis.put_keys(&lacks, SHARE_TIME_MAX)?;
-    }
-    Ok(KeyExchange { theirs: all.pruned(now_ms), pruned })
+    let is_stored = lacks.is_empty() || redis.update_keys(&lacks, SHARE_TIME_MAX)?;
+    Ok((KeyExchange { theirs: all.pruned(now_ms), pruned }, is_stored))
 }
 
 /// Parses the values of the hash in Redis: the keys, and true if one of the values says that the fleet has had keys.
-fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
+fn read_held<'h>(held: impl Iterator<Item = &'h Vec<u8>>) -> (Registry, bool) {
     let mut entries = Vec::new();
     let mut had_mark = false;
     for text in held {

@@ -6,6 +6,7 @@
 
 pub mod file;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::bridge::{
     DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, Mailboxes, PublishedRedirects, Ticket, ToCore,
 };
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, repeat_until_stored};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
@@ -151,7 +154,7 @@ impl RedirectsWorker {
                 self.is_refused = true;
                 if !was_refused {
                     tracing::warn!(
-                        "Redis rejects a command on the domain redirects ({what}); changes on one node may not reach the others; allow the Redis user of the node HGETALL and HSET on the key PREFIX:domains (see fleet.prefix)"
+                        "Redis rejects a command on the domain redirects ({what}); changes on one node may not reach the others; allow the Redis user of the node HGETALL, HGET and HSET on the key PREFIX:domains (see fleet.prefix)"
                     );
                 }
             }
@@ -179,20 +182,28 @@ impl RedirectsWorker {
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
 pub(in crate::services) fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<RedirectChanges, RedisError> {
+    repeat_until_stored(|| exchange_once(redis, mine))
+}
+
+/// Makes one exchange. Returns false beside its result if another node has changed a domain meanwhile, so that Redis may lack
+/// the changes of this node there.
+fn exchange_once(redis: &mut Redis, mine: &RedirectChanges) -> Result<(RedirectChanges, bool), RedisError> {
     let mut theirs = RedirectChanges::default();
-    for (domain, text) in redis.domain_redirects(SHARE_TIME_MAX)? {
-        let entry = serde_json::from_str(&text).unwrap_or_default();
-        if let Err(what) = theirs.add_entry(&domain, &entry) {
+    let held: HashMap<String, Vec<u8>> = redis.domain_redirects(SHARE_TIME_MAX)?.into_iter().collect();
+    for (domain, text) in &held {
+        let entry = serde_json::from_slice(text).unwrap_or_default();
+        if let Err(what) = theirs.add_entry(domain, &entry) {
             // A newer version of the program wrote it; this version can do without.
             tracing::debug!(%what, "domain redirects in Redis cannot be read and are ignored");
         }
     }
-    let lacks = theirs.lacking(mine).to_entries();
-    if !lacks.is_empty() {
-        let texts: Vec<(String, String)> = lacks.into_iter().map(|(name, entry)| (name, entry.to_string())).collect();
-        redis.put_domain_redirects(&texts, SHARE_TIME_MAX)?;
-    }
-    Ok(theirs)
+    let update = |(field, entry): (String, Value)| {
+        let before = held.get(&field).cloned().unwrap_or_default();
+        FieldUpdate { field, before, after: entry.to_string().into_bytes() }
+    };
+    let lacks: Vec<FieldUpdate> = theirs.lacking(mine).to_entries().into_iter().map(update).collect();
+    let is_stored = lacks.is_empty() || redis.update_domain_redirects(&lacks, SHARE_TIME_MAX)?;
+    Ok((theirs, is_stored))
 }
 
 #[cfg(test)]

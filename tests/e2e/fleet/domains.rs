@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::api_client::JSON;
 use crate::support::fleet::{Fleet, settle};
-use crate::support::http::{Reply, SHORT_URLS};
+use crate::support::http::{Reply, SHORT_URLS, Wire};
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::Server;
 
@@ -141,5 +141,38 @@ fn changed_redirects_reach_all_nodes() {
     wait_until("the later change", || leads(&nodes[1], "go.test", "", false) == lost("d"));
     // A node answers 503 for an unknown code until it has reconnected to Redis.
     wait_until("the earlier change", || leads(&nodes[1], "own.test", "none", false) == lost("b"));
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn concurrent_changes_are_all_in_redis() {
+    const PATH: &str = "/rest/v3/domains/redirects";
+    const FIELDS: [&str; 2] = ["baseUrlRedirect", "invalidShortUrlRedirect"];
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number| {
+        let setup = fleet.setup(number).argument("--base-url").argument("https://s.test");
+        setup.env("CAROM_DOMAINS_SERVE", "https://go.test")
+    };
+    let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    let mut wires: Vec<Wire> = nodes.iter().map(Node::wire).collect();
+    for round in 0..60 {
+        let target = format!("{TARGET}{round}");
+        // Both nodes change another redirect of the domain, and so the same field of the hash in Redis.
+        std::thread::scope(|scope| {
+            for (wire, field) in wires.iter_mut().zip(FIELDS) {
+                let body = json!({"domain": "go.test", field: target}).to_string();
+                scope.spawn(move || assert_eq!(wire.ask("PATCH", PATH, JSON, body.as_bytes()).status, 200));
+            }
+        });
+        let held = server.command(&["HGET", "{carom}:domains", "go.test"]).text();
+        let held: Value = serde_json::from_str(&held).unwrap();
+        // A node that is lost now must not take its change along.
+        for field in FIELDS {
+            assert_eq!(held[field]["url"], target, "{field} in round {round}: {held}");
+        }
+    }
+    drop(wires);
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }

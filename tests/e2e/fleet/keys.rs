@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use carom::services::replication::redis::{FieldUpdate, Redis};
 use serde_json::{Value, json};
 
 use crate::support::api_client::{ApiClient, JSON, new_key, run_app, with_key_of_long_ago};
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, WITHIN, connect, settle};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, wait_until};
 use crate::support::redis::{Reply, Server};
@@ -106,4 +107,25 @@ fn purged_keys_stay_out_of_redis() {
     settle(&second);
     wait_until("a node that asks for keys", || second.wire().get(SHORT_URLS).status == 401);
     second.terminate();
+}
+
+#[test]
+fn entry_of_another_node_is_not_replaced() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let update = |before: &str, after: &str| {
+        let [before, after] = [before, after].map(|text| text.as_bytes().to_vec());
+        FieldUpdate { field: "hash".to_owned(), before, after }
+    };
+    let held = |redis: &mut Redis| redis.keys(WITHIN).unwrap();
+    assert!(held(&mut redis).is_empty());
+    assert!(redis.update_keys(&[update("", "valid")], WITHIN).unwrap());
+    // Two nodes have read the entry. One of them revokes the key, and the other one rotates it.
+    assert!(redis.update_keys(&[update("valid", "revoked")], WITHIN).unwrap());
+    let other = FieldUpdate { field: "other".to_owned(), ..update("", "new") };
+    assert!(!redis.update_keys(&[update("valid", "rotated"), other], WITHIN).unwrap());
+    let mut entries = held(&mut redis);
+    entries.sort();
+    let expected = [("hash", "revoked"), ("other", "new")];
+    assert_eq!(entries, expected.map(|(field, text)| (field.to_owned(), text.as_bytes().to_vec())));
 }

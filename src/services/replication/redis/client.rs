@@ -47,6 +47,7 @@ pub(super) enum Script {
     Purge,
     ReportGrants,
     Rewrite,
+    UpdateFields,
 }
 
 /// The texts of the scripts, in the order of [`Script`].
@@ -67,9 +68,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("purge.lua"),
     concat!(include_str!("epoch.lua"), include_str!("report.lua")),
     include_str!("rewrite.lua"),
+    include_str!("update_fields.lua"),
 ];
 
-const _: () = assert!(SCRIPTS.len() == Script::Rewrite as usize + 1, "each script has its text");
+const _: () = assert!(SCRIPTS.len() == Script::UpdateFields as usize + 1, "each script has its text");
 
 #[cfg(not(feature = "next-format"))]
 fn scripts() -> &'static [&'static str] {

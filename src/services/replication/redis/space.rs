@@ -56,6 +56,39 @@ impl StateExpiry {
     }
 }
 
+/// The fields of a hash, each with its value.
+type StoredFields = Vec<(String, Vec<u8>)>;
+
+/// A new value for a field of a hash that several nodes change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldUpdate {
+    /// The name of the field.
+    pub field: String,
+    /// The value that the caller has read; empty if there was none.
+    pub before: Vec<u8>,
+    /// The new value.
+    pub after: Vec<u8>,
+}
+
+/// Number of times that an exchange is made while other nodes change the same fields. The next exchange continues.
+const EXCHANGES_MAX: usize = 4;
+
+/// Repeats an exchange until it has stored everything, at most four times. `exchange` returns false beside its result if
+/// another node was faster. Returns the last result.
+///
+/// # Errors
+/// The error of `exchange`.
+pub fn repeat_until_stored<T>(mut exchange: impl FnMut() -> Result<(T, bool), RedisError>) -> Result<T, RedisError> {
+    let (mut result, mut is_stored) = exchange()?;
+    for _ in 1..EXCHANGES_MAX {
+        if is_stored {
+            break;
+        }
+        (result, is_stored) = exchange()?;
+    }
+    Ok(result)
+}
+
 /// The response to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HeartbeatReply {
@@ -200,31 +233,20 @@ impl Redis {
         }
     }
 
-    /// Reads the API keys that nodes of the fleet have stored, each in its stored form.
+    /// Reads the API keys that nodes of the fleet have stored, by hash, each in its stored form.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, RedisError> {
-        let get = cmd("HVALS").arg(self.space("apps")).to_owned();
-        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
-        let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
-        match answer.remove(0)? {
-            Value::Array(values) => values.into_iter().map(text).collect::<Option<_>>(),
-            _ => None,
-        }
-        .ok_or_else(|| nonsense("the API keys"))
+    pub fn keys(&mut self, within: Duration) -> Result<StoredFields, RedisError> {
+        self.fields("apps", within)
     }
 
-    /// Stores API keys in Redis, each by its hash.
+    /// Stores API keys in Redis, each by its hash, unless another node has changed it meanwhile. Returns false if one has.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), RedisError> {
-        let mut put = cmd("HSET").arg(self.space("apps")).to_owned();
-        for (hash, text) in keys {
-            put.arg(hash).arg(text);
-        }
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    pub fn update_keys(&mut self, keys: &[FieldUpdate], within: Duration) -> Result<bool, RedisError> {
+        self.update_fields("apps", keys, within)
     }
 
     /// Removes API keys from Redis, by their hashes.
@@ -243,21 +265,36 @@ impl Redis {
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn domain_redirects(&mut self, within: Duration) -> Result<Vec<(String, String)>, RedisError> {
-        let get = cmd("HGETALL").arg(self.space("domains")).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(get), within).map(|answer| pairs(&answer))
+    pub fn domain_redirects(&mut self, within: Duration) -> Result<StoredFields, RedisError> {
+        self.fields("domains", within)
     }
 
-    /// Stores changed redirects of domains, each by its domain.
+    /// Stores changed redirects of domains, each by its domain, unless another node has changed it meanwhile. Returns false
+    /// if one has.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn put_domain_redirects(&mut self, all: &[(String, String)], within: Duration) -> Result<(), RedisError> {
-        let mut put = cmd("HSET").arg(self.space("domains")).to_owned();
-        for (domain, text) in all {
-            put.arg(domain).arg(text);
-        }
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    pub fn update_domain_redirects(&mut self, all: &[FieldUpdate], within: Duration) -> Result<bool, RedisError> {
+        self.update_fields("domains", all, within)
+    }
+
+    fn fields(&mut self, hash: &str, within: Duration) -> Result<StoredFields, RedisError> {
+        let get = cmd("HGETALL").arg(self.space(hash)).to_owned();
+        let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
+        let Value::Array(parts) = &answer else { return Err(nonsense(hash)) };
+        let field = |pair: &[Value]| match pair {
+            [name, Value::BulkString(value)] => Some((text(name), value.clone())),
+            _ => None,
+        };
+        parts.chunks_exact(2).map(field).collect::<Option<_>>().ok_or_else(|| nonsense(hash))
+    }
+
+    fn update_fields(&mut self, hash: &str, updates: &[FieldUpdate], within: Duration) -> Result<bool, RedisError> {
+        let values = |FieldUpdate { field, before, after }: &FieldUpdate| {
+            [field.as_bytes().to_vec(), before.clone(), after.clone()]
+        };
+        let script = Script::UpdateFields.call(vec![self.space(hash)], updates.iter().flat_map(values).collect());
+        self.ask(KeyGroup::Space, script, within).map(|others| others == Value::Int(0))
     }
 
     /// Sets the creates that arrive at a node, by app; `None` leaves them as they are. Returns those of all nodes.
@@ -334,4 +371,21 @@ fn heard(answer: &Value) -> Option<HeartbeatReply> {
         replaced: text(replaced),
         epoch: text(epoch),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchange_is_repeated_while_others_are_faster() {
+        for stored_by in 1..EXCHANGES_MAX + 2 {
+            let mut made = 0;
+            let last = repeat_until_stored(|| {
+                made += 1;
+                Ok((made, made == stored_by))
+            });
+            assert_eq!(last.unwrap(), stored_by.min(EXCHANGES_MAX), "{stored_by}");
+        }
+    }
 }
