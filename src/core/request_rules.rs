@@ -111,6 +111,7 @@ mod tests {
     use carom_model::testing::three_domains;
     use carom_model::visits::{VisitReceiver, ring};
     use carom_shards::{CodeHasher, CoreCount, CoreId, Policy};
+    use carom_tls::identity::{Pair, Tickets, TlsIdentity};
     use proptest::prelude::*;
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
@@ -190,6 +191,12 @@ mod tests {
         let (origin, version, labels) = (Origin::Custom, Version::default(), LinkLabels::default());
         let target = carom_model::testing::redirects::TARGET.to_owned();
         Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
+    }
+
+    /// A request for a missing link of the default domain.
+    fn missing_case() -> Case {
+        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
+        Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() }
     }
 
     /// An event of a connection.
@@ -280,8 +287,7 @@ mod tests {
     #[test]
     fn requests_before_the_end_of_a_client_are_all_answered() {
         const REQUESTS: usize = 2_000;
-        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
-        let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
+        let case = missing_case();
         let mut world = World::new(&case);
         let (code, _) = world.code_of(&case, CoreId(0));
         let request = format!("GET /{} HTTP/1.1\r\nHost: {}\r\n\r\n", code.as_slug(), case.host());
@@ -299,8 +305,7 @@ mod tests {
 
     #[test]
     fn look_up_keeps_the_instant_of_its_request() {
-        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
-        let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
+        let case = missing_case();
         let mut world = World::new(&case);
         let waits_since = |world: &mut World| {
             let conn = world.work.conns.get(world.slot).unwrap();
@@ -314,6 +319,31 @@ mod tests {
         assert_eq!(waits_since(&mut world), Some(asked), "a visit would be granted after the timeout of the client");
         world.take(&Event::Answer(Lookup::Missing));
         assert_eq!(waits_since(&mut world), None, "a client with an answer would use up a visit");
+    }
+
+    #[test]
+    fn bytes_of_a_handshake_reach_tls_only() {
+        let mut world = World::new(&missing_case());
+        let work = &mut world.work;
+        let made = rcgen::generate_simple_self_signed(["go.test".to_owned()]).unwrap();
+        let certificates = made.cert.pem().into_bytes();
+        let pair = Pair { certificates, key: made.signing_key.serialize_pem().into_bytes() };
+        work.tls.set_identity(TlsIdentity::new(&[pair], &Tickets::new().unwrap(), false).unwrap());
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let slot = work.open(Transport::of_socket(socket.into()), Layers { tls: true, ..Layers::default() });
+        let bytes = b"\x16\x03\x01\x00\x05hello";
+        work.receive(slot, bytes);
+        // While the handshake waits for its turn, a send ends, and then the client ends its side.
+        let events: [fn(&mut Work, u32); 2] = [Work::proceed, Work::peer_ended];
+        for event in events {
+            event(work, slot);
+            let conn = work.conns.get(slot).unwrap();
+            assert!(matches!(conn.state, ConnState::Handshaking { is_queued: true }), "{:?}", conn.state);
+            assert!(conn.unconsumed == bytes && conn.out.is_empty(), "HTTP has answered {:?}", conn.out);
+        }
+        assert!(!work.serve_handshakes(), "another handshake waits");
+        let conn = work.conns.get(slot).unwrap();
+        assert_eq!(work.tls.take_sendable(conn).first(), Some(&21), "the client gets no alert of TLS");
     }
 
     fn expected(case: &Case) -> (u16, String, VisitKind) {
