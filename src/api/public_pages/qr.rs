@@ -121,6 +121,7 @@ mod tests {
         let usual = read(None).unwrap();
         let drawing = Drawing { size: 300, margin: None, correction: Correction::Medium };
         assert_eq!(usual, QrParams { is_svg: false, drawing });
+        assert_eq!(read(Some("format=&size=&margin=&correction=")).unwrap(), usual, "an empty value counts as none");
         let asked = read(Some("format=svg&size=500&margin=0&errorCorrection=h")).unwrap();
         let drawing = Drawing { size: 500, margin: Some(0), correction: Correction::High };
         assert_eq!(asked, QrParams { is_svg: true, drawing });

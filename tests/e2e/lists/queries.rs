@@ -266,7 +266,13 @@ fn invalid_parameters_are_named() {
     }
     assert_eq!(wrong_fields(&mut wire, &format!("{TAGS}?page=0&orderBy=x")), ["orderBy", "page"]);
     // Nothing is there, and that is no mistake.
-    for query in ["page=18446744073709551615", "page=2", "tags[]=&searchTerm=&cursor=", "searchTerm=%ff%fe", "&&=&"] {
+    for query in [
+        "page=18446744073709551615",
+        "page=2",
+        "tags[]=&searchTerm=&cursor=&startDate=&endDate=",
+        "searchTerm=%ff%fe",
+        "&&=&",
+    ] {
         assert_eq!(page(&mut wire, query).1["totalItems"], json!(0), "{query}");
     }
     for path in [SHORT_URLS, TAGS, "/rest/v3/tags/stats", "/rest/v3/domains"] {
