@@ -38,5 +38,5 @@ pub use self::sites::{OtherSpace, SiteNotes, SitePositions};
 pub use self::slots::SlotLayout;
 pub use self::space::{FieldUpdate, Heartbeat, HeartbeatReply, StateExpiry, repeat_until_stored};
 pub use self::streams::READ_TOGETHER_MAX;
-pub use self::visit_log::VisitLogNotes;
+pub use self::visit_log::{DeletedVisits, VisitLogNotes};
 pub use self::visits::{EntriesBehind, VisitNotes};

@@ -22,7 +22,7 @@ use super::outgoing::{OwnBlock, open_blocks};
 use super::sharing::random_id;
 use super::{Shared, locked};
 use crate::bridge::fleet_view::since_boot;
-use crate::services::replication::redis::{Redis, RedisError, VisitLogNotes};
+use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, VisitLogNotes};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::visits::FleetVisits;
@@ -282,7 +282,8 @@ impl LogExchange {
             return Ok(());
         }
         let since_ms = self.shared.deletions_since_ms();
-        let mut theirs = self.redis.deleted_visits(ANSWER_TIME)?;
+        let held = self.redis.deleted_visits(ANSWER_TIME)?;
+        let mut theirs: Vec<(String, u64)> = held.all().into_iter().collect();
         theirs.sort_unstable_by_key(|(_, until_ms)| Reverse(*until_ms));
         let lasting = theirs.partition_point(|(_, until_ms)| *until_ms >= since_ms);
         let old = theirs.split_off(lasting.min(VISIT_DELETIONS_MAX));
@@ -298,13 +299,16 @@ impl LogExchange {
         let is_news = |(name, until_ms): &(String, u64)| {
             *until_ms >= since_ms && theirs.get(name).is_none_or(|theirs| theirs < until_ms)
         };
-        let set: Vec<(String, u64)> = ours.into_iter().filter(is_news).collect();
-        let old: Vec<String> = old.into_iter().map(|(name, _)| name).collect();
+        let set = ours.into_iter().filter(is_news).map(|(name, until_ms)| held.change(&name, Some(until_ms)));
+        let old = old.into_iter().map(|(name, _)| held.change(&name, None));
+        let changes: Vec<FieldUpdate> = set.chain(old).collect();
         let (mut is_read, mut known) = (all_fit, revision.to_owned());
-        if !set.is_empty() || !old.is_empty() {
-            known = self.redis.change_deleted_visits(&set, &old, ANSWER_TIME)?;
+        if !changes.is_empty() {
+            let (changed, is_whole) = self.redis.change_deleted_visits(&changes, ANSWER_TIME)?;
+            known = changed;
             // Another node may have changed the list in between: then it is read again.
-            is_read &= known.parse::<u64>().ok() == Some(revision.parse().unwrap_or(0_u64).saturating_add(1));
+            let next = revision.parse().unwrap_or(0_u64).saturating_add(1);
+            is_read &= is_whole && known.parse::<u64>().ok() == Some(next);
         }
         self.deletions = is_read.then_some((here, known));
         Ok(())

@@ -1,8 +1,10 @@
 //! Single visits of a fleet: every node lists those of all nodes, whatever happens to nodes and to Redis.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, WITHIN, connect, settle};
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::{self, Server};
@@ -159,6 +161,24 @@ fn deletions_apply_on_every_node() {
     settle(&joined[0]);
     all_list(&joined, &of_link("cleared"), (2, true));
     assert_eq!(counted(&joined[0], "/rest/v3/visits/orphan").0, 0);
+}
+
+#[test]
+fn later_deletion_is_not_replaced() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    // Two nodes read the list before either changes it.
+    let read = redis.deleted_visits(WITHIN).unwrap();
+    let first = [read.change("abc", Some(200)), read.change("old", Some(7))];
+    assert_eq!(redis.change_deleted_visits(&first, WITHIN).unwrap(), ("1".to_owned(), true));
+    let second = [read.change("abc", Some(100)), read.change("def", Some(50))];
+    let changed = redis.change_deleted_visits(&second, WITHIN).unwrap();
+    assert_eq!(changed, ("2".to_owned(), false), "the second node must read the list again");
+    let held = redis.deleted_visits(WITHIN).unwrap();
+    let expected = [("abc", 200), ("def", 50), ("old", 7)].map(|(name, until_ms)| (name.to_owned(), until_ms));
+    assert_eq!(held.all(), HashMap::from(expected));
+    assert!(redis.change_deleted_visits(&[held.change("old", None)], WITHIN).unwrap().1);
+    assert!(!redis.deleted_visits(WITHIN).unwrap().all().contains_key("old"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub struct FieldUpdate {
     pub field: String,
     /// The value that the caller has read; empty if there was none.
     pub before: Vec<u8>,
-    /// The new value.
+    /// The new value; empty to remove the field.
     pub after: Vec<u8>,
 }
 
@@ -278,7 +278,11 @@ impl Redis {
         self.update_fields("domains", all, within)
     }
 
-    fn fields(&mut self, hash: &str, within: Duration) -> Result<StoredFields, RedisError> {
+    /// Reads all fields of a hash.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub(super) fn fields(&mut self, hash: &str, within: Duration) -> Result<StoredFields, RedisError> {
         let get = cmd("HGETALL").arg(self.space(hash)).to_owned();
         let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
         let Value::Array(parts) = &answer else { return Err(nonsense(hash)) };
@@ -290,11 +294,17 @@ impl Redis {
     }
 
     fn update_fields(&mut self, hash: &str, updates: &[FieldUpdate], within: Duration) -> Result<bool, RedisError> {
+        let script = self.call_update(hash, updates);
+        self.ask(KeyGroup::Space, script, within).map(|others| others == Value::Int(0))
+    }
+
+    /// Returns the call that updates fields of a hash. Fields that other nodes have changed meanwhile stay; their number is
+    /// the answer.
+    pub(super) fn call_update(&self, hash: &str, updates: &[FieldUpdate]) -> Question {
         let values = |FieldUpdate { field, before, after }: &FieldUpdate| {
             [field.as_bytes().to_vec(), before.clone(), after.clone()]
         };
-        let script = Script::UpdateFields.call(vec![self.space(hash)], updates.iter().flat_map(values).collect());
-        self.ask(KeyGroup::Space, script, within).map(|others| others == Value::Int(0))
+        Script::UpdateFields.call(vec![self.space(hash)], updates.iter().flat_map(values).collect())
     }
 
     /// Sets the creates that arrive at a node, by app; `None` leaves them as they are. Returns those of all nodes.

@@ -1,11 +1,13 @@
 //! Requests about the visit logs that nodes exchange: one stream of blocks per origin, the list of origins, and
 //! deletions.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use carom_redis::{Question, RedisError, Value, cmd};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
+use super::space::FieldUpdate;
 use super::visits::{EntriesBehind, visit_entries};
 use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::visits::origins::OriginId;
@@ -26,6 +28,29 @@ pub struct VisitLogNotes {
     pub origins: Vec<(OriginId, String)>,
     /// The number of changes of the list of deletions; empty before the first.
     pub revision: String,
+}
+
+/// The deletions of visits that Redis has: each field of the hash, with its value.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeletedVisits(HashMap<String, Vec<u8>>);
+
+impl DeletedVisits {
+    /// Returns the deletions: the name of what is deleted, and up to which instant, in milliseconds since 1970 UTC.
+    pub fn all(&self) -> HashMap<String, u64> {
+        let until = |(name, value): (&String, &Vec<u8>)| {
+            let until_ms: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
+            // A later instant would delete all future visits.
+            (until_ms <= INSTANT_MS_MAX).then(|| (name.clone(), until_ms))
+        };
+        self.0.iter().filter_map(until).collect()
+    }
+
+    /// Returns the change that sets a deletion to an instant, or removes it.
+    pub fn change(&self, name: &str, until_ms: Option<u64>) -> FieldUpdate {
+        let before = self.0.get(name).cloned().unwrap_or_default();
+        let after = until_ms.map_or_else(Vec::new, |until_ms| until_ms.to_string().into_bytes());
+        FieldUpdate { field: name.to_owned(), before, after }
+    }
 }
 
 impl Redis {
@@ -143,45 +168,33 @@ impl Redis {
         Ok(notes)
     }
 
-    /// Returns the deletions of visits: what is deleted, and up to which instant.
+    /// Returns the deletions of visits.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn deleted_visits(&mut self, within: Duration) -> Result<Vec<(String, u64)>, RedisError> {
-        let get = Question::Plain(cmd("HGETALL").arg(self.space(DELETED)).to_owned());
-        let answer = self.ask(KeyGroup::Space, get, within)?;
-        let until = |(name, until_ms): (String, String)| {
-            // A later instant would delete all future visits.
-            let until_ms = until_ms.parse::<u64>().ok().filter(|until_ms| *until_ms <= INSTANT_MS_MAX)?;
-            Some((name, until_ms))
-        };
-        Ok(pairs(&answer).into_iter().filter_map(until).collect())
+    pub fn deleted_visits(&mut self, within: Duration) -> Result<DeletedVisits, RedisError> {
+        Ok(DeletedVisits(self.fields(DELETED, within)?.into_iter().collect()))
     }
 
-    /// Adds deletions of visits and removes others by name, so that all nodes read the list again. Returns its revision.
+    /// Makes changes that [`DeletedVisits::change`] has returned, so that all nodes read the list again. Deletions that
+    /// another node has changed meanwhile stay. Returns the revision of the list, and false if some stayed.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn change_deleted_visits(
         &mut self,
-        set: &[(String, u64)],
-        forget: &[String],
+        changes: &[FieldUpdate],
         within: Duration,
-    ) -> Result<String, RedisError> {
-        let key = self.space(DELETED);
+    ) -> Result<(String, bool), RedisError> {
         let mut together = Vec::new();
-        if !set.is_empty() {
-            let mut put = cmd("HSET").arg(&key).to_owned();
-            set.iter().for_each(|(name, until_ms)| _ = put.arg(name).arg(*until_ms));
-            together.push(Question::Plain(put));
-        }
-        if !forget.is_empty() {
-            together.push(Question::Plain(cmd("HDEL").arg(&key).arg(forget).to_owned()));
+        if !changes.is_empty() {
+            together.push(self.call_update(DELETED, changes));
         }
         together.push(Question::Plain(cmd("HINCRBY").arg(self.space(NOTES)).arg(REVISION).arg(1).to_owned()));
         let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        let is_whole = changes.is_empty() || answers.first() == Some(&Value::Int(0));
         match answers.last() {
-            Some(Value::Int(revision)) => Ok(revision.to_string()),
+            Some(Value::Int(revision)) => Ok((revision.to_string(), is_whole)),
             _ => Err(nonsense("a revision")),
         }
     }

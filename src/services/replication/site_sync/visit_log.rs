@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
 use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
-use crate::services::replication::redis::{EntriesBehind, Redis, RedisError, VisitLogNotes};
+use crate::services::replication::redis::{EntriesBehind, FieldUpdate, Redis, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
 
@@ -38,14 +38,16 @@ impl SiteSync {
         if self.deletions.as_deref() == Some(revision) {
             return Ok(());
         }
-        let theirs = self.other.deleted_visits(OTHER_TIME)?;
-        let ours: HashMap<String, u64> = self.own.deleted_visits(ANSWER_TIME)?.into_iter().collect();
+        let theirs = self.other.deleted_visits(OTHER_TIME)?.all();
+        let held = self.own.deleted_visits(ANSWER_TIME)?;
+        let ours = held.all();
         let is_news = |(name, until_ms): &(String, u64)| ours.get(name).is_none_or(|known| known < until_ms);
-        let news: Vec<(String, u64)> = theirs.into_iter().filter(is_news).collect();
-        if !news.is_empty() {
-            self.own.change_deleted_visits(&news, &[], ANSWER_TIME)?;
+        let news = theirs.into_iter().filter(is_news).map(|(name, until_ms)| held.change(&name, Some(until_ms)));
+        let changes: Vec<FieldUpdate> = news.collect();
+        // If a node of this site has changed one of them meanwhile, the next turn compares again.
+        if changes.is_empty() || self.own.change_deleted_visits(&changes, ANSWER_TIME)?.1 {
+            self.deletions = Some(revision.to_owned());
         }
-        self.deletions = Some(revision.to_owned());
         Ok(())
     }
 }
