@@ -27,8 +27,14 @@ const MISSING_SLOTS: usize = 8_192;
 /// The bit of a tag that is set if the code can get no further link.
 const FINAL: u32 = 1;
 
+/// The bit of a tag that is set if the code was missing, and clear if the code has changed.
+const WAS_MISSING: u32 = 2;
+
 /// Ticks for which a missing code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
+
+/// Ticks for which a change of a code is remembered. Answers to the questions before it arrive earlier.
+const CHANGED_TICKS: u32 = 2 * TICKS_PER_SECOND;
 
 /// The time of a look-up.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +69,8 @@ pub(super) struct LookupQueues {
     view: Option<Arc<FleetView>>,
     /// True if the store of the links is a shared home, which needs no question about a code that certainly has no link.
     is_shared: bool,
-    /// For each slot, the tag of the code that was last missing, with [`FINAL`], and the tick until which it is
-    /// remembered.
+    /// For each slot, the tag of the code that was last missing, with [`FINAL`], or of the code that has changed since,
+    /// without [`WAS_MISSING`]; and the tick until which that is remembered.
     missing: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -208,21 +214,21 @@ impl LookupQueues {
         is_same.then_some(if missing & FINAL == 0 { Absence::Recent } else { Absence::Final })
     }
 
-    /// Forgets that the code with that hash was missing, because it has changed. Without a shared home, the change itself
-    /// is in memory.
-    pub(super) fn forget_missing(&mut self, hash: CodeHash) {
+    /// Forgets that the code with that hash was missing, because it has changed, and remembers the change: an answer from
+    /// before it may come later. Without a shared home, the change itself is in memory.
+    pub(super) fn forget_missing(&mut self, hash: CodeHash, tick: u32) {
         let (slot, tag) = slot_of(hash);
         if self.is_shared
-            && let Some(missing) = self.missing.get_mut(slot).filter(|missing| missing.0 & !FINAL == tag)
+            && let Some(missing) = self.missing.get_mut(slot)
         {
-            *missing = (0, 0);
+            *missing = (tag & !WAS_MISSING, tick + CHANGED_TICKS);
         }
     }
 
     /// Forgets that a code was missing, because it has changed ([`LookupQueues::forget_missing`]).
-    pub(super) fn forget_missing_code(&mut self, code: &Code) {
+    pub(super) fn forget_missing_code(&mut self, code: &Code, tick: u32) {
         if self.is_shared {
-            self.forget_missing(self.hasher.hash(code));
+            self.forget_missing(self.hasher.hash(code), tick);
         }
     }
 
@@ -237,15 +243,18 @@ impl LookupQueues {
             Absence::Final => FINAL,
         };
         let (slot, tag) = slot_of(self.hasher.hash(code));
-        if let Some(missing) = self.missing.get_mut(slot) {
+        let Some(missing) = self.missing.get_mut(slot) else { return };
+        let (held, until) = *missing;
+        // The question may be older than a change that the slot remembers.
+        if held & WAS_MISSING != 0 || tick >= until {
             *missing = (tag | mark, tick + REMEMBERED_TICKS);
         }
     }
 }
 
-/// Returns the slot and the tag of a hash. The tag is never zero, and its bit [`FINAL`] is.
+/// Returns the slot and the tag of a hash. The tag has the bit [`WAS_MISSING`], and not [`FINAL`].
 fn slot_of(hash: CodeHash) -> (usize, u32) {
-    (hash.0 as usize % MISSING_SLOTS, (hash.0 >> 20) as u32 & !FINAL | 2)
+    (hash.0 as usize % MISSING_SLOTS, (hash.0 >> 20) as u32 & !FINAL | WAS_MISSING)
 }
 
 #[cfg(test)]
@@ -393,20 +402,24 @@ mod tests {
         let (mut lookup_queues, _allowances) = lookup_queues(None);
         (lookup_queues.store, lookup_queues.is_shared) = (Some(store), true);
         let slug = code("slug");
-        let ask = |lookup_queues: &mut LookupQueues| {
-            lookup_queues.continue_lookup(Lookup::NotResident, slug, 7, at(11)).is_pending()
+        let ask = |lookup_queues: &mut LookupQueues, tick: u32| {
+            lookup_queues.continue_lookup(Lookup::NotResident, slug, 7, at(tick)).is_pending()
         };
         let (hash, other) = (lookup_queues.hasher.hash(&slug), lookup_queues.hasher.hash(&code("other")));
         lookup_queues.remember_missing(&slug, Absence::Recent, 10);
-        assert!(!ask(&mut lookup_queues), "it was missing a moment ago");
-        lookup_queues.forget_missing(other);
-        assert!(!ask(&mut lookup_queues), "another code has changed");
-        lookup_queues.forget_missing(hash);
-        assert!(ask(&mut lookup_queues), "its client may have heard that it exists");
-        lookup_queues.remember_missing(&slug, Absence::Recent, 10);
-        lookup_queues.forget_missing_code(&slug);
-        assert!(ask(&mut lookup_queues), "this core owns it");
-        assert_eq!(asked.try_iter().count(), 2);
+        assert!(!ask(&mut lookup_queues, 11), "it was missing a moment ago");
+        lookup_queues.forget_missing(other, 11);
+        assert!(!ask(&mut lookup_queues, 11), "another code has changed");
+        lookup_queues.forget_missing(hash, 11);
+        assert!(ask(&mut lookup_queues, 11), "its client may have heard that it exists");
+        lookup_queues.remember_missing(&slug, Absence::Recent, 12);
+        assert!(ask(&mut lookup_queues, 12), "Redis was asked before the change");
+        let later = 11 + CHANGED_TICKS;
+        lookup_queues.remember_missing(&slug, Absence::Recent, later);
+        assert!(!ask(&mut lookup_queues, later), "Redis was asked after it");
+        lookup_queues.forget_missing_code(&slug, later);
+        assert!(ask(&mut lookup_queues, later), "this core owns it");
+        assert_eq!(asked.try_iter().count(), 3);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Core {
         let (services, redirects) = (&self.work.services, &mut self.work.redirects);
         match message {
             ToCore::Apply { change, commit, notify } => {
-                redirects.forget_missing_code(change.code());
+                redirects.forget_missing_code(change.code(), self.work.now.tick);
                 let done = match &mut redirects.data {
                     Some(data) => data.apply(&change, commit, notify),
                     None => notify,

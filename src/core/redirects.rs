@@ -399,13 +399,13 @@ impl Redirects {
     }
 
     /// Forgets that the code with that hash was missing, because it has changed.
-    pub(super) fn forget_missing(&mut self, hash: CodeHash) {
-        self.lookup_queues.iter_mut().for_each(|queues| queues.forget_missing(hash));
+    pub(super) fn forget_missing(&mut self, hash: CodeHash, tick: u32) {
+        self.lookup_queues.iter_mut().for_each(|queues| queues.forget_missing(hash, tick));
     }
 
     /// Forgets that a code was missing, because it has changed.
-    pub(super) fn forget_missing_code(&mut self, code: &Code) {
-        self.lookup_queues.iter_mut().for_each(|queues| queues.forget_missing_code(code));
+    pub(super) fn forget_missing_code(&mut self, code: &Code, tick: u32) {
+        self.lookup_queues.iter_mut().for_each(|queues| queues.forget_missing_code(code, tick));
     }
 
     /// Takes the result of a look-up in the store or in Redis, for a client that waits since that instant. Pending: a link

@@ -465,7 +465,7 @@ impl Work {
                 None
             }
             PeerMessage::Recall { owner, number, hash } => {
-                self.redirects.forget_missing(hash);
+                self.redirects.forget_missing(hash, self.now.tick);
                 self.services.context().mailboxes.to(owner).post(ToCore::CopyDropped { number });
                 None
             }
