@@ -350,6 +350,25 @@ fn contact_of_sites_is_said_in_words() {
     console.close();
 }
 
+/// Script: what a page says of nodes whose visits are missing, for a reason that the console knows and for others.
+const SHOWN_LACKS: &str =
+    "import(new URL('parts.js', document.querySelector('script[type=module]').src)).then(({ sourcesNote }) => {
+    const since = '2026-01-02T03:04:05+00:00';
+    const lacks = ['unsent', 'later', 'all'].map((reason, at) => ({ node: `n${at}`, since, reason }));
+    return sourcesNote({ nodes: ['n9'], lacks })[0].textContent.replaceAll(/since [^)]+/g, 'since');
+})";
+
+#[test]
+fn unknown_reasons_of_missing_visits_are_named() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
+    let shown = "Visits are missing: n0 (not sent by that node since), n1 (later since), n2 (all since)";
+    assert_eq!(browser.value(SHOWN_LACKS), json!(shown));
+    console.close();
+}
+
 #[test]
 fn first_key_stays_shown_until_copied() {
     let console = OpenConsole::open().expecting(&["status of 400", "status of 401"]);

@@ -131,15 +131,21 @@ function nodeNames(nodes, say = () => "") {
   return nodes.map((one, index) => [index > 0 && ", ", outside(one.node ?? one), say(one)]);
 }
 
+/** Says why the counts of a node are missing, and since when. A reason that this version does not know is shown by its name. */
+function reasonText({ reason, since }) {
+  const instant = format.instant(Date.parse(since));
+  const { reasons, otherReason } = sourcesText;
+  return Object.hasOwn(reasons, reason) ? reasons[reason](instant) : otherReason(instant, reason);
+}
+
 /** Says which nodes of the fleet are in the counts of visits, and what these lack; nothing on a single node. */
 export function sourcesNote(sources) {
   if (!sources) {
     return null;
   }
   const { nodes, lacks } = sources;
-  const since = (one) => sourcesText[one.reason](format.instant(Date.parse(one.since)));
   return [
-    lacks.length > 0 && h("p", { class: "notice warn lacks" }, sourcesText.lacks, nodeNames(lacks, since)),
+    lacks.length > 0 && h("p", { class: "notice warn lacks" }, sourcesText.lacks, nodeNames(lacks, reasonText)),
     h("p", { class: "soft sources" }, lacks.length > 0 ? sourcesText.some : sourcesText.all, nodeNames(nodes)),
   ];
 }

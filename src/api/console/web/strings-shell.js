@@ -118,17 +118,20 @@ export const sharedHome = {
   ofHistory: "Histories of changes",
 };
 
-/** The nodes of a fleet whose counts a number has, and those that it lacks. */
+/** The nodes of a fleet whose counts a number has, and those that it lacks, each with the reason (`CountsLack`). */
 export const sources = {
   all: "Visits of all nodes: ",
   some: "Visits of ",
   lacks: "Visits are missing: ",
-  silent: (since) => ` (no heartbeat since ${since})`,
-  missing: (since) => ` (incomplete since ${since})`,
-  unsent: (since) => ` (not sent by that node since ${since})`,
-  unstored: (since) => ` (not stored on this node since ${since})`,
-  newer: (since) => ` (sent by a later version since ${since})`,
-  noSlot: (since) => ` (no slot on this node since ${since})`,
+  reasons: {
+    silent: (since) => ` (no heartbeat since ${since})`,
+    missing: (since) => ` (incomplete since ${since})`,
+    unsent: (since) => ` (not sent by that node since ${since})`,
+    unstored: (since) => ` (not stored on this node since ${since})`,
+    newer: (since) => ` (sent by a later version since ${since})`,
+    noSlot: (since) => ` (no slot on this node since ${since})`,
+  },
+  otherReason: (since, reason) => ` (${reason} since ${since})`,
 };
 
 export const errors = {
