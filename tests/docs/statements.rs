@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use carom_model::visits::exchange::CountsLack;
 use carom_telemetry::alarms::Alarm;
 use serde_json::Value;
 
@@ -125,4 +126,13 @@ fn restarts_name_the_file_of_a_stop() {
     let saved = thousands(carom_limits::SEARCH_KEPT_AFTER as f64);
     assert!(page.contains("A stop writes one file for the next start, `search.sections`"), "the page omits the file");
     assert!(page.contains(&format!("after every {saved} changes")), "the page has another interval");
+}
+
+#[test]
+fn reasons_of_missing_visits_are_explained() {
+    let (page, console) = (read("docs/src/operate/monitoring.md"), read("src/api/console/web/strings-shell.js"));
+    for reason in CountsLack::ALL.map(CountsLack::as_str) {
+        assert!(page.contains(&format!("\n| `{reason}` |")), "{reason} is not in the table of reasons");
+        assert!(console.contains(&format!("\n    {reason}: (since) =>")), "the console has no text for {reason}");
+    }
 }

@@ -7,6 +7,7 @@
 //!
 //! [`carom_model::visits::exchange`] decides, and this asks Redis.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -387,13 +388,17 @@ fn instant_of(since: Duration) -> Option<Instant> {
     Instant::now().checked_sub(since_boot().saturating_sub(since))
 }
 
-/// The remedy for each reason, as it stands in the alarm before the names of the origins.
-const REMEDIES: [(CountsLack, &str); 4] = [
-    (CountsLack::Missing, "start a node that has them"),
-    (CountsLack::Unstored, "free space on the disk of this node, which cannot store them"),
-    (CountsLack::NoSlot, "this node keeps the visits of 255 data directories, and has no slot for"),
-    (CountsLack::Newer, "upgrade this node, which cannot read them"),
-];
+/// Returns the remedy for a reason, as it stands in the alarm before the names of the origins.
+const fn remedy(why: CountsLack) -> &'static str {
+    match why {
+        CountsLack::Missing => "start a node that has them",
+        CountsLack::Unstored => "free space on the disk of this node, which cannot store them",
+        CountsLack::NoSlot => "this node keeps the visits of 255 data directories, and has no slot for",
+        CountsLack::Newer => "upgrade this node, which cannot read them",
+        CountsLack::Silent => "start the nodes that send no heartbeats",
+        CountsLack::Unsent => "see why other nodes cannot send them",
+    }
+}
 
 /// Returns the text of the alarm; `None` if no counts are missing, here or on other nodes.
 fn alarm_text(late: Vec<(CountsLack, String)>, needs_identity: bool) -> Option<String> {
@@ -405,13 +410,15 @@ fn alarm_text(late: Vec<(CountsLack, String)>, needs_identity: bool) -> Option<S
 }
 
 /// Returns the part of that text on origins whose counts are missing here, each with the reason and its name.
-fn missing_text(mut late: Vec<(CountsLack, String)>) -> Option<String> {
-    late.sort_by(|(_, one), (_, other)| one.cmp(other));
-    let named = |(why, remedy): (CountsLack, &str)| {
-        let names: Vec<&str> = late.iter().filter(|(of, _)| *of == why).map(|(_, name)| name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{remedy}: {}", names.join(", ")))
+fn missing_text(late: Vec<(CountsLack, String)>) -> Option<String> {
+    let mut by_reason: BTreeMap<CountsLack, BTreeSet<String>> = BTreeMap::new();
+    for (why, name) in late {
+        by_reason.entry(why).or_default().insert(name);
+    }
+    let part = |(why, names): (CountsLack, BTreeSet<String>)| {
+        format!("{}: {}", remedy(why), names.into_iter().collect::<Vec<_>>().join(", "))
     };
-    let parts: Vec<String> = REMEDIES.into_iter().filter_map(named).collect();
+    let parts: Vec<String> = by_reason.into_iter().map(part).collect();
     (!parts.is_empty()).then(|| {
         format!(
             "visit counts are missing here for more than {} s, so totals are too low; {}",
@@ -455,5 +462,13 @@ mod tests {
         let text = missing_text(late.map(|(why, name)| (why, name.to_owned())).to_vec()).unwrap();
         assert!(text.contains("start a node that has them: n1 (origin a), n2 (origin b); free space"), "{text}");
         assert!(text.ends_with("which cannot store them: n3 (origin c)"), "{text}");
+    }
+
+    #[test]
+    fn any_reason_raises_the_alarm() {
+        for why in CountsLack::ALL {
+            let text = alarm_text(vec![(why, "n1 (origin a)".to_owned())], false);
+            assert!(text.is_some_and(|text| text.ends_with(&format!("{}: n1 (origin a)", remedy(why)))), "{why:?}");
+        }
     }
 }

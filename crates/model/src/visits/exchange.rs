@@ -166,8 +166,8 @@ impl OwnStream {
     }
 }
 
-/// The reason why counts of an origin are missing on this node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The reason why counts of an origin, or those of a whole node, are missing on this node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CountsLack {
     /// Batches have not arrived. If they do not come, a snapshot replaces them.
     Missing,
@@ -177,9 +177,23 @@ pub enum CountsLack {
     NoSlot,
     /// The next batches are in a format of a later version.
     Newer,
+    /// The node sends no heartbeats.
+    Silent,
+    /// The node cannot send its counts.
+    Unsent,
 }
 
 impl CountsLack {
+    /// All reasons.
+    pub const ALL: [CountsLack; 6] = [
+        CountsLack::Missing,
+        CountsLack::Unstored,
+        CountsLack::NoSlot,
+        CountsLack::Newer,
+        CountsLack::Silent,
+        CountsLack::Unsent,
+    ];
+
     /// Returns the name of the reason in the status.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -187,6 +201,8 @@ impl CountsLack {
             CountsLack::Unstored => "unstored",
             CountsLack::NoSlot => "noSlot",
             CountsLack::Newer => "newer",
+            CountsLack::Silent => "silent",
+            CountsLack::Unsent => "unsent",
         }
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::api::uptime::uptime;
 use carom_model::dates;
 use carom_model::replication::formats;
+use carom_model::visits::exchange::CountsLack;
 use carom_telemetry::stats::{FleetStats, LogOriginStats, MemberStats, NodeStats, VisitLogStats, VisitOriginStats};
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one each second.
@@ -180,9 +181,10 @@ impl View {
             let has_stopped = about["stopped"] == true && !is_behind;
             let unsent_ms = about["unsentVisitsMillis"].as_u64().unwrap_or_default();
             if *silent >= SILENT_TIME && !has_stopped {
-                lacking.insert(stats.node.as_str(), ("silent", *silent));
+                lacking.insert(stats.node.as_str(), (CountsLack::Silent.as_str(), *silent));
             } else if unsent_ms > 0 && about["stopped"] != true {
-                lacking.insert(stats.node.as_str(), ("unsent", *silent + Duration::from_millis(unsent_ms)));
+                let time = *silent + Duration::from_millis(unsent_ms);
+                lacking.insert(stats.node.as_str(), (CountsLack::Unsent.as_str(), time));
             }
         }
         for of in &self.origins {
@@ -193,7 +195,7 @@ impl View {
             // Not heard of since the start: a node that has left the fleet is forgotten only while Redis answers.
             let is_known = self.members.iter().any(|member| member.stats.node == of.node);
             if !of.node.is_empty() && of.node != self.me && !is_known && !self.is_connected {
-                lacking.entry(&of.node).or_insert(("silent", uptime()));
+                lacking.entry(&of.node).or_insert((CountsLack::Silent.as_str(), uptime()));
             }
         }
         lacking
