@@ -44,7 +44,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     (MATCHING_PATH, "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     (SINGLE_STEP_PATH, "GET"),
-    ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
+    (LINK_ROUTE, "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET, HEAD, POST"),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules/try", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD, DELETE"),
@@ -71,8 +71,8 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
 /// The beginning of the paths about one link.
 const OF_LINK: &str = "/rest/v3/short-urls/";
 
-/// The ends of such paths behind the slug, the longest first.
-const PARTS_OF_LINK: [&str; 4] = ["/redirect-rules/try", "/redirect-rules", "/visits", "/qr"];
+/// The route of a link. The routes of its parts, such as its visits, begin with it.
+const LINK_ROUTE: &str = "/rest/v3/short-urls/{shortCode}";
 
 /// Versions of the REST API that Shlink still serves for clients of before version 3.
 const FORMER_VERSIONS: [&str; 2] = ["/rest/v1/", "/rest/v2/"];
@@ -94,7 +94,8 @@ pub(in crate::api) fn at_version_3<B>(request: Request<B>) -> Request<B> {
 pub(in crate::api) fn with_whole_slug<B>(request: Request<B>) -> Request<B> {
     let path = request.uri().path();
     let Some(rest) = path.strip_prefix(OF_LINK).filter(|_| methods_at(path).is_empty()) else { return request };
-    let part = PARTS_OF_LINK.iter().find(|part| rest.ends_with(**part)).copied().unwrap_or_default();
+    let parts = ROUTES.iter().filter_map(|(route, _)| route.strip_prefix(LINK_ROUTE));
+    let part = parts.filter(|part| rest.ends_with(*part)).max_by_key(|part| part.len()).unwrap_or_default();
     let slug = &rest[..rest.len() - part.len()];
     if !slug.contains('/') || slug.split('/').any(str::is_empty) {
         return request;
@@ -228,6 +229,10 @@ mod tests {
         ] {
             assert_eq!(path(given), routed);
             assert!(!methods_at(routed.split('?').next().unwrap()).is_empty(), "{routed}");
+        }
+        for route in ROUTES.iter().map(|(route, _)| *route).filter(|route| route.starts_with(LINK_ROUTE)) {
+            let part = &route[LINK_ROUTE.len()..];
+            assert_eq!(route_of(&path(&format!("{OF_LINK}a/b{part}"))), Some(route));
         }
         for same in ["a%2Fb", "a%2Fb/visits", "abc/visits", "bulk/changes", "abc/", "a//b", "abc"] {
             let same = format!("/rest/v3/short-urls/{same}");
