@@ -144,6 +144,22 @@ ${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,
     console.close();
 }
 
+#[test]
+fn imports_know_each_exported_column() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, ""));
+    shows(browser, "main h1");
+    let script = "import(new URL('links-export.js', document.querySelector('script[type=module]').src)).then(async ({ COLUMNS }) => {
+        const { readFile } = await import(new URL('import-rows.js', document.querySelector('script[type=module]').src));
+        const names = [...COLUMNS, 'unknown'];
+        const { columns } = readFile('links.csv', `${names.join(',')}\n${names.map(() => 'https://example.org/').join(',')}\n`);
+        return columns.filter(({ field }) => field === undefined).map(({ title }) => title);
+    })";
+    assert_eq!(browser.value(script), json!(["unknown"]));
+    console.close();
+}
+
 /// A code in two domains is two links, each with its own visits.
 #[test]
 fn link_of_another_domain_has_a_page() {

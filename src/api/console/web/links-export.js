@@ -9,7 +9,8 @@ import { exports as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
-const COLUMNS = ["shortCode", "shortUrl", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
+/** The columns of the CSV. An import takes each, or passes over it (`import-rows.js`). */
+export const COLUMNS = ["shortCode", "shortUrl", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
 const PART_CHARS = 4 * 1024 * 1024;
 
 function exportPath(filter) {
