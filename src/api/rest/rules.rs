@@ -24,7 +24,6 @@ use carom_model::link::patch::Patch;
 use carom_model::link::rules::{
     ConditionError, ConditionType, RedirectCondition, RedirectRule, RedirectRules, RuleVisitor, VisitorPlace,
 };
-use carom_model::replication::formats;
 
 /// The field with the rules.
 const RULES: &str = "redirectRules";
@@ -77,15 +76,12 @@ impl Context {
     /// # Errors
     /// 503 if a node cannot.
     pub(super) fn require_readers_of(&self, rules: &RedirectRules) -> Result<(), Problem> {
-        let (format, what) = if rules.have(ConditionType::Browser) {
-            (formats::BROWSERS, "conditions on browsers")
-        } else {
-            (formats::RULES, "redirect rules")
-        };
-        if rules.is_empty() || self.fleet_reads(format) {
-            return Ok(());
-        }
-        let detail = format!("A node of the fleet runs a version that cannot read {what}. Upgrade all nodes first.");
+        let unread = rules.conditions().map(RedirectCondition::kind).find(|kind| !self.fleet_reads(kind.format()));
+        let Some(kind) = unread else { return Ok(()) };
+        let detail = format!(
+            "A node of the fleet runs a version that cannot read redirect rules with conditions of the type {}. Upgrade all nodes first.",
+            kind.name()
+        );
         Err(Problem::unavailable(detail))
     }
 
@@ -117,7 +113,7 @@ impl Context {
 
 /// Returns the number of conditions in the rules of a link.
 fn conditions_of(link: &Link) -> usize {
-    link.labels.rules.as_slice().iter().map(|rule| rule.conditions.len()).sum()
+    link.labels.rules.conditions().count()
 }
 
 /// Returns the 503 for rules that cannot be shown now.

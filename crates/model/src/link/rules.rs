@@ -119,9 +119,9 @@ impl RedirectRules {
         self.0.as_ref().map_or(&[], |set| &set.rules)
     }
 
-    /// True if a condition of any rule has this type.
-    pub fn have(&self, kind: ConditionType) -> bool {
-        self.as_slice().iter().any(|rule| rule.conditions.iter().any(|condition| condition.kind() == kind))
+    /// Iterates over the conditions of all rules.
+    pub fn conditions(&self) -> impl Iterator<Item = &RedirectCondition> {
+        self.as_slice().iter().flat_map(|rule| rule.conditions.iter())
     }
 
     /// Returns the rules in the form of the API.
@@ -292,14 +292,15 @@ mod tests {
     }
 
     #[test]
-    fn types_of_conditions_are_found() {
+    fn conditions_of_all_rules_are_found() {
         let rules = RedirectRules::new(vec![
             rule("https://a/", &[("device", None, Some("android"))]),
             rule("https://b/", &[("language", None, Some("fr")), ("browser", None, Some("edge"))]),
         ])
         .unwrap();
-        assert!(rules.have(ConditionType::Browser) && rules.have(ConditionType::Device));
-        assert!(!rules.have(ConditionType::Weight) && !RedirectRules::default().have(ConditionType::Browser));
+        let types: Vec<ConditionType> = rules.conditions().map(RedirectCondition::kind).collect();
+        assert_eq!(types, [ConditionType::Device, ConditionType::Language, ConditionType::Browser]);
+        assert_eq!(RedirectRules::default().conditions().count(), 0);
     }
 
     #[test]

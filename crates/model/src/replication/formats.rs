@@ -6,7 +6,7 @@
 
 #[cfg(feature = "next-format")]
 pub mod next;
-mod numbers;
+pub(crate) mod numbers;
 
 use std::time::Duration;
 

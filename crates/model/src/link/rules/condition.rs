@@ -12,6 +12,7 @@ use crate::clients::query_parameters::{is_decoded, query_value};
 use crate::clients::user_agent_browser::RuleBrowser;
 use crate::clients::user_agent_device::Device;
 use crate::dates;
+use crate::replication::formats::numbers::{BROWSERS, RULES};
 
 /// The type of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +76,24 @@ impl ConditionType {
 
     pub(super) fn from_number(number: u8) -> Option<ConditionType> {
         Self::ALL.get(usize::from(number)).map(|(kind, _)| *kind)
+    }
+
+    /// Returns the first [format](crate::replication::formats) whose readers know the type.
+    pub const fn format(self) -> u32 {
+        match self {
+            Self::Device
+            | Self::Language
+            | Self::QueryParam
+            | Self::AnyValueQueryParam
+            | Self::ValuelessQueryParam
+            | Self::IpAddress
+            | Self::CountryCode
+            | Self::CityName
+            | Self::BeforeDate
+            | Self::AfterDate
+            | Self::Weight => RULES,
+            Self::Browser => BROWSERS,
+        }
     }
 
     /// True if the condition names a query parameter.
@@ -292,6 +311,7 @@ mod tests {
     use super::super::VisitorPlace;
     use super::*;
     use crate::clients::locations::{GeoLocation, GeoSource};
+    use crate::replication::formats::NEWEST;
 
     /// A source that knows one address.
     #[derive(Debug)]
@@ -318,8 +338,10 @@ mod tests {
             assert_eq!((ConditionType::named(name), kind.name()), (Some(kind), name));
             assert_eq!(ConditionType::from_number(number as u8), Some(kind));
             assert_eq!(usize::from(kind.number()), number, "the stored form would mean another type");
+            assert!((RULES..=NEWEST).contains(&kind.format()), "no version reads conditions of the type {name}");
         }
-        assert_eq!((ConditionType::named("invalid"), ConditionType::from_number(12)), (None, None));
+        let beyond = ConditionType::from_number(ConditionType::ALL.len() as u8);
+        assert_eq!((ConditionType::named("invalid"), beyond), (None, None));
     }
 
     // The tables of Shlink's tests of its conditions.
