@@ -1,5 +1,7 @@
 //! The retransmission timeout (RFC 6298).
 
+use crate::config::RTO_INITIAL_MS;
+
 /// Smoothed round-trip time and its deviation, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
@@ -29,9 +31,9 @@ impl RoundTrip {
         (self.smoothed_us > 0).then_some(self.smoothed_us)
     }
 
-    /// Returns the timeout before any backoff, between the bounds; a second without a sample (RFC 6298, 2.1).
+    /// Returns the timeout before any backoff, between the bounds; [`RTO_INITIAL_MS`] without a sample.
     pub(crate) fn timeout_ms(&self, min_ms: u32, max_ms: u32) -> u32 {
-        let Some(smoothed_us) = self.smoothed_us() else { return 1000_u32.clamp(min_ms, max_ms) };
+        let Some(smoothed_us) = self.smoothed_us() else { return RTO_INITIAL_MS.clamp(min_ms, max_ms) };
         // The clock granularity is a millisecond.
         let timeout_us = smoothed_us.saturating_add((4 * self.deviation_us).max(1000));
         timeout_us.div_ceil(1000).clamp(min_ms, max_ms)
@@ -44,7 +46,8 @@ mod tests {
 
     #[test]
     fn first_timeout_is_a_second() {
-        assert_eq!(RoundTrip::default().timeout_ms(200, 60_000), 1000);
+        assert_eq!(RTO_INITIAL_MS, 1_000, "RFC 6298, 2.1");
+        assert_eq!(RoundTrip::default().timeout_ms(200, 60_000), RTO_INITIAL_MS);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! New connections: SYN cache, SYN cookies, and the end of TIME-WAIT by a new SYN.
 
 use super::{Arrival, Stack};
+use crate::config::RTO_INITIAL_MS;
 use crate::connection::{Connection, Context, Handshake, State, scale_for};
 use crate::counters::DropReason;
 use crate::events::{ConnectionId, Events};
@@ -11,9 +12,6 @@ use crate::pool::FramePool;
 use crate::seq::{is_after, is_before};
 use crate::stack::cookies;
 use crate::stack::syn_cache::{ATTEMPTS_MAX, HalfOpen};
-
-/// First timeout of an answer to a SYN (RFC 6298, 2.1).
-const SYN_ACK_TIMEOUT_MS: u32 = 1000;
 
 /// Time after the last cookie for which acknowledgements may answer one: its lifetime, and two seconds more.
 const COOKIES_VALID_MS: u32 = cookies::LIFETIME_MAX_MS + 2_000;
@@ -122,7 +120,7 @@ impl Stack {
             None if self.shared.config.faults().sends_no_cookies => return Err(DropReason::Full),
             Some(place) => {
                 self.flows.insert(arrival.hash, place);
-                self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(SYN_ACK_TIMEOUT_MS));
+                self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(RTO_INITIAL_MS));
                 self.send_syn_ack(now_us, &handshake, pool);
             }
             None => self.send_cookie(now_us, handshake, pool),
@@ -299,7 +297,7 @@ impl Stack {
         }
         entry.attempts += 1;
         let (attempts, handshake) = (entry.attempts, entry.handshake);
-        self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(SYN_ACK_TIMEOUT_MS << attempts));
+        self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(RTO_INITIAL_MS << attempts));
         self.shared.counters.retransmissions += 1;
         self.send_syn_ack(now_us, &handshake, pool);
     }
