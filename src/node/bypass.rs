@@ -25,13 +25,13 @@ use crate::core::bypass::{BypassParts, socket_config};
 use crate::core::listen::Listener;
 use crate::startup::bypass;
 
-/// Most connections of a stack, those in TIME-WAIT included. It reserves 256 bytes for each.
+/// Maximum number of connections of a stack, those in TIME-WAIT included. It reserves 256 bytes for each.
 const CONNECTIONS_MAX: usize = 262_144;
 
 /// Frames that the driver handles in one busy poll: as many as in one interrupt (`NAPI_POLL_WEIGHT`).
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Most looks at an interface that has a program already: for a second.
+/// Maximum number of looks at an interface that has a program already: for a second.
 const RELEASE_LOOKS_MAX: u32 = 50;
 
 /// The time between two of these looks.

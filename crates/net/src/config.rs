@@ -13,19 +13,19 @@ pub(crate) const RTO_INITIAL_MS: u32 = 1_000;
 /// Settings of a stack. Times are in milliseconds, lengths in bytes.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
-    /// Most connections, those in TIME-WAIT included.
+    /// Maximum number of connections, those in TIME-WAIT included.
     pub connections_max: u32,
-    /// Most half-open connections; further ones get SYN cookies.
+    /// Maximum number of half-open connections; further ones get SYN cookies.
     pub half_open_max: u32,
-    /// Most frames that wait for their acknowledgement. The pool needs some more, for segments without data.
+    /// Maximum number of frames that wait for their acknowledgement. The pool needs some more, for segments without data.
     pub frames_held_max: u32,
-    /// Most frames of one connection among them.
+    /// Maximum number of frames of one connection among them.
     pub frames_per_connection_max: u32,
     /// Receive window: the bytes that a driver must be able to take after [`pause`](crate::Stack::pause).
     pub receive_window: u32,
-    /// Most blocks of 1,536 bytes for out-of-order data of one connection.
+    /// Maximum number of blocks of 1,536 bytes for out-of-order data of one connection.
     pub out_of_order_blocks_per_connection: u16,
-    /// Most such blocks of all connections.
+    /// Maximum number of such blocks of all connections.
     pub out_of_order_blocks_max: u32,
     /// Bytes of the largest IP packet, where no next hop says otherwise.
     pub mtu: u16,
