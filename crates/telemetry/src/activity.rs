@@ -14,7 +14,7 @@ const SMOOTHED: usize = 60;
 pub struct CoreSample {
     /// Number of redirects.
     pub redirects: u32,
-    /// Number of requests for codes that do not exist or have expired.
+    /// Number of requests without a redirect to a link.
     pub misses: u32,
 }
 

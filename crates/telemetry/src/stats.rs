@@ -30,7 +30,7 @@ pub struct CoreStats {
     pub accepted: Counter,
     /// Requests answered with a redirect.
     pub redirects: Counter,
-    /// Requests for codes that do not exist, or whose links have expired.
+    /// Requests without a redirect to a link: 404, 410, 421, or the redirect of a domain in their place.
     pub misses: Counter,
     /// 1 while the core cannot rule out any code, because its filter of existing codes is incomplete.
     pub lacks_filter: Counter,

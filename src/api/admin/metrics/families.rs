@@ -33,9 +33,11 @@ fn flag(flag: &AtomicBool) -> f64 {
 /// Metrics of each core.
 pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_redirects_total", "Requests answered with a redirect.", |core| core.redirects.get() as f64),
-    counter("carom_misses_total", "Requests for links that do not exist or have expired.", |core| {
-        core.misses.get() as f64
-    }),
+    counter(
+        "carom_misses_total",
+        "Requests without a redirect to a link: 404, 410, 421, or the redirect of a domain in their place.",
+        |core| core.misses.get() as f64,
+    ),
     counter(
         "carom_unavailable_total",
         "Requests answered 500 or 503, because the link is damaged or could not be looked up in time.",

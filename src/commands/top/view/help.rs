@@ -23,7 +23,7 @@ const WORDS: [(&str, &str); 12] = [
     ("requests/s", "redirects, unknown links, errors and refused requests; not the API"),
     ("p50, p99, p99.9", "latency in the node, which half, 99% and 99.9% of requests do not exceed"),
     ("errors", "requests answered with 503"),
-    ("not found/s", "requests for unknown or expired links, answered with 404"),
+    ("not found/s", "requests without a redirect to a link (404, 410, 421)"),
     ("refused/s", "requests answered with 400, 408, 414, 429 and the like"),
     ("link writes/s", "links created, changed and deleted"),
     ("API/s", "requests of the API, the console and pages"),
