@@ -6,7 +6,7 @@ use super::snapshot::{CoreLoad, Traffic};
 use crate::commands::status::text::grouped;
 use carom_telemetry::readable;
 
-/// Columns between two columns of the table.
+/// Character cells between two columns of the table.
 const GAP: usize = 2;
 
 /// Shown where a number is not known yet.
