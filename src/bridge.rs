@@ -120,7 +120,7 @@ pub enum ReadRequest {
 /// The answer of Redis to a request, before the store decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FleetDecision {
-    /// Redis is not needed: this node has its code space for itself.
+    /// Redis was not asked. Handlers send each request so; in a fleet, the gateway asks Redis and replaces this.
     Alone,
     /// Redis has accepted the change. This is now the state of the code, and it will appear in the stream.
     Accepted {

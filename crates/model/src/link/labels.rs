@@ -1,4 +1,4 @@
-//! Properties of a link that plain redirects do not need: its title, tags, owner and so on.
+//! Properties of a link that plain redirects do not need: its title, tags, app and so on.
 
 use std::fmt;
 
