@@ -43,11 +43,13 @@ pub(super) struct OpenSnapshot {
     logs: Vec<(u32, Vec<u8>)>,
     /// The starts of all pieces that were written, and of the next one.
     starts: Vec<PieceStart>,
-    /// The piece that was written last. A client that did not get it asks again.
+    /// The piece that was returned last. A client that did not get it asks again.
     last: Option<LastPiece>,
+    /// The piece behind it with its number, written before anyone asks for it.
+    ahead: Option<(u32, Vec<u8>)>,
 }
 
-/// A piece that was written.
+/// A piece that was returned.
 struct LastPiece {
     number: u32,
     bytes: Vec<u8>,
@@ -72,26 +74,51 @@ impl OpenSnapshot {
         };
         let chain = PieceChain::begin(about.id);
         let starts = vec![PieceStart { chain, frames: None, section: 0, behind: Vec::new() }];
-        Ok(OpenSnapshot { about, view, logs, starts, last: None })
+        Ok(OpenSnapshot { about, view, logs, starts, last: None, ahead: None })
     }
 
     /// Returns a piece.
     ///
     /// # Errors
-    /// [`SnapshotRefusal::NoPiece`] for the number of no piece, or of one behind the next; [`SnapshotRefusal::Failed`] if
-    /// the store cannot be read.
+    /// [`SnapshotRefusal::NoPiece`] for the number of no piece, or of one whose predecessor was not written;
+    /// [`SnapshotRefusal::Failed`] if the store cannot be read.
     pub(super) fn piece(&mut self, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
         if let Some(last) = self.last.as_mut().filter(|last| last.number == number) {
             last.times = last.times.saturating_add(1);
             return Ok(last.bytes.clone());
         }
+        let piece = match self.ahead.take_if(|(ahead, _)| *ahead == number) {
+            Some((_, piece)) => piece,
+            None => self.written(number)?,
+        };
+        self.last = Some(LastPiece { number, bytes: piece.clone(), times: 1 });
+        Ok(piece)
+    }
+
+    /// Writes the piece behind the one that was returned last, so that a client that asks for it need not wait for the
+    /// store. Does nothing if this piece is there already, or before the first piece and behind the last one.
+    pub(super) fn write_ahead(&mut self) {
+        let Some(number) = self.last.as_ref().map(|last| last.number + 1) else { return };
+        if self.ahead.as_ref().is_none_or(|(ahead, _)| *ahead != number) {
+            // A failure shows when the client asks for the piece.
+            self.ahead = self.written(number).ok().map(|piece| (number, piece));
+        }
+    }
+
+    /// True if the piece behind the one that was returned last is written.
+    #[cfg(test)]
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead.is_some()
+    }
+
+    /// Reads the store and returns a piece.
+    fn written(&mut self, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
         let start = self.starts.get(number as usize).filter(|start| !start.chain.is_complete());
         let start = start.ok_or(SnapshotRefusal::NoPiece)?.clone();
         let (piece, next) = self.write(start).map_err(SnapshotRefusal::Failed)?;
         if self.starts.len() == number as usize + 1 {
             self.starts.push(next);
         }
-        self.last = Some(LastPiece { number, bytes: piece.clone(), times: 1 });
         Ok(piece)
     }
 
@@ -244,6 +271,32 @@ mod tests {
         assert_eq!(snapshot.piece(0).unwrap(), first);
         assert_eq!(snapshot.piece(1).unwrap(), second);
         assert_eq!(counts(&stream(&mut snapshot)).of(Section::Links), 10_000);
+    }
+
+    #[test]
+    fn next_piece_is_written_ahead() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = store(dir.path(), 10_000);
+        let mut snapshot = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        let ahead = |snapshot: &OpenSnapshot| snapshot.ahead.as_ref().map(|(number, _)| *number);
+        snapshot.write_ahead();
+        assert_eq!(ahead(&snapshot), None, "nobody reads yet");
+        let pieces: Vec<Vec<u8>> = (0..3)
+            .map(|number| {
+                let piece = snapshot.piece(number).unwrap();
+                assert_eq!(ahead(&snapshot), None);
+                snapshot.write_ahead();
+                assert_eq!(ahead(&snapshot), Some(number + 1).filter(|next| *next < 3));
+                piece
+            })
+            .collect();
+        // The pieces are those that a client without this head start gets.
+        let mut again = OpenSnapshot::open(&links, dir.path(), about()).unwrap();
+        assert!((0..3).all(|number| again.piece(number).unwrap() == pieces[number as usize]));
+        // A client that begins again gets its own piece, and then the one behind it.
+        assert_eq!(snapshot.piece(0).unwrap(), pieces[0]);
+        snapshot.write_ahead();
+        assert_eq!(snapshot.piece(1).unwrap(), pieces[1]);
     }
 
     #[test]

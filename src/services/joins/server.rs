@@ -99,6 +99,12 @@ impl Snapshots {
         }
     }
 
+    /// Writes the next piece of every snapshot that is read, while the client takes the last one and the rate lets no other
+    /// leave.
+    fn write_ahead(&self) {
+        self.state().open.iter_mut().for_each(|served| served.snapshot.write_ahead());
+    }
+
     /// Runs `work` on an open snapshot.
     fn with<T>(&self, id: u64, work: impl FnOnce(&mut OpenSnapshot) -> T) -> Result<T, SnapshotRefusal> {
         let mut state = self.state();
@@ -177,6 +183,7 @@ fn serve(snapshots: &Snapshots, jobs: &Receiver<Job>, mailboxes: &Mailboxes) {
             Ok(Job { ticket, run }) => {
                 run();
                 mailboxes.answer(ticket, JobDone);
+                snapshots.write_ahead();
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -189,8 +196,9 @@ fn serve(snapshots: &Snapshots, jobs: &Receiver<Job>, mailboxes: &Mailboxes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::testing::KEY;
-    use carom_shards::Code;
+    use crate::bridge::Ticket;
+    use crate::services::testing::{KEY, TestNode};
+    use carom_shards::{Code, CoreId};
     use carom_store::backup::pieces::PieceChain;
     use std::path::Path;
 
@@ -255,6 +263,30 @@ mod tests {
         let least = Duration::from_secs_f64(piece.len() as f64 / RATE as f64);
         assert!(least > Duration::from_millis(40), "otherwise the test proves nothing");
         assert!(begun.elapsed() + Duration::from_millis(20) >= least, "{least:?}");
+    }
+
+    #[test]
+    fn next_piece_is_read_before_it_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = Arc::new(snapshots(dir.path(), u64::MAX));
+        let mut batch = snapshots.terms.links.batch();
+        for number in 0..5_000 {
+            batch.put(&Code::parse(format!("c{number:06}").as_bytes()).unwrap(), &[7; 1_000]);
+        }
+        snapshots.terms.links.commit(batch).unwrap();
+        let id = snapshots.begin().unwrap().id;
+        let (jobs, receiver) = sync_channel(2);
+        let (sender, seen) = sync_channel(1);
+        let (asking, looking) = (Arc::clone(&snapshots), Arc::clone(&snapshots));
+        let ticket = || Ticket::new(CoreId(0), 1);
+        jobs.send(Job { ticket: ticket(), run: Box::new(move || drop(asking.piece(id, 0).unwrap())) }).unwrap();
+        let look = move || sender.send(looking.state().open[0].snapshot.is_ahead()).unwrap();
+        jobs.send(Job { ticket: ticket(), run: Box::new(look) }).unwrap();
+        drop(jobs);
+        let other = tempfile::tempdir().unwrap();
+        let node = TestNode::new(other.path(), 1);
+        serve(&snapshots, &receiver, &node.mailboxes);
+        assert!(seen.recv().unwrap(), "the client would wait for the store and then for the rate");
     }
 
     #[test]
