@@ -6,12 +6,13 @@ use std::path::Path;
 
 use carom_shards::CodeLength;
 
+use crate::services::threads::priority::PacedLoop;
 use crate::services::visit_log::copies as logged_visits;
 use crate::services::visits::copies::put_log;
-use carom_store::backup::frames::{FrameError, FrameReader};
+use carom_store::backup::frames::{FrameError, FrameReader, ReadFrame};
 use carom_store::backup::{RecordCounts, Section};
 use carom_store::links::dump::NewStore;
-use carom_store::links::{Links, StoreError, StoredRecord, is_quarantine_entry};
+use carom_store::links::{Links, StoreError, is_quarantine_entry};
 
 /// Codes that a node may have issued in each second since the backup, on average. That is many times what a large
 /// service creates (500 million links a month are 200 a second). Codes that were issued after the backup are unknown,
@@ -62,39 +63,43 @@ impl From<StoreError> for RestoreError {
 /// A stream of records, section by section.
 struct Stream<R> {
     reader: FrameReader<R>,
-    /// The records of the last frame, in reverse order.
-    waiting: Vec<(Section, StoredRecord)>,
+    /// The frame whose records come next.
+    frame: Option<ReadFrame>,
     is_over: bool,
 }
 
 impl<R: Read> Stream<R> {
-    /// Returns the section of the next record, without taking it.
+    /// Returns the section of the next records, without taking them.
     fn peek(&mut self) -> Result<Option<Section>, FrameError> {
-        while self.waiting.is_empty() && !self.is_over {
-            let waiting = &mut self.waiting;
-            self.is_over = !self.reader.next_frame(|section, key, value| {
-                waiting.push((section, (key.to_vec(), value.to_vec())));
-                Ok::<_, FrameError>(())
-            })?;
-            self.waiting.reverse();
+        if self.frame.is_none() && !self.is_over {
+            self.frame = self.reader.read()?;
+            self.is_over = self.frame.is_none();
         }
-        Ok(self.waiting.last().map(|(section, _)| *section))
+        Ok(self.frame.as_ref().map(|frame| frame.section))
     }
 
-    /// Takes the next record of a section; `None` after the last one.
-    fn next_of(&mut self, section: Section) -> Result<Option<StoredRecord>, FrameError> {
-        let is_of = self.peek()? == Some(section);
-        Ok(self.waiting.pop_if(|_| is_of).map(|(_, record)| record))
-    }
-
-    /// Returns the error for damage at the present position.
-    fn damaged(&self, what: String) -> RestoreError {
-        FrameError::Damaged { at: self.reader.position(), what }.into()
+    /// Passes the records of the next frame to `each`, if they are of this section, with the position behind the frame.
+    /// Returns false after the last record of the section.
+    fn next_of(
+        &mut self,
+        section: Section,
+        mut each: impl FnMut(u64, &[u8], &[u8]) -> Result<(), RestoreError>,
+    ) -> Result<bool, RestoreError> {
+        self.peek()?;
+        let Some(frame) = self.frame.take_if(|frame| frame.section == section) else { return Ok(false) };
+        let at = self.reader.position();
+        self.reader.each_record(frame, |key, value| each(at, key, value))?;
+        Ok(true)
     }
 }
 
+/// Returns the error for damage at a position.
+fn damaged(at: u64, what: String) -> RestoreError {
+    FrameError::Damaged { at, what }.into()
+}
+
 /// Makes a store in `dir`, which must not exist yet, from the backup in `input`. Visits that are outside the store go
-/// to `data_dir`. Calls `on_counts` with the progress.
+/// to `data_dir`. Calls `on_counts` with the progress after each frame.
 ///
 /// # Errors
 /// A description of what is wrong with the backup or the disk. The content of `dir` is then of no use.
@@ -104,7 +109,7 @@ pub fn restore(
     data_dir: &Path,
     mut on_counts: impl FnMut(&RecordCounts),
 ) -> Result<RecordCounts, RestoreError> {
-    let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
+    let mut stream = Stream { reader: FrameReader::begin(input)?, frame: None, is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {
         match section {
@@ -114,7 +119,8 @@ pub fn restore(
         }
     }
     if let Some(section) = stream.peek()? {
-        return Err(stream.damaged(format!("records of {section} come after records of a later section")));
+        let what = format!("records of {section} come after records of a later section");
+        return Err(damaged(stream.reader.position(), what));
     }
     store.end()?;
     Ok(*stream.reader.counts())
@@ -128,46 +134,55 @@ fn restore_records<R: Read>(
     on_counts: &mut impl FnMut(&RecordCounts),
 ) -> Result<(), RestoreError> {
     let mut last: Vec<u8> = Vec::new();
-    store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
-        let mut next = stream.next_of(section)?;
-        // Quarantine entries are not restored: their codes may have been reused since the backup. They stay unused.
-        while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_quarantine_entry(key)) {
-            next = stream.next_of(section)?;
+    let mut paced = PacedLoop::default();
+    store.fill(section, |add| -> Result<(), RestoreError> {
+        let mut add_next = |at: u64, key: &[u8], value: &[u8]| -> Result<(), RestoreError> {
+            // Quarantine entries are not restored: their codes may have been reused since the backup. They stay unused.
+            if section == Section::Ends && is_quarantine_entry(key) {
+                return Ok(());
+            }
+            // The store's library panics on such keys, and a checksum does not catch a wrong write.
+            if key.is_empty() || key.len() > KEY_LEN_MAX {
+                return Err(damaged(at, format!("{section}: a key of {} bytes", key.len())));
+            }
+            if *key <= last[..] {
+                let what = format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii());
+                return Err(damaged(at, what));
+            }
+            last.clear();
+            last.extend_from_slice(key);
+            paced.step();
+            Ok(add(key, value)?)
+        };
+        while stream.next_of(section, &mut add_next)? {
+            on_counts(stream.reader.counts());
         }
-        on_counts(stream.reader.counts());
-        let Some((key, _)) = &next else { return Ok(None) };
-        // The store's library panics on such keys, and a checksum does not catch a wrong write.
-        if key.is_empty() || key.len() > KEY_LEN_MAX {
-            return Err(stream.damaged(format!("{section}: a key of {} bytes", key.len())));
-        }
-        if *key <= last {
-            let what = format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii());
-            return Err(stream.damaged(what));
-        }
-        last.clone_from(key);
-        Ok(next)
+        Ok(())
     })
 }
 
 /// Writes the count logs, whose visits are not in the store yet.
 fn restore_count_logs<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
-    while let Some((key, piece)) = stream.next_of(Section::CountLogs)? {
+    let put = |_: u64, key: &[u8], piece: &[u8]| -> Result<(), RestoreError> {
         let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
-    }
+        put_log(data_dir, seq, piece).map_err(|error| StoreError::Failed(error.to_string()).into())
+    };
+    while stream.next_of(Section::CountLogs, put)? {}
     Ok(())
 }
 
 /// Writes the files of the visit log.
 fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
     let failed = |error: io::Error| StoreError::Failed(format!("the visit log: {error}"));
-    let mut is_empty = true;
-    while let Some((key, piece)) = stream.next_of(Section::VisitLog)? {
-        let Some(name) = logged_visits::file_of(&key) else {
+    let put = |at: u64, key: &[u8], piece: &[u8]| -> Result<(), RestoreError> {
+        let Some(name) = logged_visits::file_of(key) else {
             let what = format!("{}: the visit log has no file {}", Section::VisitLog, key.escape_ascii());
-            return Err(stream.damaged(what));
+            return Err(damaged(at, what));
         };
-        logged_visits::put_piece(data_dir, name, &piece).map_err(failed)?;
+        Ok(logged_visits::put_piece(data_dir, name, piece).map_err(failed)?)
+    };
+    let mut is_empty = true;
+    while stream.next_of(Section::VisitLog, put)? {
         is_empty = false;
     }
     if !is_empty {
@@ -187,4 +202,47 @@ pub fn pass_over_codes(links: &Links, seconds: u64) -> Result<u64, StoreError> {
     let lengths: Vec<(usize, u64)> = lengths.map(|length| (length.get(), length.codes())).collect();
     links.raise_high_water(by, &lengths)?;
     Ok(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::sleeps_of;
+    use crate::services::threads::priority::Priority;
+    use carom_store::backup::frames::FrameWriter;
+
+    fn stream(keys: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        let mut writer = FrameWriter::begin(Vec::new()).unwrap();
+        keys.into_iter().for_each(|key| writer.add(Section::Links, &key.to_be_bytes(), b"record").unwrap());
+        writer.end().unwrap()
+    }
+
+    #[test]
+    fn long_restores_pause_beside_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let (input, path) = (stream(0..3_200), dir.path().to_owned());
+        let sleeps = sleeps_of(Priority::Long, move || {
+            restore(&input[..], &path.join("links"), &path, |_| {}).unwrap();
+        });
+        assert!(sleeps >= 90, "{sleeps} for 3,200 records");
+    }
+
+    #[test]
+    fn records_out_of_order_are_damage() {
+        for keys in [[2, 1], [1, 1]] {
+            let dir = tempfile::tempdir().unwrap();
+            let restored = restore(&stream(keys)[..], &dir.path().join("links"), dir.path(), |_| {});
+            assert!(matches!(&restored, Err(RestoreError::Backup(FrameError::Damaged { .. }))), "{restored:?}");
+        }
+    }
+
+    #[test]
+    fn progress_is_told_after_each_frame() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut told = Vec::new();
+        let count = |counts: &RecordCounts| told.push(counts.of(Section::Links));
+        restore(&stream(0..40_000)[..], &dir.path().join("links"), dir.path(), count).unwrap();
+        assert_eq!(told.last(), Some(&40_000));
+        assert!(told.len() >= 2 && told.is_sorted(), "{told:?}");
+    }
 }

@@ -199,6 +199,16 @@ fn sum(head: &[u8], payload: &[u8]) -> u64 {
     sum.digest()
 }
 
+/// A frame that a [`FrameReader`] has read, and whose records are yet to be passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadFrame {
+    /// The section of all its records.
+    pub section: Section,
+    records: u32,
+    /// The offset of the frame.
+    at: u64,
+}
+
 /// A reader of a stream, which can copy every byte to another writer.
 #[derive(Debug)]
 pub struct FrameReader<R, C = io::Sink> {
@@ -250,22 +260,48 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         &mut self,
         mut each: impl FnMut(Section, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
+        let Some(frame) = self.read()? else { return Ok(false) };
+        let section = frame.section;
+        self.each_record(frame, |key, value| each(section, key, value))?;
+        Ok(true)
+    }
+
+    /// Reads the next frame, whose records [`FrameReader::each_record`] then passes on. Returns `None` after the last
+    /// frame, if its counts match.
+    ///
+    /// # Errors
+    /// The defect of the stream.
+    pub fn read(&mut self) -> Result<Option<ReadFrame>, FrameError> {
         let at = self.at;
-        let (section, records) = self.read_frame()?;
-        let Some(section) = section else { return self.check_end(at).map(|()| false).map_err(E::from) };
+        match self.read_frame()? {
+            (Some(section), records) => Ok(Some(ReadFrame { section, records, at })),
+            (None, _) => self.check_end(at).map(|()| None),
+        }
+    }
+
+    /// Passes the records of the frame that was read last to `each`, without a copy.
+    ///
+    /// # Errors
+    /// The defect of the frame, or the error of `each`. Earlier records have been passed on by then.
+    pub fn each_record<E: From<FrameError>>(
+        &mut self,
+        frame: ReadFrame,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let ReadFrame { section, records, at } = frame;
         let mut rest = &self.payload[..];
         for _ in 0..records {
             let record = take_bytes(&mut rest).and_then(|key| Some((key, take_bytes(&mut rest)?)));
             let Some((key, value)) = record else {
                 return Err(damaged(at, "a record of the frame is truncated").into());
             };
-            each(section, key, value)?;
+            each(key, value)?;
         }
         if !rest.is_empty() {
             return Err(damaged(at, "the frame has data after its records").into());
         }
         self.counts.add(section, u64::from(records));
-        Ok(true)
+        Ok(())
     }
 
     /// Returns the number of records so far, by section.

@@ -6,11 +6,14 @@ use std::path::Path;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::catalog::{self, View};
-use super::{Index, Links, StoreError, StoredRecord, ends, history, link_options, urls, visits};
+use super::{Index, Links, StoreError, ends, history, link_options, urls, visits};
 use crate::backup::Section;
 
 /// A function that returns the options of a keyspace.
 type Options = fn() -> KeyspaceCreateOptions;
+
+/// A function that adds the next record to a section of a [`NewStore`].
+pub type AddRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError> + 'a;
 
 /// Returns the options of the keyspace of a section; `None` for a section outside the store.
 fn options_of(section: Section) -> Option<Options> {
@@ -100,26 +103,27 @@ impl NewStore {
         Ok(NewStore { db: Database::builder(dir).worker_threads(1).open()? })
     }
 
-    /// Adds all records of a section durably. `next` returns them in the order of their keys.
+    /// Adds all records of a section durably. `pass` gets a function that adds a record, and calls it for each of them in
+    /// the order of their keys.
     ///
     /// # Errors
-    /// The error of `next` or of the store.
+    /// The error of `pass` or of the store.
     ///
     /// # Panics
     /// If the keys are not in order.
     pub fn fill<E: From<StoreError>>(
         &self,
         section: Section,
-        mut next: impl FnMut() -> Result<Option<StoredRecord>, E>,
+        pass: impl FnOnce(&mut AddRecord<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(options) = options_of(section) else { return Ok(()) };
         let keyspace = self.db.keyspace(section.name(), options).map_err(StoreError::from)?;
         let mut ingestion = keyspace.start_ingestion().map_err(StoreError::from)?;
         let mut is_empty = true;
-        while let Some((key, value)) = next()? {
-            ingestion.write(key, value).map_err(StoreError::from)?;
+        pass(&mut |key, value| {
             is_empty = false;
-        }
+            ingestion.write(key, value).map_err(StoreError::from)
+        })?;
         // The library treats an empty ingestion as a mistake.
         if !is_empty {
             ingestion.finish().map_err(StoreError::from)?;
