@@ -24,9 +24,9 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/xdp/src/sys.rs",
 ];
 
-/// Files and folders of the server that may start threads without a priority: the function that asks for one, commands, and
-/// a join, which ends before there are cores. All others call `services::threads::start`.
-const THREAD_STARTERS: &[&str] = &["src/services/threads.rs", "src/commands/", "src/services/joins/transfer.rs"];
+/// Files and folders of the server that may start threads without a priority: the functions that ask for one, and commands.
+/// All others call `services::threads::start`.
+const THREAD_STARTERS: &[&str] = &["src/services/threads.rs", "src/commands/"];
 
 /// Lines of the README: what somebody reads before deciding to try it. The rest is in `docs/`.
 const README_LINES_MAX: usize = 260;

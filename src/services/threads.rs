@@ -1,7 +1,7 @@
 //! Starts the threads of a node. Each start names the [`Priority`] of the thread beside the cores.
 
 use std::io;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use self::priority::Priority;
 
@@ -22,4 +22,21 @@ pub(crate) fn start<T: Send + 'static>(
         priority.apply();
         run()
     })
+}
+
+/// Starts a thread that ends with a scope, like [`start`].
+///
+/// # Panics
+/// If the operating system cannot start a thread, like [`Scope::spawn`].
+pub(crate) fn start_in<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    priority: Priority,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let run = move || {
+        priority.apply();
+        run()
+    };
+    Builder::new().name(name.to_owned()).spawn_scoped(scope, run).expect("the operating system starts threads")
 }

@@ -99,8 +99,8 @@ impl Snapshots {
         }
     }
 
-    /// Writes the next piece of every snapshot that is read, while the client takes the last one and the rate lets no other
-    /// leave.
+    /// Writes the next piece of every snapshot that is read, while the client takes the last one and the rate lets no
+    /// other leave.
     fn write_ahead(&self) {
         self.state().open.iter_mut().for_each(|served| served.snapshot.write_ahead());
     }

@@ -1,9 +1,9 @@
 //! The transfer of a snapshot from a peer into an empty data directory.
 //!
-//! One thread fetches pieces, checks them and keeps them on disk. The caller's thread fills a new store from them while
-//! more arrive, in the order of the keys and without the journal, as a restore does.
+//! One thread fetches pieces, checks them and keeps them on disk. Another fills a new store from them while more arrive,
+//! in the order of the keys and without the journal, as a restore does. This process has no cores yet, but others on the
+//! same machine may: both threads have the priority of long work. The caller's thread reports the progress.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -18,6 +18,8 @@ use super::peer::{PeerClient, PeerFault};
 use crate::bridge::JoinSnapshot;
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::maintenance::restore::{RestoreError, restore};
+use crate::services::threads;
+use crate::services::threads::priority::{Priority, pause_if_due};
 use carom_limits::JOIN_RETRY_TIME;
 use carom_store::backup::pieces::{PIECE_HEAD_LEN, PieceChain, read_piece};
 use carom_store::backup::{RecordCounts, Section};
@@ -38,11 +40,11 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Times that a piece may arrive damaged.
 const DAMAGED_MAX: u32 = 3;
 
-/// Interval between two checks whether the join is to stop, while no piece arrives.
+/// Interval between two checks whether the join is to stop, and between two reports of progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Records between two reports of progress.
-const REPORT_EVERY: u64 = 4_096;
+/// Bytes of one write to the kept pieces.
+const WRITE_LEN: usize = 256 * 1024;
 
 /// Bytes of one read of the kept pieces.
 const BUFFER_LEN: usize = 1024 * 1024;
@@ -169,8 +171,8 @@ impl From<PeerFault> for JoinError {
     }
 }
 
-/// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `on_progress` from time
-/// to time. Asks `should_stop` a few times a second, also while the peer does not answer. Once this was true, the join
+/// Fills the data directory with the links of a peer. Blocks until it has all of them, and calls `on_progress` a few
+/// times a second. Asks `should_stop` a few times a second, also while the peer does not answer. Once this was true, the join
 /// ends.
 ///
 /// # Errors
@@ -252,6 +254,7 @@ fn first_answer(
 ///
 /// # Errors
 /// [`JoinError::Stopped`] once `should_stop` returns true. The thread then ends with its request, after at most a minute.
+/// [`JoinError::Disk`] if the operating system cannot start a thread.
 fn ask<T: Send + 'static>(
     client: &PeerClient,
     should_stop: &dyn Fn() -> bool,
@@ -259,9 +262,9 @@ fn ask<T: Send + 'static>(
 ) -> Result<Result<T, PeerFault>, JoinError> {
     let (sender, answers) = sync_channel(1);
     let client = client.clone();
-    thread::spawn(move || {
+    threads::start(Priority::Long, "join-ask", move || {
         let _ = sender.send(request(&client));
-    });
+    })?;
     loop {
         match answers.recv_timeout(LOOK_EVERY) {
             Ok(answered) => return Ok(answered),
@@ -313,27 +316,35 @@ fn fill(
     should_stop: &dyn Fn() -> bool,
     on_progress: &mut dyn FnMut(&JoinProgress),
 ) -> Result<JoinSummary, JoinError> {
-    let (bytes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let is_stopped = Cell::new(false);
-    let mut records = 0;
-    let mut on_counts = |counts: &RecordCounts| {
-        records += 1;
-        if records % REPORT_EVERY == 1 {
-            let (links, records, bytes) = (counts.of(Section::Links), counts.total(), bytes.load(Ordering::Relaxed));
-            on_progress(&JoinProgress { links, records, total_records: snapshot.records, bytes });
-        }
-    };
+    let (noted, is_over, is_stopped) = (Noted::default(), AtomicBool::new(false), AtomicBool::new(false));
     let (restored, fetched) = thread::scope(|scope| {
+        let (noted, is_stopped) = (&noted, &is_stopped);
         let (sender, pieces) = sync_channel(PIECES_WAITING);
-        let fetcher = Fetcher { client, kept, snapshot: snapshot.id, bytes: &bytes, is_over: &is_over };
-        let fetching = scope.spawn(move || fetcher.run(&sender));
-        let input = PieceStream { pieces, piece: Vec::new(), at: 0, should_stop, is_stopped: &is_stopped };
-        let restored = restore(input, &kept.store(), kept.folder(), &mut on_counts);
+        let fetcher = Fetcher { client, kept, snapshot: snapshot.id, bytes: &noted.bytes, is_over: &is_over };
+        let fetching = threads::start_in(scope, Priority::Long, "join-fetch", move || fetcher.run(&sender));
+        let (ended, results) = sync_channel(1);
+        threads::start_in(scope, Priority::Long, "join-fill", move || {
+            let input = PieceStream { pieces, piece: Vec::new(), at: 0, is_stopped };
+            // The caller waits until it has the result.
+            let _ = ended.send(restore(input, &kept.store(), kept.folder(), |counts| noted.set(counts)));
+        });
+        let restored = loop {
+            let result = results.recv_timeout(LOOK_EVERY);
+            // Also asked at the end: only this call receives the order to stop.
+            if !is_stopped.load(Ordering::Relaxed) && should_stop() {
+                is_stopped.store(true, Ordering::Release);
+            }
+            on_progress(&noted.progress(snapshot.records));
+            match result {
+                Ok(restored) => break restored,
+                Err(error) => assert_eq!(error, RecvTimeoutError::Timeout, "panics abort"),
+            }
+        };
         is_over.store(true, Ordering::Release);
         (restored, fetching.join().expect("panics abort"))
     });
     let (counts, kept_bytes) = match (restored, fetched) {
-        _ if is_stopped.get() => return Err(JoinError::Stopped),
+        _ if is_stopped.load(Ordering::Acquire) => return Err(JoinError::Stopped),
         (Err(RestoreError::Store(error)), _) => return Err(error.into()),
         // The stream ended early for this reason.
         (_, Err(error)) => return Err(error),
@@ -347,9 +358,32 @@ fn fill(
         node: snapshot.node.clone(),
         taken_ms: snapshot.taken_ms,
         counts,
-        bytes: bytes.into_inner(),
+        bytes: noted.bytes.into_inner(),
         kept_bytes,
     })
+}
+
+/// The progress that both threads note.
+#[derive(Default)]
+struct Noted {
+    links: AtomicU64,
+    records: AtomicU64,
+    /// Bytes of all pieces so far.
+    bytes: AtomicU64,
+}
+
+impl Noted {
+    /// Notes the records in the store.
+    fn set(&self, counts: &RecordCounts) {
+        self.links.store(counts.of(Section::Links), Ordering::Relaxed);
+        self.records.store(counts.total(), Ordering::Relaxed);
+    }
+
+    fn progress(&self, total_records: u64) -> JoinProgress {
+        let noted = [&self.links, &self.records, &self.bytes];
+        let [links, records, bytes] = noted.map(|number| number.load(Ordering::Relaxed));
+        JoinProgress { links, records, total_records, bytes }
+    }
 }
 
 /// The thread that fetches pieces.
@@ -391,7 +425,10 @@ impl Fetcher<'_> {
                 Err(JoinError::Stopped) => break,
                 fetched => fetched?,
             };
-            file.write_all(&piece)?;
+            for part in piece.chunks(WRITE_LEN) {
+                file.write_all(part)?;
+                pause_if_due();
+            }
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             if sender.send(piece).is_err() {
                 return Ok(len);
@@ -437,16 +474,15 @@ struct PieceStream<'s> {
     piece: Vec<u8>,
     /// Bytes of the piece that were read, its head included.
     at: usize,
-    should_stop: &'s dyn Fn() -> bool,
-    is_stopped: &'s Cell<bool>,
+    /// True once the join is to stop.
+    is_stopped: &'s AtomicBool,
 }
 
 impl Read for PieceStream<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             let next = self.pieces.recv_timeout(LOOK_EVERY);
-            if (self.should_stop)() {
-                self.is_stopped.set(true);
+            if self.is_stopped.load(Ordering::Acquire) {
                 return Err(io::Error::other("stopped"));
             }
             match next {

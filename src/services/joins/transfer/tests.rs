@@ -1,5 +1,6 @@
 //! Joins from a peer that speaks HTTP on loopback, and that can be made to fail.
 
+use std::cell::Cell;
 use std::io::BufRead;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicU32;
@@ -319,6 +320,30 @@ fn silent_peer_does_not_delay_a_stop() {
         assert!(begun.elapsed() < Duration::from_secs(30), "a request would end after a minute");
         scene.has_nothing();
     }
+}
+
+/// Returns the niceness of each thread of this process with a name.
+fn niceness(name: &str) -> Vec<i32> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
+    // A thread may have ended meanwhile.
+    let of_name = |path: &Path| std::fs::read_to_string(path.join("comm")).is_ok_and(|said| said.trim() == name);
+    let stats = threads.filter(|path| of_name(path)).filter_map(|path| std::fs::read_to_string(path.join("stat")).ok());
+    // Fields behind the name, which stands in parentheses; the niceness is the 19th of all.
+    stats.filter_map(|stat| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok()).collect()
+}
+
+#[test]
+fn threads_of_a_join_let_other_processes_go_first() {
+    let scene = Scene::new();
+    scene.behave(Behaviour::Silent, 1);
+    let data_dir = scene.data_dir();
+    let plan = JoinPlan { peer: &scene.url, key: Some("secret"), data_dir: &data_dir, fingerprint: KEY, node: None };
+    let (begun, are_nice) = (Instant::now(), Cell::new(false));
+    let is_nice = |name: &&str| niceness(name).into_iter().any(|niceness| niceness >= 10);
+    let mut look = |_: &JoinProgress| are_nice.set(["join-fetch", "join-fill"].iter().all(is_nice));
+    let stopped = join(&plan, &|| are_nice.get() || begun.elapsed() > Duration::from_secs(20), &mut look);
+    assert!(matches!(stopped, Err(JoinError::Stopped)), "{stopped:?}");
+    assert!(are_nice.get());
 }
 
 #[test]
