@@ -1,6 +1,7 @@
 //! Keeps the threads of services out of the way of the cores.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,8 +30,12 @@ const NICENESS_BESIDE_CORES: i32 = 19;
 /// kernel looks at that only at its ticks, which are 4 ms apart with `CONFIG_HZ=250`.
 const RUN_MAX: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_micros(250) };
 
-/// A pause in long work. The kernel adds its timer slack of 50 µs.
+/// A pause in long work. The kernel adds [`TIMER_SLACK_NS`].
 const PAUSE: Duration = Duration::from_micros(50);
+
+/// The time by which the kernel may delay the end of a pause, to wake threads together (PR_SET_TIMERSLACK). The default of
+/// 50 µs would double each pause.
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("not zero");
 
 /// Steps of a [`PacedLoop`] between two looks at the clock.
 const STEPS_PER_LOOK: u32 = 32;
@@ -75,6 +80,7 @@ impl Priority {
         let is_apart = leave_core_cpus();
         if !is_apart && self != Priority::Awaited {
             RUN_SINCE.set(Some(Instant::now()));
+            shorten_timer_slack();
         }
         match self {
             Priority::Urgent | Priority::Awaited => {}
@@ -129,6 +135,12 @@ fn set_niceness(niceness: i32) {
     }
 }
 
+fn shorten_timer_slack() {
+    if let Err(error) = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS)) {
+        tracing::debug!(%error, "cannot shorten the pauses of a background thread");
+    }
+}
+
 /// Moves this thread to the CPUs without a core. Returns false if there are none, or it failed.
 fn leave_core_cpus() -> bool {
     let Some(cores) = CORE_CPUS.get() else { return false };
@@ -174,6 +186,17 @@ mod tests {
         };
         assert!(paused(Priority::Background));
         assert!(paused(Priority::Long));
+    }
+
+    #[test]
+    fn pauses_end_soon() {
+        let slack = |priority| {
+            let own = || rustix::thread::current_timer_slack().unwrap();
+            crate::services::threads::start(priority, "slack", own).unwrap().join().unwrap()
+        };
+        assert_eq!(slack(Priority::Long), TIMER_SLACK_NS.get());
+        assert_eq!(slack(Priority::Background), TIMER_SLACK_NS.get());
+        assert!(slack(Priority::Urgent) > TIMER_SLACK_NS.get(), "it has no pauses");
     }
 
     /// The environment variable of a process that runs one test alone.
