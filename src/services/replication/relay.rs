@@ -37,7 +37,7 @@ use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::SETTLE_TIME;
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
-use carom_model::replication::sites::{HeldPositions, may_have_missed, needs_copies};
+use carom_model::replication::sites::{HeldPositions, READ_LONG_AGO_MS, may_have_missed, needs_copies, read_of_pass};
 use carom_model::replication::state::NoState;
 use carom_model::replication::{Partition, State};
 
@@ -461,7 +461,8 @@ impl Relay {
 
     /// Notes that this site may lack states, until an operator has brought them.
     fn note_lack(&mut self) -> Result<(), Failure> {
-        self.notes.may_lack = true;
+        self.contact.may_lack = true;
+        (self.notes.read_ms, self.notes.may_lack) = (READ_LONG_AGO_MS, true);
         let stored = self.store(&[]);
         self.notes.may_lack = false;
         stored
@@ -482,11 +483,13 @@ impl Relay {
             return Ok(());
         }
         let Some((_, space)) = &self.space else { return Ok(()) };
-        self.notes.read_ms = space.now_ms;
+        self.notes.read_ms = read_of_pass(space.now_ms, self.contact.may_lack);
         self.notes.passes += 1;
-        // This process remembers it, because Redis may lose what is stored next.
+        // First: a Redis that has lost the mark of this site refuses the notes, and what this process remembers then
+        // brings the mark back.
+        self.store(&[])?;
         self.contact.read.hear(self.id, self.notes.passes, self.notes.read_ms);
-        self.store(&[])
+        Ok(())
     }
 
     /// Remembers why a turn was not finished, for the alarm.

@@ -121,6 +121,17 @@ pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
 }
 
+/// The time of a read so long ago that any gap since counts as long. Not 0, which would say that nothing can have been
+/// missed.
+pub const READ_LONG_AGO_MS: u64 = 1;
+
+/// Returns the time of the last read that a relay notes at the end of a pass. A site that may lack states has not read
+/// everything, however often its relay passes. If Redis loses the mark, the gap that follows counts as long and sets it
+/// again.
+pub fn read_of_pass(now_ms: u64, may_lack: bool) -> u64 {
+    if may_lack { READ_LONG_AGO_MS } else { now_ms }
+}
+
 /// The time at which a relay last read everything of the other site, as a node remembers it in case that Redis loses it. In
 /// milliseconds since 1970 UTC by the clock of the other Redis; 0 for never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -232,6 +243,18 @@ mod tests {
 
     fn code() -> Code {
         Code::parse(b"abc").unwrap()
+    }
+
+    #[test]
+    fn site_that_may_lack_states_has_not_read_them() {
+        let mut read = LastRead::default();
+        read.hear(7, 1, read_of_pass(900_000, false));
+        assert!(!may_have_missed(read.at_ms, 900_100, 400));
+        read.hear(7, 2, read_of_pass(900_100, true));
+        read.hear(0, 0, 0);
+        assert!(may_have_missed(read.at_ms, 900_200, 400), "Redis has lost the mark and all notes");
+        read.hear(8, 1, read_of_pass(900_300, false));
+        assert!(!may_have_missed(read.at_ms, 900_400, 400), "an operator has brought the states");
     }
 
     #[test]

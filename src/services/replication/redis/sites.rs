@@ -10,16 +10,13 @@ use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
 use super::space::HeartbeatReply;
 use carom_model::replication::Partition;
 use carom_model::replication::follow::StreamPosition;
-use carom_model::replication::sites::{decode_position, encode_position};
+use carom_model::replication::sites::{READ_LONG_AGO_MS, decode_position, encode_position};
 
 /// The hash with the notes of the relay.
 const NOTES: &str = "site";
 
 /// The hash with the positions in the streams of the other site.
 const PLACES: &str = "site:places";
-
-/// The time of the last pass if its note is damaged: so long ago that the other Redis may have lost states since.
-const READ_LONG_AGO_MS: u64 = 1;
 
 /// The notes of the relay in the Redis of its site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,7 +28,7 @@ pub struct SiteNotes {
     /// The highest counter value of each length that any node of the other site was known to have leased.
     pub floors: Vec<(CodeLength, u64)>,
     /// The time at which the last pass began, in milliseconds since 1970 UTC by the clock of the other Redis; 0 before the
-    /// first.
+    /// first, and [`READ_LONG_AGO_MS`] while this site may lack states or if the note is damaged.
     pub read_ms: u64,
     /// True if this site may lack states that the other Redis no longer has.
     pub may_lack: bool,
@@ -50,7 +47,6 @@ impl SiteNotes {
                 "relay" => value.parse::<u64>().map(|relay| notes.relay = relay).is_ok(),
                 "passes" => value.parse::<u64>().map(|passes| notes.passes = passes).is_ok(),
                 "read" => {
-                    // Not 0, which would say that nothing can have been missed.
                     let read_ms = value.parse::<u64>();
                     notes.read_ms = *read_ms.as_ref().unwrap_or(&READ_LONG_AGO_MS);
                     read_ms.is_ok()
