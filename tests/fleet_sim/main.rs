@@ -32,8 +32,9 @@
 //! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
 //! all members. So have limits on visits (`grants.rs`): `visits::grants` decides, and servers lose what they granted. So
-//! have two sites (`sites.rs`): their relays bring states across. And so has a Redis that comes back empty while nodes are
-//! away (`epochs.rs`): `replication::known_members` decides.
+//! have two sites (`sites.rs`): their relays bring states across. An hour of separation (`sites/separation.rs`) adds
+//! states that expire meanwhile, and visits. And so has a Redis that comes back empty while nodes are away (`epochs.rs`):
+//! `replication::known_members` decides.
 //!
 //! The worlds have models of Redis of their own, because they lose writes in different ways. A replica of states lags
 //! behind by commands, and entries get their names from clocks that jump (`redis.rs`). A replica of visit counts is a copy
@@ -110,6 +111,9 @@ const RETENTION_SCHEDULES: u64 = 30_000;
 /// Schedules of the world of two sites.
 const SITES_SCHEDULES: u64 = 20_000;
 
+/// Schedules of an hour of separation.
+const SEPARATION_SCHEDULES: u64 = 4_000;
+
 /// Schedules of the world of recycled codes.
 const RECYCLING_SCHEDULES: u64 = 20_000;
 
@@ -142,6 +146,11 @@ fn retention_guarantees_hold_in_every_schedule() {
 #[test]
 fn two_sites_agree_in_every_schedule() {
     must_hold::<sites::World>(SITES_SCHEDULES);
+}
+
+#[test]
+fn sites_agree_after_an_hour_of_separation() {
+    must_hold::<sites::separation::World>(SEPARATION_SCHEDULES);
 }
 
 #[test]
@@ -236,6 +245,13 @@ guards! {
     all_states_are_offered_after_a_gap: sites::Guard::Gap,
     relay_notices_that_its_notes_are_lost: sites::Guard::Owner,
     pass_under_way_does_not_count: sites::Guard::Pass,
+}
+
+guards! {
+    sites::separation::World,
+    gap_in_which_states_expired_is_noted: sites::Guard::Lack,
+    site_that_may_lack_states_has_not_read_all: sites::Guard::ReadOfPass,
+    visit_of_another_site_counts_once: sites::Guard::VisitOnce,
 }
 
 guards! {

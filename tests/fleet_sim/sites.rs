@@ -14,6 +14,10 @@
 //! 4. Once a site has heard of the other one up to an instant, its Redis has a state for every code whose link that site
 //!    had acknowledged before it.
 //! 5. In the end, both sites have the same states, and their nodes no other ones.
+//!
+//! An hour of separation by the clock, with states that expire, is in `sites/separation.rs`.
+
+pub(crate) mod separation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +26,9 @@ use std::time::Duration;
 use carom_model::link::Link;
 use carom_model::replication::follow::{Read, StreamPosition};
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::sites::{Hearing, HeldPositions, Settlement, replace, settle};
+use carom_model::replication::sites::{
+    Hearing, HeldPositions, LastRead, Settlement, may_have_missed, read_of_pass, replace, settle,
+};
 use carom_model::replication::{Partition, State};
 
 use crate::codes::{Index, SLUGS, States, code_at, index_of, new_link};
@@ -54,6 +60,12 @@ pub(crate) enum Guard {
     Owner,
     /// A pass that was under way at an instant does not count for it.
     Pass,
+    /// A gap in which states may have expired is noted. Matters if the sites are cut off for long, like the next ones.
+    Lack,
+    /// A site with such a gap has not read everything, however often its relay passes.
+    ReadOfPass,
+    /// A visit counts once.
+    VisitOnce,
 }
 
 /// The states and the streams of a site.
@@ -67,6 +79,9 @@ struct Redis {
     relay: u64,
     passes: u64,
     places: [Option<StreamPosition>; PARTS],
+    /// The time of the last pass, and true if states of the other site may have expired before it.
+    read_ms: u64,
+    may_lack: bool,
 }
 
 /// The process that is the relay of its site.
@@ -75,6 +90,8 @@ struct Relay {
     /// The identity of the process; 0 before it has taken over.
     id: u64,
     passes: u64,
+    /// The time of the last pass.
+    read_ms: u64,
     positions: [Option<StreamPosition>; PARTS],
     /// The positions that are not stored yet.
     held: HeldPositions,
@@ -100,6 +117,10 @@ struct Site {
     states: States,
     positions: [Option<StreamPosition>; PARTS],
     hearing: Hearing,
+    /// The time of the last pass, as the node remembers it.
+    read: LastRead,
+    /// The times at which the node took its states.
+    taken_ms: BTreeMap<Index, u64>,
     /// The last look of the node at the notes of the relay.
     looked: Option<(Duration, u64, u64)>,
 }
@@ -110,6 +131,8 @@ pub(crate) struct World {
     trace: bool,
     step: usize,
     now: u64,
+    /// The time for which Redis keeps a state, in milliseconds; 0 for ever.
+    retention_ms: u64,
     sites: [Site; 2],
     /// True if the sites do not reach each other.
     cut: bool,
@@ -133,6 +156,7 @@ impl Simulation for World {
             trace,
             step: 0,
             now: 1_000,
+            retention_ms: 0,
             sites: Default::default(),
             cut: false,
             claims: 0,
@@ -215,8 +239,14 @@ impl World {
     fn answer(&mut self, site: usize, index: Index, verdict: Verdict) -> Option<State> {
         let Verdict::Accepted(state) = verdict else { return None };
         self.accept(site, index, &state);
-        self.sites[site].states.set(index, Some(state.clone()));
+        self.keep(site, index, &state);
         Some(state)
+    }
+
+    /// A node takes a state.
+    fn keep(&mut self, site: usize, index: Index, state: &State) {
+        self.sites[site].states.set(index, Some(state.clone()));
+        self.sites[site].taken_ms.insert(index, self.now);
     }
 
     fn both(&self, site: usize, index: Index) -> (Option<State>, Option<State>) {
@@ -281,7 +311,7 @@ impl World {
     fn adopt(&mut self, site: usize, index: Index, theirs: &State) {
         let mine = self.sites[site].states.get(index).cloned();
         if rules::adopts(mine.as_ref(), theirs) {
-            self.sites[site].states.set(index, Some(theirs.clone()));
+            self.keep(site, index, theirs);
         } else if mine.as_ref() != Some(theirs) {
             self.offer_mine(site, index);
         }
@@ -291,9 +321,15 @@ impl World {
         let (stored, mine) = self.both(site, index);
         if let Some(theirs) = &stored {
             self.adopt(site, index, theirs);
-        } else if mine.is_some() {
+        } else if mine.is_some() && !self.has_expired(site, index) {
             self.offer_mine(site, index);
         }
+    }
+
+    /// True if Redis has removed the state of a node, and not lost it.
+    fn has_expired(&self, site: usize, index: Index) -> bool {
+        let taken_ms = self.sites[site].taken_ms.get(&index).copied().unwrap_or(0);
+        self.retention_ms > 0 && taken_ms + self.retention_ms <= self.now
     }
 
     fn offer_mine(&mut self, site: usize, index: Index) {
@@ -347,11 +383,13 @@ impl World {
         if self.cut {
             return;
         }
-        let Site { redis, relay, .. } = &mut self.sites[site];
+        let Site { redis, relay, read, .. } = &mut self.sites[site];
         if relay.id == 0 {
             self.relays += 1;
+            read.hear(redis.relay, redis.passes, redis.read_ms);
             (redis.relay, redis.passes) = (self.relays, 0);
-            *relay = Relay { id: self.relays, positions: redis.places, ..Relay::default() };
+            let (id, read_ms) = (self.relays, read.at_ms);
+            *relay = Relay { id, read_ms, positions: redis.places, ..Relay::default() };
         } else if let Some((index, state)) = relay.todo.take() {
             self.offer(site, index, &state);
         } else if let Some((index, state, over)) = relay.pending.take() {
@@ -406,6 +444,8 @@ impl World {
         }
         let Some(position) = relay.positions[part] else {
             relay.lost[part] = Some((data.end(part, now), slugs_of(part).collect()));
+            let is_long = may_have_missed(relay.read_ms, now, self.retention_ms) && self.guard != Some(Guard::Lack);
+            own.redis.may_lack |= is_long && own.redis.relay == relay.id;
             return;
         };
         match data.streams[part].read(Some(position), 2) {
@@ -423,8 +463,12 @@ impl World {
             Read::Quiet => {
                 relay.part = (part + 1) % PARTS;
                 if relay.part == 0 {
+                    let may_lack = own.redis.may_lack && self.guard != Some(Guard::ReadOfPass);
                     relay.passes += 1;
+                    relay.read_ms = read_of_pass(now, may_lack);
                     self.store(site, None);
+                    let Site { relay, read, .. } = &mut self.sites[site];
+                    read.hear(relay.id, relay.passes, relay.read_ms);
                 }
             }
         }
@@ -439,7 +483,7 @@ impl World {
             *relay = Relay::default();
             return;
         }
-        (redis.relay, redis.passes) = (relay.id, relay.passes);
+        (redis.relay, redis.passes, redis.read_ms) = (relay.id, relay.passes, relay.read_ms);
         if let Some((part, position)) = moved {
             relay.held.add(now, vec![(Partition(part as u8), position)]);
             relay.positions[part] = Some(position);
@@ -458,16 +502,20 @@ impl World {
     /// A node looks up to when its site has heard of the other one.
     fn look(&mut self, site: usize) -> Result<(), String> {
         let at = self.instant();
-        let Site { redis, hearing, looked, .. } = &mut self.sites[site];
+        let keeps_all = self.retention_ms == 0;
+        let Site { redis, hearing, looked, read, states, .. } = &mut self.sites[site];
+        read.hear(redis.relay, redis.passes, redis.read_ms);
         let mut heard = hearing.look(at, redis.relay, redis.passes);
         if self.guard == Some(Guard::Pass) {
             let is_later = |(_, relay, passes): &(Duration, u64, u64)| *relay == redis.relay && *passes < redis.passes;
             heard = looked.filter(is_later).map(|(at, _, _)| at);
         }
         *looked = Some((at, redis.relay, redis.passes));
-        let Some(heard) = heard.filter(|_| redis.relay > 0) else { return Ok(()) };
+        let Some(heard) = heard.filter(|_| redis.relay > 0 && !redis.may_lack) else { return Ok(()) };
         let is_missing = |(_, (index, of, made)): &(&u64, &(Index, usize, Duration))| {
-            *of != site && *made < heard && redis.data.states.get(*index).is_none()
+            // Redis may have let a state expire that the node has.
+            let is_known = redis.data.states.get(*index).is_some() || !keeps_all && states.get(*index).is_some();
+            *of != site && *made < heard && !is_known
         };
         match self.live.iter().find(is_missing) {
             Some((claim, (index, ..))) => Err(format!("site {site} takes slug {index}, claim {claim}, for missing")),
