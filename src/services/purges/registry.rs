@@ -198,11 +198,34 @@ impl PurgeRegistry {
         self.lists(|_, entry| entry.stage >= PurgeStage::Erased).into_iter().map(|(_, list)| list).collect()
     }
 
-    /// Returns the settled purges that Redis lacks, with their lists. Leaves out those older than [`PURGES_KEPT`], which other
-    /// nodes would remove again.
-    pub(super) fn unshared(&self, is_shared: impl Fn(PurgeId) -> bool, now_ms: u64) -> Vec<(PurgeId, PurgeList)> {
+    /// Iterates over the settled purges that Redis lacks. Leaves out those older than [`PURGES_KEPT`], which other nodes
+    /// would remove again.
+    fn lacking(
+        &self,
+        is_lacking: impl Fn(PurgeId) -> bool,
+        now_ms: u64,
+    ) -> impl Iterator<Item = (PurgeId, &PurgeList)> {
         let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
-        self.lists(|id, entry| entry.stage >= PurgeStage::Settled && entry.list.at_ms >= since_ms && !is_shared(id))
+        let is_shared = move |entry: &PurgeEntry| entry.stage >= PurgeStage::Settled && entry.list.at_ms >= since_ms;
+        let lists = self.all.iter().filter(move |(id, entry)| is_shared(entry) && is_lacking(**id));
+        lists.map(|(id, entry)| (*id, &entry.list))
+    }
+
+    /// True if Redis lacks a settled purge.
+    pub(super) fn has_unshared(&self, is_lacking: impl Fn(PurgeId) -> bool, now_ms: u64) -> bool {
+        self.lacking(is_lacking, now_ms).next().is_some()
+    }
+
+    /// Returns at most so many of the settled purges that Redis lacks and may have now, with their lists.
+    pub(super) fn unshared(
+        &self,
+        is_lacking: impl Fn(PurgeId) -> bool,
+        may_have: impl Fn(&PurgeList) -> bool,
+        now_ms: u64,
+        most: usize,
+    ) -> Vec<(PurgeId, PurgeList)> {
+        let due = self.lacking(is_lacking, now_ms).filter(|(_, list)| may_have(list));
+        due.take(most).map(|(id, list)| (id, list.clone())).collect()
     }
 
     /// Returns the purges that match, with their lists.
@@ -379,9 +402,27 @@ mod tests {
         registry.take(PurgeId(2), list(&["b"])).unwrap();
         registry.take(PurgeId(3), list(&["c"])).unwrap();
         let kept_ms = PURGES_KEPT.as_millis() as u64;
-        let unshared = |registry: &PurgeRegistry, now_ms| registry.unshared(|id| id == PurgeId(3), now_ms);
+        let is_lacking = |id: PurgeId| id != PurgeId(3);
+        let unshared = |registry: &PurgeRegistry, now_ms| registry.unshared(is_lacking, |_| true, now_ms, 9);
         assert_eq!(unshared(&registry, 1_000 + kept_ms), [(PurgeId(2), list(&["b"]))], "the first one is not final");
+        assert!(registry.has_unshared(is_lacking, 1_000 + kept_ms));
         assert!(unshared(&registry, 1_001 + kept_ms).is_empty(), "all nodes remove it from Redis");
+        assert!(!registry.has_unshared(is_lacking, 1_001 + kept_ms));
+    }
+
+    #[test]
+    fn purges_are_put_back_some_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        (0..6).for_each(|number| registry.take(PurgeId(number), list(&["a", "b"])).unwrap());
+        registry.take(PurgeId(6), list(&["c"])).unwrap();
+        let ids = |may_have: &dyn Fn(&PurgeList) -> bool, most| {
+            let put = registry.unshared(|id| id != PurgeId(0), may_have, 1_000, most);
+            put.into_iter().map(|(id, _)| id.0).collect::<Vec<u64>>()
+        };
+        assert_eq!(ids(&|_| true, 3), [1, 2, 3]);
+        assert_eq!(ids(&|_| true, 9), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(ids(&|list| list.links.len() == 1, 3), [6], "purges that have to wait keep no others waiting");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite, PurgeStep};
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
 use carom_limits::PURGES_KEPT;
-use carom_model::purge::PurgeId;
+use carom_model::purge::{PurgeId, PurgeList};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -44,8 +44,11 @@ const CROSS_WITHIN: Duration = Duration::from_secs(10);
 /// 1,000 links. Requests wait while this thread reads.
 const TAKEN_AT_ONCE: usize = 100;
 
-/// Notes of a site that are stored at once.
-const SITE_NOTES_AT_ONCE: usize = 1_000;
+/// Purges that are put back at once in a Redis that has lost them. Each is a request of up to some 50 KB.
+const PUT_AT_ONCE: usize = 100;
+
+/// Notes of a node or of a site that are stored at once, and purges that are removed at once. Each is a request.
+const NOTES_AT_ONCE: usize = 1_000;
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one a second.
 const SILENT_TIME: Duration = Duration::from_secs(10);
@@ -248,7 +251,7 @@ impl PurgeSharing {
         let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
         locked(registry).forget_old(forget_ms);
         let (old, left) = (self.reader.shared.old(forget_ms), self.reader.left_behind(Instant::now()));
-        for id in old.into_iter().chain(left) {
+        for id in old.into_iter().chain(left).take(NOTES_AT_ONCE) {
             self.redis.forget_purges(&self.reader.shared.fields_of(id), ANSWER_TIME)?;
             self.reader.forget(id);
         }
@@ -323,32 +326,31 @@ impl PurgeSharing {
         Ok(())
     }
 
-    /// Gives Redis the purges that it lacks, once it has the deletions of their links.
+    /// Gives Redis some of the purges that it lacks, once it has the deletions of their links.
     fn put_own(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<(), NotShared> {
-        let lacking = locked(registry).unshared(|id| self.reader.shared.at_ms.contains_key(&id), now_ms);
-        if lacking.is_empty() {
+        let is_lacking = |id: PurgeId| !self.reader.shared.at_ms.contains_key(&id);
+        if !locked(registry).has_unshared(is_lacking, now_ms) {
             return Ok(());
         }
         let unsynced: HashSet<Code> = self.links.outbox()?.into_iter().map(|delivery| delivery.code).collect();
-        for (id, list) in lacking {
-            if !list.links.iter().any(|link| unsynced.contains(&link.code)) {
-                self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), ANSWER_TIME)?;
-                self.reader.shared.at_ms.insert(id, list.at_ms);
-            }
+        let is_synced = |list: &PurgeList| !list.links.iter().any(|link| unsynced.contains(&link.code));
+        let due = locked(registry).unshared(is_lacking, is_synced, now_ms, PUT_AT_ONCE);
+        for (id, list) in due {
+            self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), ANSWER_TIME)?;
+            self.reader.shared.at_ms.insert(id, list.at_ms);
         }
         Ok(())
     }
 
-    /// Notes in Redis which purges this node has carried out.
+    /// Notes in Redis which purges this node has carried out, some at a time.
     fn confirm(&mut self, registry: &Mutex<PurgeRegistry>) -> Result<(), NotShared> {
-        let erased = locked(registry).ids(|_, entry| entry.stage >= PurgeStage::Erased);
-        for id in erased {
-            let shared = &mut self.reader.shared;
-            let is_noted = shared.done.get(&id).is_some_and(|nodes| nodes.contains(&self.node));
-            if !is_noted && shared.at_ms.contains_key(&id) {
-                self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
-                shared.done.entry(id).or_default().insert(self.node.clone());
-            }
+        let shared = &mut self.reader.shared;
+        let is_noted = |id: &PurgeId| shared.done.get(id).is_some_and(|nodes| nodes.contains(&self.node));
+        let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !is_noted(id);
+        let erased = locked(registry).ids(|id, entry| entry.stage >= PurgeStage::Erased && is_lacking(&id));
+        for id in erased.into_iter().take(NOTES_AT_ONCE) {
+            self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
+            shared.done.entry(id).or_default().insert(self.node.clone());
         }
         Ok(())
     }
@@ -370,7 +372,7 @@ impl PurgeSharing {
         let Some((own, _)) = &self.sites else { return Ok(()) };
         let shared = &mut self.reader.shared;
         let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !shared.is_noted(*id, note, own);
-        let lacking: Vec<PurgeId> = ids.into_iter().filter(is_lacking).take(SITE_NOTES_AT_ONCE).collect();
+        let lacking: Vec<PurgeId> = ids.into_iter().filter(is_lacking).take(NOTES_AT_ONCE).collect();
         for id in lacking {
             self.redis.note_purged_at(id, (note, own.as_str()), ANSWER_TIME)?;
             shared.note(id, note, own);
