@@ -181,6 +181,7 @@ bench: packages rust ## Install carom's peers (as root), compare, also over kern
 	cargo run --release --locked -p carom-bench -- growth
 	cargo run --release --locked -p carom-bench -- bypass
 	cargo run --release --locked -p carom-bench -- fleet
+	cargo run --release --locked -p carom-bench -- join
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)

@@ -25,7 +25,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::machine::cpus::Cpus;
 use crate::machine::namespaces;
 use crate::measurements::growth::GrowthPart;
-use crate::measurements::{bypass, compare, fleet, growth, shared_home};
+use crate::measurements::{bypass, compare, fleet, growth, join, shared_home};
 use crate::results::{Machine, Results};
 use crate::servers::floors;
 use crate::servers::peers::BenchDirs;
@@ -51,6 +51,8 @@ enum What {
     Fleet(FleetArguments),
     /// A node whose links are in Redis, with a tenth of them in memory. Needs redis-server.
     SharedHome(SharedArguments),
+    /// The join of a new node beside redirects of its peer, memory of Redis and disk of a node. Needs redis-server.
+    Join(JoinArguments),
     /// Instructions of the small functions, counted by callgrind, compared with the saved counts.
     Instructions {
         /// File with the saved counts.
@@ -137,6 +139,16 @@ struct SharedArguments {
 }
 
 #[derive(Args, Clone, Debug)]
+struct JoinArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Numbers of links, separated by commas [default: 1 and 10 million; with --quick 200,000]. 10 million take 6 GB of
+    /// memory for Redis.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    links: Vec<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
 struct CompareArguments {
     #[command(flatten)]
     common: CommonArguments,
@@ -198,6 +210,7 @@ fn carry_out(what: What) -> Result<()> {
         What::Bypass(arguments) => compare_bypass(&arguments),
         What::Fleet(arguments) => measure_fleet(arguments),
         What::SharedHome(arguments) => measure_shared_home(&arguments),
+        What::Join(arguments) => measure_join(arguments),
     }
 }
 
@@ -256,6 +269,25 @@ fn measure_shared_home(arguments: &SharedArguments) -> Result<()> {
     measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
         results.growth_machine = machine;
         shared_home::run(&order, place, cpus, stop, results)
+    })
+}
+
+/// Measures joins, if this machine has Redis.
+fn measure_join(arguments: JoinArguments) -> Result<()> {
+    if let Some(reason) = fleet::obstacle() {
+        say(&format!("the measurement of joins is skipped: {reason}"));
+        return Ok(());
+    }
+    let JoinArguments { common, links } = arguments;
+    let some = if common.quick { vec![200_000] } else { vec![1_000_000, 10_000_000] };
+    let order = join::JoinOptions {
+        rounds: if common.quick { 1 } else { common.rounds.min(3) },
+        seconds: if common.quick { 2 } else { common.seconds },
+        links: if links.is_empty() { some } else { links },
+    };
+    measure(&common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
+        results.growth_machine = machine;
+        join::run(&order, place, cpus, stop, results)
     })
 }
 

@@ -4,4 +4,5 @@ pub(crate) mod bypass;
 pub(crate) mod compare;
 pub(crate) mod fleet;
 pub(crate) mod growth;
+pub(crate) mod join;
 pub(crate) mod shared_home;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{bypass, fleet};
+use crate::{bypass, fleet, scale};
 
 /// The result file of `carom-bench`.
 const RESULTS: &str = include_str!("../../bench/results/results.json");
@@ -29,13 +29,14 @@ const FORWARDED: &str = "a forwarded redirect by a local one";
 type Part = (&'static str, fn(&Value) -> String);
 
 /// The generated parts.
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("benchmark", table),
     ("benchmark headline", headline),
     ("benchmark figures", figures),
     ("benchmark bypass figures", bypass::figures),
     ("benchmark bypass", bypass::table),
     ("benchmark fleet", fleet::table),
+    ("benchmark scale", scale::table),
 ];
 
 /// Figures of `carom-bench growth` that the page of results shows: the name in the result file, what it means, and the

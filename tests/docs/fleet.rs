@@ -20,18 +20,22 @@ pub(crate) fn table(results: &Value) -> String {
     let list = |name: &str| fleet[name].as_array().unwrap_or_else(|| panic!("the result file has no fleet.{name}"));
     for scenario in list("scenarios") {
         for subject in list("subjects") {
-            let median = |pointer: &str| {
-                let ours = list("runs").iter().filter(|run| run["subject"] == *subject && run["scenario"] == *scenario);
-                middle(ours.filter_map(|run| run.pointer(pointer)?.as_f64()).collect())
-            };
+            let (scenario, subject) = (scenario.as_str().unwrap_or_default(), subject.as_str().unwrap_or_default());
+            let median = |pointer: &str| median_of(fleet, subject, scenario, pointer);
             let rate = thousands((median("/throughput").unwrap_or_default() / 10.0).round() * 10.0);
             let commands = median("/redis/commands").map_or("–".to_owned(), |commands| format!("{commands:.3}"));
             let bytes = median("/redis/bytes").map_or("–".to_owned(), thousands);
-            let (scenario, subject) = (scenario.as_str().unwrap_or_default(), subject.as_str().unwrap_or_default());
             table.push_str(&format!("| {scenario} | {subject} | {rate} | {commands} | {bytes} |\n"));
         }
     }
     table
+}
+
+/// Returns the median of a figure of a fleet under a load.
+pub(crate) fn median_of(fleet: &Value, subject: &str, scenario: &str, pointer: &str) -> Option<f64> {
+    let runs = fleet["runs"].as_array().into_iter().flatten();
+    let ours = runs.filter(|run| run["subject"] == subject && run["scenario"] == scenario);
+    middle(ours.filter_map(|run| run.pointer(pointer)?.as_f64()).collect())
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod fleet;
 mod http_api;
 mod markdown;
 mod reference;
+mod scale;
 mod statements;
 
 use std::collections::BTreeMap;

@@ -304,6 +304,12 @@ pub(crate) fn is_ready(admin: u16) -> bool {
     })
 }
 
+/// Returns the memory that a Redis uses, in bytes.
+pub(crate) fn used_memory(redis: SocketAddr) -> Result<f64> {
+    let (memory, _) = info(redis, "memory")?;
+    memory.get("used_memory").and_then(|value| value.parse().ok()).context("no memory in INFO")
+}
+
 /// Returns a section of `INFO` by name, and the bytes of question and answer.
 fn info(redis: SocketAddr, section: &str) -> Result<(BTreeMap<String, String>, f64)> {
     let stream = TcpStream::connect(redis)?;

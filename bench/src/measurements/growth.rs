@@ -137,8 +137,7 @@ impl Growth<'_> {
 
     /// Starts carom with a data directory of so many links, and with memory for the links in use.
     fn carom_hot(&self, data: &Path, cpus: &str, links: u64) -> Result<Running> {
-        let limit = HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK);
-        let limit = format!("CAROM_LINKS_MEMORY_LIMIT={limit}");
+        let limit = format!("CAROM_LINKS_MEMORY_LIMIT={}", hot_limit(links));
         self.carom_after(&["env".to_owned(), "CAROM_LINKS_RESIDENCY=hot".to_owned(), limit], data, cpus)
     }
 
@@ -467,6 +466,11 @@ pub(crate) fn idle(server: &Server, groups: usize) -> Result<f64> {
         grown.push(server.memory().saturating_sub(before) as f64 / (IDLE / groups) as f64);
     }
     Ok(median(grown).unwrap_or(0.0))
+}
+
+/// Returns the memory for links of a node that keeps only the links in use in memory, in bytes.
+pub(crate) fn hot_limit(links: u64) -> u64 {
+    HOT_BYTES_MIN.max(links * HOT_BYTES_PER_LINK)
 }
 
 /// Copies a folder with all its content.

@@ -196,7 +196,8 @@ fn cache(admin: u16) -> Result<(f64, f64)> {
     Ok((number("/cache/hit")?, number("/cache/miss")?))
 }
 
-fn bytes_below(folder: &Path) -> Result<u64> {
+/// Returns the bytes of all files below a folder.
+pub(crate) fn bytes_below(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
         let (entry, about) = entry.and_then(|entry| entry.metadata().map(|about| (entry, about)))?;

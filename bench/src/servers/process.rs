@@ -56,6 +56,17 @@ pub(crate) fn free_port() -> Result<u16> {
 impl Server {
     /// Starts a program on the given CPUs, and waits until it listens. Its output goes to `log`.
     pub(crate) fn start(command: &[String], cpus: &str, address: SocketAddr, log: &Path) -> Result<Server> {
+        Server::start_within(START_TIME_MAX, command, cpus, address, log)
+    }
+
+    /// Starts a program that listens within a time, as [`Server::start`].
+    pub(crate) fn start_within(
+        time_max: Duration,
+        command: &[String],
+        cpus: &str,
+        address: SocketAddr,
+        log: &Path,
+    ) -> Result<Server> {
         let out = File::create(log).with_context(|| format!("{} cannot be made", log.display()))?;
         let child = Command::new("taskset")
             .args(["-c", cpus])
@@ -66,21 +77,21 @@ impl Server {
             .spawn()
             .with_context(|| format!("{} cannot be started", command[0]))?;
         let mut server = Server { child, address };
-        server.await_listening().with_context(|| {
+        server.await_listening(time_max).with_context(|| {
             let said = std::fs::read_to_string(log).unwrap_or_default();
             format!("`{}` does not listen on {address}; it said:\n{said}", command.join(" "))
         })?;
         Ok(server)
     }
 
-    fn await_listening(&mut self) -> Result<()> {
+    fn await_listening(&mut self, time_max: Duration) -> Result<()> {
         let begin = Instant::now();
         while TcpStream::connect(self.address).is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("it ended: {status}");
             }
-            if begin.elapsed() > START_TIME_MAX {
-                bail!("waited {START_TIME_MAX:?} in vain");
+            if begin.elapsed() > time_max {
+                bail!("waited {time_max:?} in vain");
             }
             std::thread::sleep(CHECK_PROCESS_EVERY);
         }
