@@ -91,10 +91,9 @@ impl GrantReports {
     }
 
     /// True if this node knows all live nodes of the last epoch of a partition, from a heartbeat that it sent at `heard`. The
-    /// first epoch of a new Redis has no grants before it.
+    /// first epoch of a Redis is no exception: a node that has just joined may begin it in a Redis that was emptied.
     pub(super) fn is_settled(&self, partition: Partition, heard: Instant) -> bool {
-        let since = self.since[partition.index()];
-        self.epoch(partition).number <= 1 || heard.duration_since(since) >= SETTLE_TIME
+        heard.duration_since(self.since[partition.index()]) >= SETTLE_TIME
     }
 
     /// Returns a number that differs for each request.
@@ -152,15 +151,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_epoch_settles_after_heartbeats() {
+    fn every_epoch_settles_after_heartbeats() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let (partition, now) = (Partition(3), Instant::now());
         let mut reports = GrantReports::read(&links, now);
-        assert!(reports.is_settled(partition, now), "a new Redis has granted nothing");
-        reports.epochs[3] = GrantEpoch { number: 2, nonce: 5 };
-        assert!(!reports.is_settled(partition, now), "Redis may have lost the name of a node, too");
-        assert!(reports.is_settled(partition, now + SETTLE_TIME));
+        for number in [1, 2] {
+            reports.epochs[3] = GrantEpoch { number, nonce: 5 };
+            assert!(!reports.is_settled(partition, now), "Redis may have lost names before epoch {number}");
+            assert!(reports.is_settled(partition, now + SETTLE_TIME));
+        }
         reports.since[3] = now + SETTLE_TIME;
         assert!(!reports.is_settled(partition, now + SETTLE_TIME), "another epoch began");
     }
