@@ -338,7 +338,9 @@ impl Allowances {
             (wanted == 0 || self.setup.shared.is_none()).then_some(grant)
         };
         let mut grants: Vec<Option<VisitGrant>> = codes.iter().map(|code| here(&self.limited[code])).collect();
-        if self.setup.shared.is_none() || !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
+        // A grant to one of two processes with the name of this node would be missing in the report of the other one.
+        let may_get = self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) && self.is_alone();
+        if self.setup.shared.is_none() || !may_get {
             return grants;
         }
         let Some((others, heard)) = self.other_holders() else { return grants };

@@ -12,6 +12,9 @@ pub struct GrantStats {
     pub others: Mutex<Option<(Vec<String>, Instant)>>,
     /// True if a visit waited lately for the report of another node. The heartbeat says so.
     pub is_waiting: AtomicBool,
+    /// True if this process neither knows nor suspects another one with the name of this node. Written by the heartbeat
+    /// thread.
+    pub is_alone: AtomicBool,
     /// True if another node waits for reports. Set by the heartbeat thread, and cleared by the thread that reports.
     pub is_asked: AtomicBool,
 }

@@ -5,6 +5,10 @@
 //! them the stored totals in slices. A pass begins after the first heartbeat, when Redis refuses a visit for want of the
 //! report, and when another node waits for it. The totals of all partitions are sent again from time to time, so that Redis
 //! does not forget those of links without visits.
+//!
+//! While another process may have the name of this node, a pass sends the totals without the mark that they are complete:
+//! it would stand for the totals of the other process, too. Such a process gets no visits, but what it was granted before
+//! must reach a Redis that has lost it, so it looks for new epochs in each pass.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -36,7 +40,9 @@ impl Allowances {
         grants.is_waiting.store(is_waiting, Ordering::Release);
         // While Redis is away, the visits of shares would wait for its answers, too.
         let is_connected = fleet.connected.load(Ordering::Acquire);
-        if is_connected && self.reports.is_due(grants.is_asked.load(Ordering::Acquire), now) && self.may_share() {
+        // Without heartbeats, a process that gives way does not hear of visits that wait.
+        let is_asked = grants.is_asked.load(Ordering::Acquire) || !self.is_alone();
+        if is_connected && self.reports.is_due(is_asked, now) && self.may_share() {
             self.begin_pass(now);
         }
         self.send_slice();
@@ -46,7 +52,7 @@ impl Allowances {
     /// report. All grants must be in the store.
     pub(super) fn report_now(&mut self) -> bool {
         let now = Instant::now();
-        if !self.reports.is_needed || !self.reports.is_due(false, now) || !self.may_share() {
+        if !self.reports.is_needed || !self.reports.is_due(false, now) || !self.may_share() || !self.is_alone() {
             return false;
         }
         self.begin_pass(now);
@@ -62,6 +68,11 @@ impl Allowances {
         self.setup.stats.fleet.grants.others.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// True if no other process may have the name of this node.
+    pub(super) fn is_alone(&self) -> bool {
+        self.setup.stats.fleet.grants.is_alone.load(Ordering::Acquire)
+    }
+
     /// True if this node may write to the Redis of its fleet, and to its store.
     fn may_share(&self) -> bool {
         let stats = &self.setup.stats;
@@ -75,7 +86,7 @@ impl Allowances {
     /// Finds the partitions that need the report of this node, and stores their epochs. From then on, this node takes no
     /// grant of an earlier epoch, so no grant is missing in the slices that follow.
     fn begin_pass(&mut self, now: Instant) {
-        let is_whole = self.reports.whole_at.is_none_or(|at| now >= at);
+        let (is_whole, is_alone) = (self.reports.whole_at.is_none_or(|at| now >= at), self.is_alone());
         self.reports.is_needed = false;
         self.setup.stats.fleet.grants.is_asked.store(false, Ordering::Release);
         let question = |partition| GrantReport {
@@ -85,13 +96,14 @@ impl Allowances {
             is_last: false,
         };
         let questions: Vec<GrantReport> = Partition::all().map(question).collect();
-        let answers = self.send_parts(&questions);
+        let answers = self.send_parts(&questions, is_alone);
         self.reports.rest(now, Instant::now());
         let mut pass = ReportPass { targets: BTreeMap::new(), behind: None, is_whole };
         for (partition, answer) in Partition::all().zip(answers) {
             match answer {
                 Some((epoch, is_reported)) => {
-                    if is_whole || !is_reported || epoch != self.reports.epoch(partition) {
+                    let lacks_mark = is_alone && !is_reported;
+                    if is_whole || lacks_mark || epoch != self.reports.epoch(partition) {
                         pass.targets.insert(partition, epoch);
                     }
                 }
@@ -125,9 +137,11 @@ impl Allowances {
         Ok(())
     }
 
-    /// Sends the next totals of the pass under way; behind the last ones, tells all its partitions that they have them.
+    /// Sends the next totals of the pass under way; behind the last ones, tells all its partitions that they have them, unless
+    /// another process may have the name of this node.
     fn send_slice(&mut self) {
         let Some(mut pass) = self.reports.pass.take() else { return };
+        let is_alone = self.is_alone();
         let page = match self.setup.links.allowances_behind(pass.behind.as_deref(), SLICE) {
             Ok(page) => page,
             Err(error) => {
@@ -145,7 +159,7 @@ impl Allowances {
             Some(GrantReport { partition: *partition, epoch: *epoch, totals, is_last: false })
         };
         let parts: Vec<GrantReport> = pass.targets.iter().filter_map(part).collect();
-        self.send_to_targets(&mut pass, &parts);
+        self.send_to_targets(&mut pass, &parts, is_alone);
         if page.next.is_some() {
             pass.behind = page.next;
             self.reports.pass = Some(pass);
@@ -157,8 +171,8 @@ impl Allowances {
             totals: Vec::new(),
             is_last: true,
         };
-        let ends: Vec<GrantReport> = pass.targets.iter().map(end).collect();
-        self.send_to_targets(&mut pass, &ends);
+        let ends: Vec<GrantReport> = pass.targets.iter().filter(|_| is_alone).map(end).collect();
+        self.send_to_targets(&mut pass, &ends, is_alone);
         if pass.is_whole {
             self.reports.whole_at = Some(Instant::now() + WHOLE_EVERY);
         }
@@ -166,8 +180,8 @@ impl Allowances {
     }
 
     /// Sends parts of a report. A partition that did not take its part leaves the pass, and needs another one.
-    fn send_to_targets(&mut self, pass: &mut ReportPass, parts: &[GrantReport]) {
-        let answers = self.send_parts(parts);
+    fn send_to_targets(&mut self, pass: &mut ReportPass, parts: &[GrantReport], is_alone: bool) {
+        let answers = self.send_parts(parts, is_alone);
         for (part, answer) in parts.iter().zip(answers) {
             if answer.is_none_or(|(epoch, _)| epoch != part.epoch) {
                 pass.targets.remove(&part.partition);
@@ -177,8 +191,8 @@ impl Allowances {
     }
 
     /// Sends parts of a report, and returns the epoch of the server of each, and true if it has the report of this node;
-    /// `None` without an answer.
-    fn send_parts(&mut self, parts: &[GrantReport]) -> Vec<Option<(GrantEpoch, bool)>> {
+    /// `None` without an answer. Unless this process is alone, sends them under no name, so that they change the totals only.
+    fn send_parts(&mut self, parts: &[GrantReport], is_alone: bool) -> Vec<Option<(GrantEpoch, bool)>> {
         let nonce = self.reports.next_nonce();
         let others = self.other_holders().map_or_else(Vec::new, |(others, _)| others);
         let stats = &self.setup.stats.fleet;
@@ -186,7 +200,8 @@ impl Allowances {
             return vec![None; parts.len()];
         };
         let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
-        let answers = redis.report_grants(parts, &GrantAsker { node: node.as_str(), nonce, others: &others }, within);
+        let node = if is_alone { node.as_str() } else { "" };
+        let answers = redis.report_grants(parts, &GrantAsker { node, nonce, others: &others }, within);
         let counted = answers.into_iter().map(|answer| answer.inspect_err(|_| stats.errors.add_shared(1)).ok());
         counted.collect()
     }

@@ -312,9 +312,11 @@ impl HeartbeatThread {
         }
     }
 
-    /// Tells the other threads whether this node accepts writes, and the operator about another process with its name.
+    /// Tells the other threads whether this node accepts writes and may get visits, and the operator about another process
+    /// with its name.
     fn publish_twin(&self) {
         let stats = &self.fleet.stats;
+        stats.fleet.grants.is_alone.store(self.twins.is_alone(since_boot()), Ordering::Release);
         stats.fleet.gives_way.store(self.twins.gives_way(), Ordering::Release);
         match self.twins.problem(&self.fleet.settings.node) {
             Some(text) => stats.alarms.raise(Alarm::DuplicateNode, text),

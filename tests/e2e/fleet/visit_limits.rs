@@ -7,9 +7,10 @@ use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantLedger, share
 use carom_shards::Code;
 use serde_json::json;
 
+use crate::support::alarms::alarms;
 use crate::support::fleet::{Fleet, WITHIN, connect, settle};
 use crate::support::http::Wire;
-use crate::support::node::{Dice, Node, wait_until};
+use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/once";
@@ -156,6 +157,38 @@ fn grants_of_silent_nodes_are_not_repeated() {
     settle(&away);
     made += use_up(&[&here, &away], &code);
     assert!((30..=40).contains(&made), "{made} of 40; a kill loses the rest of a share");
+}
+
+#[test]
+fn later_process_of_a_name_gets_no_visits() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let named = |number: usize| {
+        let setup = fleet.setup(number).env("CAROM_FLEET_NODE", "n0");
+        ["duplicate_node", "counter_regressed"].into_iter().fold(setup, Setup::expect).start()
+    };
+    let first = named(0);
+    settle(&first);
+    let code = limited(std::slice::from_ref(&first), 40);
+    first_visit(&first, &code);
+    let second = named(1);
+    settle(&second);
+    // Neither while it is not known which of the two stays, nor after that.
+    let ask = |node: &Node| node.wire().get(&format!("/{code}")).status;
+    wait_until("an alarm", || {
+        assert_eq!(ask(&second), 503);
+        alarms(&second.status()).contains(&"duplicate_node")
+    });
+    let mut made = 1;
+    wait_until("the visits of the first process", || {
+        made += (made..20).filter(|_| ask(&first) == 302).count();
+        made == 20
+    });
+    assert_eq!(ask(&second), 503);
+    // Redis loses all grants. The first process reports its own, and nobody has any others.
+    server.command(&["FLUSHALL"]);
+    made += use_up(&[&first], &code);
+    assert_eq!((made, ask(&second)), (40, 503));
 }
 
 #[test]

@@ -12,6 +12,9 @@
 //! The process whose first heartbeat came later, by the clock of Redis, gives way. Each process sends that time with its
 //! heartbeats, so both compare the same two times, and exactly one gives way. From then on it reads the heartbeats and sends
 //! none, until no process of that name sends any: a restart of the other one changes nothing.
+//!
+//! Until it is known whether another process runs, a process is not **alone** ([`TwinWatch::is_alone`]). It then takes nothing
+//! for which it would have to report under the name.
 
 use std::time::Duration;
 
@@ -24,6 +27,9 @@ const LOOK_GAP_MAX: Duration = Duration::from_secs(3);
 
 /// Number of heartbeats after which another process is a twin.
 const BEATS_MIN: u32 = 2;
+
+/// Time for which one heartbeat of another process leaves doubt whether it has ended: more than a heartbeat and its timeout.
+const DOUBT: Duration = Duration::from_secs(3);
 
 /// A heartbeat in Redis, under the name of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,12 +62,14 @@ pub struct TwinWatch {
     gives_way: bool,
     /// The instant of the last look.
     looked: Duration,
+    /// The instant at which a heartbeat of this process last replaced one of another process.
+    doubted: Option<Duration>,
 }
 
 impl TwinWatch {
     /// Returns the watch of a process before its first heartbeat.
     pub fn new(instance: u64) -> TwinWatch {
-        TwinWatch { instance, since_ms: None, twin: None, gives_way: false, looked: Duration::ZERO }
+        TwinWatch { instance, since_ms: None, twin: None, gives_way: false, looked: Duration::ZERO, doubted: None }
     }
 
     /// Returns the random number of this process.
@@ -84,10 +92,19 @@ impl TwinWatch {
         self.gives_way || self.twin.is_some_and(|twin| twin.beats >= BEATS_MIN)
     }
 
+    /// True if this process has heard from Redis, and neither knows nor suspects another process with the name of this node.
+    pub fn is_alone(&self, now: Duration) -> bool {
+        let is_doubted = self.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBT);
+        self.since_ms.is_some() && !self.has_twin() && !is_doubted
+    }
+
     /// Takes the answer to a heartbeat, which Redis received at the time `beat_ms`, and the heartbeat that it replaced.
     pub fn observe(&mut self, beat_ms: u64, replaced: Option<NamedBeat>, now: Duration) {
         let is_first = self.since_ms.is_none();
         let since_ms = *self.since_ms.get_or_insert(beat_ms);
+        if replaced.is_some_and(|beat| beat.instance != self.instance) {
+            self.doubted = Some(now);
+        }
         if !is_first {
             self.note(replaced, now);
         }
@@ -200,6 +217,26 @@ mod tests {
         redis = Some(NamedBeat { number: 78, ..late });
         run(&mut [(&mut process, 1_000)], &mut redis, (now_ms, 2));
         assert!(process.watch.has_twin() && process.watch.gives_way(), "it goes on");
+    }
+
+    #[test]
+    fn later_of_two_is_never_alone() {
+        let (mut first, mut second, mut redis) = (Process::new(1), Process::new(2), None);
+        assert!(!first.watch.is_alone(Duration::ZERO), "it has not heard from Redis");
+        first.turn(&mut redis, 1_000);
+        assert!(first.watch.is_alone(Duration::from_secs(1)), "no process has had the name");
+        let mut now_ms = run(&mut [(&mut first, 1_000)], &mut redis, (1_001, 3));
+        for _ in 0..300 {
+            now_ms = run(&mut [(&mut first, 1_000), (&mut second, 100)], &mut redis, (now_ms, 1));
+            assert!(!second.watch.is_alone(Duration::from_millis(now_ms)), "{now_ms}");
+        }
+        assert!(first.watch.is_alone(Duration::from_millis(now_ms)), "the other one gives way");
+        // A killed process may still run, as far as its successor knows.
+        let mut third = Process::new(3);
+        now_ms = run(&mut [(&mut third, 1_000)], &mut redis, (now_ms, 2));
+        assert!(!third.watch.is_alone(Duration::from_millis(now_ms)));
+        now_ms = run(&mut [(&mut third, 1_000)], &mut redis, (now_ms, 3));
+        assert!(third.watch.is_alone(Duration::from_millis(now_ms)));
     }
 
     #[test]
