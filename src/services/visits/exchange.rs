@@ -358,7 +358,7 @@ impl RedisStreams<'_> {
         last: u64,
         entry: &[u8],
     ) -> Result<Option<CountsLack>, Unfinished> {
-        let batches = match batches_of(entry) {
+        let batches = match batches_of(entry, last) {
             Ok(batches) => batches,
             Err(NoBatches::Newer) => return Ok(Some(CountsLack::Newer)),
             Err(NoBatches::Damaged) => {

@@ -85,7 +85,7 @@ impl World {
         }
         while let Some(entry) = self.process(node).own.next_entry() {
             let visits: Vec<u16> =
-                batches_of(&entry.bytes).unwrap().iter().flat_map(|of| visits_of(&of.content)).collect();
+                batches_of(&entry.bytes, entry.last).unwrap().iter().flat_map(|of| visits_of(&of.content)).collect();
             let last = entry.last;
             note!(self, "node {node} publishes up to batch {last}: {visits:?}");
             match self.ask(node, Command::Publish(own, entry)) {
@@ -184,7 +184,7 @@ impl World {
             if entries.is_empty() {
                 return Ok(counted >= number);
             }
-            for batch in entries.iter().flat_map(|(_, entry)| batches_of(entry).unwrap()) {
+            for batch in entries.iter().flat_map(|(last, entry)| batches_of(entry, *last).unwrap()) {
                 let mut admission = self.process(node).counts.admits(id, batch.number);
                 let known = self.process(node).counts.table().slot_of(id);
                 match (admission, self.guard) {

@@ -47,11 +47,11 @@ pub(super) fn push_batch(batch: &VisitBatch, entry: &mut Vec<u8>) {
     entry.extend_from_slice(&batch.content);
 }
 
-/// Returns the batches of an entry.
+/// Returns the batches of an entry, of which the last one has the number `last`: it is the identifier of the entry.
 ///
 /// # Errors
 /// The reason, if this version cannot read the entry.
-pub fn batches_of(mut entry: &[u8]) -> Result<Vec<VisitBatch>, NoBatches> {
+pub fn batches_of(mut entry: &[u8], last: u64) -> Result<Vec<VisitBatch>, NoBatches> {
     if let Some((&IN_FORMAT, mut rest)) = entry.split_first() {
         let format = take_number(&mut rest).ok_or(NoBatches::Damaged)?;
         if format > u64::from(formats::newest()) {
@@ -63,7 +63,9 @@ pub fn batches_of(mut entry: &[u8]) -> Result<Vec<VisitBatch>, NoBatches> {
     while !entry.is_empty() {
         batches.push(take_batch(&mut entry).ok_or(NoBatches::Damaged)?);
     }
-    Ok(batches)
+    // A reader of an entry without its last batch would read it again and again.
+    let is_whole = batches.last().is_some_and(|batch| batch.number == last);
+    is_whole.then_some(batches).ok_or(NoBatches::Damaged)
 }
 
 /// Takes a batch from the front; `None` if it is malformed.
@@ -86,14 +88,23 @@ mod tests {
             batches.iter().for_each(|batch| push_batch(batch, &mut entry));
             entry
         };
-        assert_eq!(batches_of(&written(begin())), Ok(batches.clone()));
-        assert_eq!(batches_of(&written(in_format(formats::newest()))), Ok(batches.clone()));
-        assert_eq!(batches_of(&written(in_format(formats::newest() + 1))), Err(NoBatches::Newer));
+        assert_eq!(batches_of(&written(begin()), 200), Ok(batches.clone()));
+        assert_eq!(batches_of(&written(in_format(formats::newest())), 200), Ok(batches.clone()));
+        assert_eq!(batches_of(&written(in_format(formats::newest() + 1)), 200), Err(NoBatches::Newer));
         let mut unknown = in_format(u32::MAX);
         unknown.extend([0xff; 9]);
-        assert_eq!(batches_of(&unknown), Err(NoBatches::Newer), "the rest may have any form");
+        assert_eq!(batches_of(&unknown, 200), Err(NoBatches::Newer), "the rest may have any form");
         let whole = written(begin());
-        assert_eq!(batches_of(&whole[..whole.len() - 1]), Err(NoBatches::Damaged));
-        assert_eq!(batches_of(&[IN_FORMAT]), Err(NoBatches::Damaged));
+        assert_eq!(batches_of(&whole[..whole.len() - 1], 200), Err(NoBatches::Damaged));
+        assert_eq!(batches_of(&[IN_FORMAT], 200), Err(NoBatches::Damaged));
+    }
+
+    #[test]
+    fn an_entry_without_its_last_batch_is_damaged() {
+        let mut entry = begin();
+        assert_eq!(batches_of(&entry, 1), Err(NoBatches::Damaged), "it is empty");
+        push_batch(&VisitBatch { number: 3, hour: 490_000, content: vec![7; 3] }, &mut entry);
+        assert_eq!(batches_of(&entry, 3).map(|batches| batches.len()), Ok(1));
+        assert_eq!(batches_of(&entry, 4), Err(NoBatches::Damaged));
     }
 }

@@ -423,7 +423,7 @@ mod tests {
         assert!(own.is_unsure() && own.compare(0, 0, 0) && !own.is_unsure());
         own.add(vec![batch(1, 10), batch(2, VISITS_ENTRY_BYTES), batch(3, 10)]);
         let numbers = |entry: &VisitEntry| -> Vec<u64> {
-            batches_of(&entry.bytes).unwrap().into_iter().map(|batch| batch.number).collect()
+            batches_of(&entry.bytes, entry.last).unwrap().into_iter().map(|batch| batch.number).collect()
         };
         for expected in [[1], [2], [3]] {
             assert!(own.is_behind());
