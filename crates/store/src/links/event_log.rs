@@ -268,19 +268,23 @@ impl EventLog {
         Ok(())
     }
 
-    /// Returns the number of the first event since an instant, or `last`, by bisection.
-    fn first_since(&self, first: u64, last: u64, since_ms: u64) -> u64 {
-        let is_old = |seq: u64| {
-            let event = self.events.get(seq.to_be_bytes()).ok().flatten();
-            // A missing or damaged event may go with its neighbours.
-            event.is_none_or(|event| StoredEvent::decode(&event).is_none_or(|event| event.at_ms() < since_ms))
+    /// Returns the number of the first event since an instant, or `last`, by bisection. An event that is missing or damaged,
+    /// or that only a later version can decode, is as old as the next one that can be decoded.
+    pub(super) fn first_since(&self, first: u64, last: u64, since_ms: u64) -> u64 {
+        let at_ms = |seq: u64| {
+            let event = self.events.get(seq.to_be_bytes()).ok().flatten()?;
+            StoredEvent::decode(&event).map(|event| event.at_ms())
         };
         let (mut low, mut high) = (first, last);
         while low < high {
             let middle = low + (high - low) / 2;
-            if is_old(middle) { low = middle + 1 } else { high = middle }
+            let next = (middle..=last.min(middle + EVENTS_PROBED)).find_map(|seq| Some((seq, at_ms(seq)?)));
+            match next {
+                Some((seq, at_ms)) if at_ms < since_ms => low = seq + 1,
+                _ => high = middle,
+            }
         }
-        low
+        low.min(last)
     }
 
     /// Writes the log out of memory, so that a test sees its size on disk.
