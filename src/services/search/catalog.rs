@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use carom_shards::Code;
+
 use super::counted::{Counted, just_behind};
 use super::forgetting::Forgetting;
 use super::ngram_filters::NgramFilters;
@@ -15,6 +17,7 @@ use super::{domains, section_file};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::{DomainName, LinkedDomains};
 use carom_model::link::Link;
+use carom_model::link::record::NewerRecord;
 use carom_model::query::LinkPosition;
 use carom_store::links::catalog::{CRAWLABLE, IndexEntry, IndexKind, Listing, Marks, View};
 use carom_store::links::{Batch, Links, StoreError};
@@ -26,6 +29,8 @@ pub struct IndexedChange {
     pub before: Option<Arc<Link>>,
     /// The link after the commit; `None` if it is deleted.
     pub after: Option<Arc<Link>>,
+    /// The code, if its record before the commit could not be decoded. The indexes may have entries of its link.
+    pub over: Option<Code>,
 }
 
 impl IndexedChange {
@@ -36,21 +41,36 @@ impl IndexedChange {
             (listing(link), &link.target, link.labels.title.as_deref())
         }
         let is_same = before.map(found_by) == after.map(found_by);
-        (!is_same).then(|| IndexedChange { before: before.cloned(), after: after.cloned() })
+        (!is_same).then(|| IndexedChange { before: before.cloned(), after: after.cloned(), over: None })
     }
 
-    /// Returns the index entries to remove, those to add, and those whose value changes.
-    fn entries(&self) -> [Vec<IndexEntry>; 3] {
-        let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
-        let (before, after) = (entries(&self.before), entries(&self.after));
+    /// Returns the change of a code whose record before the commit could not be decoded.
+    pub fn over(code: Code, after: Option<&Arc<Link>>) -> IndexedChange {
+        IndexedChange { before: None, after: after.cloned(), over: Some(code) }
+    }
+
+    /// Returns the index entries to remove, those to add, and those whose value changes. `before` has the entries of before the
+    /// commit.
+    fn entries(&self, before: &[IndexEntry]) -> [Vec<IndexEntry>; 3] {
+        let after = entries_of(self.after.as_ref());
         let is_place_in = |entry: &IndexEntry, of: &[IndexEntry]| {
             of.iter().any(|other| (other.kind, &other.key) == (entry.kind, &entry.key))
         };
         let gone = before.iter().filter(|entry| !is_place_in(entry, &after)).cloned().collect();
         let (stay, new): (Vec<IndexEntry>, Vec<IndexEntry>) =
-            after.into_iter().partition(|entry| is_place_in(entry, &before));
+            after.into_iter().partition(|entry| is_place_in(entry, before));
         [gone, new, stay.into_iter().filter(|entry| !before.contains(entry)).collect()]
     }
+}
+
+fn entries_of(link: Option<&Arc<Link>>) -> Vec<IndexEntry> {
+    link.map_or_else(Vec::new, |link| listing(link).entries())
+}
+
+/// Returns the entry that an index has at the place of another one; `None` if it has none, or cannot be read.
+fn entry_at(view: &View, place: IndexEntry) -> Option<IndexEntry> {
+    let (key, marks) = view.entries(place.kind, &place.key, &[]).next()?.ok()?;
+    (key[..] == place.key[..]).then_some(IndexEntry { marks, ..place })
 }
 
 /// Returns the entries by which lists find a link.
@@ -161,7 +181,7 @@ impl Catalog {
     pub fn commit(&self, mut batch: Batch, relisted: &[IndexedChange]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {
-            let [gone, new, changed] = one.entries();
+            let [gone, new, changed] = one.entries(&self.entries_before(one));
             gone.iter().for_each(|entry| batch.unlist(entry));
             new.iter().chain(&changed).for_each(|entry| batch.list(entry));
             changes.extend(gone.into_iter().map(|entry| (entry, false)));
@@ -195,6 +215,23 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Returns the entries that the indexes have of a code before a commit. Of a record that could not be decoded, these are the
+    /// entry of its creation time and those that the link after the commit has, too; other entries of tags are unknown.
+    fn entries_before(&self, change: &IndexedChange) -> Vec<IndexEntry> {
+        let Some(code) = change.over else { return entries_of(change.before.as_ref()) };
+        let view = self.links.view();
+        let created_ms = view.get(&code).ok().flatten().and_then(|value| NewerRecord::of(&value)?.created_ms);
+        let of_date = created_ms.map(|created_ms| {
+            let key = LinkPosition::new(created_ms, code).to_bytes();
+            IndexEntry { kind: IndexKind::Dates, key, marks: Marks::default() }
+        });
+        let mut places = entries_of(change.after.as_ref());
+        places.extend(of_date);
+        places.sort_unstable();
+        places.dedup_by(|one, other| (one.kind, &one.key) == (other.kind, &other.key));
+        places.into_iter().filter_map(|place| entry_at(&view, place)).collect()
     }
 
     /// Lets searches find the domains of new links by their names.

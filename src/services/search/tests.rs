@@ -14,7 +14,7 @@ use super::counting::count_part;
 use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
-use super::start_signing;
+use super::{IndexedChange, start_signing};
 use crate::services::testing::sleeps_of;
 use crate::services::threads::priority::Priority;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
@@ -23,7 +23,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::{Link, Origin, record};
 use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
-use carom_model::testing::link;
+use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
 pub(super) use model::{CatalogModel, any_change};
@@ -113,6 +113,30 @@ fn check_counts(model: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
         }
         assert!(of_app.iter().all(|(tag, _)| ["a", "b"].contains(&&**tag)));
     }
+}
+
+#[test]
+fn record_that_is_not_decoded_is_counted_once() {
+    let model = many(3);
+    for kind in [IndexKind::Dates, IndexKind::Tags] {
+        while count_part(&model.catalog, kind, 999, || {}).unwrap() {}
+    }
+    let links: Vec<Arc<Link>> = model.links.borrow().values().cloned().collect();
+    let mut batch = model.catalog.links.batch();
+    links.iter().for_each(|link| batch.put(&link.code, &newer_record(link)));
+    model.catalog.links.commit(batch).unwrap();
+    let totals = || model.catalog.look(|counts| [&counts.dates, &counts.tags].map(|of| of.whole().unwrap().total())).1;
+    // The first one keeps its place, the second one moves, and the third one ends.
+    let (mut batch, moved) = (model.catalog.links.batch(), Arc::new(Link { created_ms: 900, ..(*links[1]).clone() }));
+    batch.put(&moved.code, &newer_record(&moved));
+    batch.remove(&links[2].code);
+    let changes = [(0, Some(&links[0])), (1, Some(&moved)), (2, None)];
+    let relisted = changes.map(|(at, after): (usize, _)| IndexedChange::over(links[at].code, after));
+    model.catalog.commit(batch, &relisted).unwrap();
+    // Entries of tags that this version does not know stay, and readers pass over them.
+    assert_eq!(totals(), [2, 4]);
+    let dates = model.catalog.links.view().keys(IndexKind::Dates, b"", b"").count();
+    assert_eq!(dates, 2);
 }
 
 #[test]

@@ -276,7 +276,11 @@ impl<'o> CommitPlanner<'o> {
                 if before.is_limited() {
                     writes.limited.push((code, ended));
                 }
-                writes.relisted.extend(IndexedChange::of(link_of(&before), link_of(&after)));
+                writes.relisted.extend(if before.state().is_none() && before != CodeState::Absent {
+                    Some(IndexedChange::over(code, link_of(&after)))
+                } else {
+                    IndexedChange::of(link_of(&before), link_of(&after))
+                });
                 writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
                 writes.note_unread(code, &before, &after);
                 writes.note_earlier_visits(code, &before, &after, ended);
