@@ -209,6 +209,8 @@ pub enum WriterOrder {
     /// States that Redis had when a look-up found them, or when a code was marked. Until the stream shows them, Redis may
     /// lose them.
     LookedUpStates(Vec<(Code, State)>),
+    /// Codes of the outbox whose records cannot be sent, and of which Redis has no state.
+    NotInRedis(Vec<Code>),
     /// The answers of Redis to the outbox.
     Delivered(Vec<OutboxReply>),
     /// The position in a stream is lost. The node continues at the end of the stream, and must compare the partition.

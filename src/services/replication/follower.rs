@@ -7,6 +7,7 @@
 mod compare;
 mod progress;
 mod retain;
+mod set_aside;
 mod slugs;
 mod unread;
 
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::progress::{Compare, Rereading, Retaining, SlugScan};
+use self::progress::{Compare, Rereading, Retaining, SetAside, SlugScan};
 use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
@@ -80,6 +81,7 @@ pub(super) fn prepare(
         writer,
         deliveries,
         queue: VecDeque::new(),
+        set_aside: SetAside::default(),
         positions: HashMap::new(),
         has_more: false,
         compare: None,
@@ -109,6 +111,8 @@ pub(super) struct Follower {
     deliveries: Receiver<Delivery>,
     /// The changes to deliver to Redis.
     queue: VecDeque<Delivery>,
+    /// Deliveries whose records cannot be sent now.
+    set_aside: SetAside,
     /// The position of the node in each stream. A stream whose position was lost has no entry.
     positions: HashMap<Partition, StreamPosition>,
     /// True if a stream had more entries than were read last.
@@ -222,7 +226,7 @@ impl Follower {
         }
         let mut pace = Pace::Quiet;
         // Each kind by itself: in a cluster, one server may be away.
-        for work in [Self::read, Self::deliver, Self::compare, Self::read_again, Self::retain] {
+        for work in [Self::read, Self::deliver, Self::try_set_aside, Self::compare, Self::read_again, Self::retain] {
             match work(self) {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}
@@ -247,6 +251,7 @@ impl Follower {
         self.fence.replace(None);
         // Deliveries that are waiting may concern dropped orders, so the outbox is read again.
         self.queue = self.fleet.links.outbox()?.into();
+        self.set_aside = SetAside::default();
         for partition in Partition::all() {
             if let Some(position) = self.fleet.links.position(partition)? {
                 self.positions.insert(partition, position);
@@ -446,8 +451,9 @@ impl Follower {
         while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
             self.queue.pop_front();
             self.note_slug(&delivery.code);
-            if let Some(state) = self.fleet.stored_state(&delivery.code) {
-                some.push((delivery, state));
+            match self.fleet.stored_state(&delivery.code) {
+                Some(state) => some.push((delivery, state)),
+                None => self.wait_for_record(delivery),
             }
         }
         let offers: Vec<(Code, CodeChange)> =

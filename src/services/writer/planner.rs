@@ -219,12 +219,8 @@ impl<'o> CommitPlanner<'o> {
                     self.adopt_unread(code, text, &look_up);
                 }
             }
-            WriterOrder::LookedUpStates(states) => {
-                for (code, state) in states {
-                    let before = self.stored(&code, &look_up);
-                    self.handle_held(code, state, &before);
-                }
-            }
+            WriterOrder::LookedUpStates(states) => self.handle_looked_up(states, look_up),
+            WriterOrder::NotInRedis(codes) => codes.iter().for_each(|code| self.outbox.note_none_left_out(code)),
             WriterOrder::Delivered(delivered) => self.handle_delivered(delivered, look_up),
             WriterOrder::PositionLost { partition, at } => {
                 self.outbox.note_lost_position(partition, at);

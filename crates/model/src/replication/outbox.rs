@@ -216,6 +216,11 @@ impl Outbox {
         self.left_out.insert(code);
     }
 
+    /// Records that no change of another node was left out of a code: the state of this node is the latest.
+    pub fn note_none_left_out(&mut self, code: &Code) {
+        self.left_out.remove(code);
+    }
+
     /// True if this node may lack a change that it has read in a stream.
     pub fn has_left_out(&self) -> bool {
         !self.left_out.is_empty()

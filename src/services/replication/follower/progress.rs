@@ -7,6 +7,7 @@ use carom_shards::Code;
 
 use crate::services::replication::redis::{Scan, SlotLayout};
 use carom_model::replication::Partition;
+use carom_model::replication::outbox::Delivery;
 use carom_store::links::LogPosition;
 
 /// A comparison in progress.
@@ -43,6 +44,14 @@ pub(super) struct SlugScan {
     pub(super) codes: Scan,
     /// The slots of the masters before the scan.
     pub(super) slots: SlotLayout,
+}
+
+/// Deliveries that wait for their records.
+#[derive(Debug, Default)]
+pub(super) struct SetAside {
+    pub(super) deliveries: Vec<Delivery>,
+    /// The time of the last attempt.
+    pub(super) tried: Option<Instant>,
 }
 
 /// The progress of the work for the retention.

@@ -142,9 +142,23 @@ impl<'o> CommitPlanner<'o> {
         if is_same_link { accepted.is_link() && (was_taken || !before.adopts(accepted)) } else { was_taken }
     }
 
+    /// True if Redis must decide between a state from there and the one of this node, which waits in the outbox. It cannot
+    /// if only a later version can decode the record: the record cannot be sent, so the versions of both states decide.
+    fn awaits_redis(&self, code: &Code, before: &CodeState) -> bool {
+        self.outbox.is_undelivered(code) && !matches!(before, CodeState::Newer(_))
+    }
+
+    /// Handles states that look-ups have found in Redis.
+    pub(super) fn handle_looked_up(&mut self, states: Vec<(Code, State)>, look_up: impl Fn(&Code) -> CodeState) {
+        for (code, state) in states {
+            let before = self.stored(&code, &look_up);
+            self.handle_held(code, state, &before);
+        }
+    }
+
     /// Handles a state that Redis holds instead of the one that was asked for, or that a look-up has found.
     pub(super) fn handle_held(&mut self, code: Code, state: State, before: &CodeState) {
-        if !self.outbox.is_undelivered(&code) && before.adopts(&state) {
+        if !self.awaits_redis(&code, before) && before.adopts(&state) {
             let is_wanted = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
             if is_wanted {
@@ -188,19 +202,26 @@ impl<'o> CommitPlanner<'o> {
 
     /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
     pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
-        if self.outbox.is_undelivered(&code) {
+        let before = self.stored(&code, look_up);
+        if self.awaits_redis(&code, &before) {
             self.outbox.leave_out(code);
         } else {
-            let before = self.stored(&code, look_up);
             let was_refused = self.outbox.take_refused(&code);
+            let is_newer_record = matches!(before, CodeState::Newer(_));
             if before.adopts(&state) {
                 // The removal of an expired link has no author.
                 let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
                 let is_expiry = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
+                let is_wanted = !self.outbox.is_withdrawn(&code, &state);
                 self.adopt_over(code, state, &before);
+                if is_newer_record && is_wanted {
+                    self.outbox.remove(&code);
+                }
                 if !is_expiry {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
+            } else if is_newer_record {
+                self.outbox.note_none_left_out(&code);
             } else if before
                 .state()
                 .is_some_and(|mine| was_refused && *mine != state || self.has_earlier_state(code, mine, &state))
@@ -223,16 +244,16 @@ impl<'o> CommitPlanner<'o> {
     /// node has no state of the code that it could serve.
     pub(super) fn adopt_unread(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
-        // Without a head, nothing tells which state is newer. If this node has one in the outbox, the stream will show
-        // it.
-        if self.outbox.is_undelivered(&code) {
+        let before = self.stored(&code, look_up);
+        if self.awaits_redis(&code, &before) {
             self.outbox.leave_out(code);
             return;
         }
+        // Without a head, nothing tells which state is newer. If this node has one in the outbox, the stream will show
+        // it.
         if head.is_none() && self.outbox.has(&code) {
             return;
         }
-        let before = self.stored(&code, look_up);
         let gives_way = match &before {
             CodeState::Unread(mine) => {
                 let is_earlier =
@@ -245,6 +266,8 @@ impl<'o> CommitPlanner<'o> {
         };
         if gives_way {
             self.mark(code, text, &before);
+        } else if matches!(before, CodeState::Newer(_)) {
+            self.outbox.note_none_left_out(&code);
         }
     }
 

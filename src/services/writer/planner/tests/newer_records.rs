@@ -46,6 +46,27 @@ fn only_a_later_state_replaces_it() {
 }
 
 #[test]
+fn state_of_redis_ends_the_wait_in_the_outbox() {
+    // The record cannot be sent to Redis. Nothing that is later than it may be left out for that.
+    for (edit, is_later) in [(1, false), (3, true)] {
+        for is_unread in [false, true] {
+            let mut outbox = Outbox::restore([Delivery { seq: 1, code: code() }], []);
+            let order = if is_unread {
+                WriterOrder::Unread(vec![(code(), newer(&mine(0), edit))])
+            } else {
+                WriterOrder::ComparedStates(vec![(code(), mine(edit))])
+            };
+            let (_, written) = decide(&mut outbox, &stored(2), order);
+            assert_eq!((written.is_some(), outbox.has(&code())), (is_later, !is_later), "{edit} {is_unread}");
+            assert!(!outbox.has_left_out(), "{edit} {is_unread}");
+        }
+    }
+    let mut outbox = Outbox::restore([Delivery { seq: 1, code: code() }], []);
+    let (_, written) = decide(&mut outbox, &stored(2), WriterOrder::NotInRedis(vec![code()]));
+    assert!(written.is_none() && outbox.has(&code()) && !outbox.has_left_out());
+}
+
+#[test]
 fn end_of_the_link_replaces_it_whatever_its_revision() {
     let version = Version { rev: 9, ..mine(0).version() };
     let mark = |is_link| {
