@@ -134,6 +134,9 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
     [room.of_core, room.of_admin].map(|most| ConnectionLimits { connections: limits.connections.min(most), ..limits })
 }
 
+/// Interval between two looks whether the node has the changes that it had missed, to tell the service manager.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 struct Node {
     cores: CoreCount,
     mailboxes: Mailboxes,
@@ -226,11 +229,16 @@ impl Node {
         let mut opening = self.cores.get() + 1;
         let mut ended = 0;
         let mut failure = None;
-        let mut drains_at = None;
+        let (mut drains_at, mut looks_at): (Option<Instant>, Option<Instant>) = (None, None);
         while ended < self.cores.get() {
-            let Some(event) = next_event(inbox, drains_at) else {
-                drains_at = None;
-                self.drain();
+            let Some(event) = next_event(inbox, drains_at.into_iter().chain(looks_at).min()) else {
+                let is_over = |at: &mut Instant| *at <= Instant::now();
+                if drains_at.take_if(is_over).is_some() {
+                    self.drain();
+                }
+                if looks_at.take_if(is_over).is_some() {
+                    looks_at = self.notify_once_ready();
+                }
                 continue;
             };
             match event {
@@ -245,6 +253,7 @@ impl Node {
                     opening -= 1;
                     if opening == 0 {
                         self.announce();
+                        looks_at = self.notify_once_ready();
                     }
                 }
                 Event::Stop(signal) => {
@@ -290,7 +299,17 @@ impl Node {
         } else {
             tracing::info!("{}", self.announcement.line());
         }
-        notify_manager(true);
+    }
+
+    /// Tells the service manager that the node is ready, by the rule of `/readyz`. Returns the time of the next look if it is
+    /// not ready yet; `None` once the service manager knows, or the node drains.
+    fn notify_once_ready(&self) -> Option<Instant> {
+        if self.stats.is_ready() {
+            notify_manager(true);
+            return None;
+        }
+        let is_draining = self.stats.draining.load(Ordering::Acquire);
+        (!is_draining).then(|| Instant::now() + LOOK_EVERY)
     }
 
     fn drain(&self) {

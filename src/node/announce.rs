@@ -99,8 +99,8 @@ pub(super) fn log_shutdown(signal: &str, delay: Duration) {
     }
 }
 
-/// Tells the service manager, if it requested notification (`Type=notify`), that clients are accepted, or that the node
-/// is stopping.
+/// Tells the service manager, if it requested notification (`Type=notify`), that the node is ready, or that it is
+/// stopping.
 pub(super) fn notify_manager(is_ready: bool) {
     let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
     if let Err(error) = sd_notify::notify(&[state]) {

@@ -1,6 +1,7 @@
 //! Redis is killed, stopped, unreachable, slow, or sends garbage: redirects continue, and no acknowledged change is
 //! lost.
 
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -10,8 +11,9 @@ use crate::support::browser::Browser;
 use crate::support::bulk::{BULK, KIND, code_of};
 use crate::support::fleet::{Fleet, redirects, settle};
 use crate::support::fleet_clients::{self, Made, check};
+use crate::support::http::Wire;
 use crate::support::links::change;
-use crate::support::node::{Node, wait_until};
+use crate::support::node::{Node, free_address, wait_until};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::{Server, Setup};
 
@@ -309,4 +311,24 @@ fn ready_node_has_the_changes_that_it_missed() {
     // The start waits for `/readyz`.
     let back = away.start();
     assert!(redirects(&back, "slug", "https://example.org/40"));
+}
+
+#[test]
+fn service_manager_hears_of_a_ready_node() {
+    let server = Server::start();
+    let (folder, proxies, mut nodes) = behind_proxies(&server);
+    let (path, admin) = (folder.path().join("notify"), free_address());
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let hears = std::thread::spawn(move || {
+        let mut text = [0; 64];
+        let len = manager.recv(&mut text).unwrap();
+        (String::from_utf8_lossy(&text[..len]).trim().to_owned(), Wire::open(admin).get("/readyz").status)
+    });
+    // A node far from Redis accepts clients long before it has read the streams.
+    proxies[0].set(Mode::Delay(Duration::from_millis(30)));
+    let setup = nodes.remove(0).terminate().env("NOTIFY_SOCKET", path.to_str().unwrap());
+    let back = setup.argument("--admin-listen").argument(admin.to_string()).start();
+    assert_eq!(hears.join().unwrap(), ("READY=1".to_owned(), 200));
+    back.terminate();
 }
