@@ -192,6 +192,11 @@ impl ExpiryWorker {
         }
     }
 
+    /// Returns the time by which links are due. In a fleet, a clock that is ahead must not remove links of all nodes early.
+    fn now_ms(&self) -> u64 {
+        self.setup.fleet.as_ref().map_or_else(unix_ms, FleetExpiry::now_ms)
+    }
+
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -209,8 +214,7 @@ impl ExpiryWorker {
         }
         let Some(keep) = self.setup.keep else { return READ_DUE_EVERY };
         self.look_back();
-        let now_ms = unix_ms();
-        let until_ms = now_ms.saturating_sub(keep.as_millis() as u64);
+        let until_ms = self.now_ms().saturating_sub(keep.as_millis() as u64);
         let ExpirySetup { links, per_second, .. } = &self.setup;
         let (batch, per_second) = (batch_len(*per_second), *per_second);
         let ends = match links.due(EndKind::Link, self.behind.as_ref(), until_ms, batch) {
@@ -268,7 +272,7 @@ impl ExpiryWorker {
 
     /// Deletes links whose scheduled deletion is due and was not cancelled. Returns false if that failed.
     fn discard(&mut self) -> bool {
-        let until_ms = unix_ms();
+        let until_ms = self.now_ms();
         let links = &self.setup.links;
         let due = match links.due(EndKind::Deletion, self.discard_behind.as_ref(), until_ms, EXPIRE_BATCH as usize) {
             Ok(due) => due,

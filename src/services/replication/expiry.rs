@@ -85,6 +85,11 @@ impl FleetExpiry {
         Ok(FleetExpiry { redis, fleet: fleet.clone(), recycling, logged: Instant::now() })
     }
 
+    /// Returns the time by which links are due: the earlier one of this machine and of Redis, in milliseconds since 1970 UTC.
+    pub fn now_ms(&self) -> u64 {
+        self.fleet.retention.earlier_now_ms()
+    }
+
     /// Asks Redis to remove those of these links that still end when their entries say.
     pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
         self.remove(ends, until_ms, Link::expiry, EventCause::Expiry)

@@ -182,6 +182,12 @@ impl Retention {
         (measured.span.expiring_ms, expires)
     }
 
+    /// Returns the present time by the clock of this machine or by that of Redis, whichever is earlier, in milliseconds since
+    /// 1970 UTC. A node whose clock is ahead does nothing too early by it.
+    pub(super) fn earlier_now_ms(&self) -> u64 {
+        unix_ms().min(self.measured().now_ms())
+    }
+
     /// Returns a position of the change log before all changes within the retention; `None` if all states are to be
     /// offered.
     pub(super) fn recent_changes(&self) -> Option<LogPosition> {
@@ -307,6 +313,21 @@ mod tests {
         assert_eq!(latest(&times, 9), None, "all states are offered");
         assert_eq!(latest(&times, 10), Some((10, LogPosition(1))));
         assert_eq!(latest(&times, 89), Some((50, LogPosition(5))));
+    }
+
+    #[test]
+    fn earlier_of_both_clocks_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = Links::open(dir.path(), "key").unwrap().0;
+        let retention = Retention::new(None, &links).unwrap();
+        let hour_ms = 3_600_000;
+        let begun_ms = unix_ms();
+        assert!(retention.earlier_now_ms() >= begun_ms, "the clock of Redis is not known");
+        for (ahead_ms, behind_ms) in [(hour_ms, 0), (0, hour_ms)] {
+            retention.measured().clock = Some((begun_ms + ahead_ms - behind_ms, since_boot()));
+            let now_ms = retention.earlier_now_ms() + behind_ms;
+            assert!((begun_ms..begun_ms + hour_ms / 2).contains(&now_ms), "{now_ms} {begun_ms}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use carom_model::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::json;
 
 use crate::support::fleet::{Fleet, redirects, settle};
@@ -32,7 +34,7 @@ fn total(node: &Node, slug: &str) -> u64 {
 /// Returns the clock of a node, in seconds since 1970 UTC, from the time at which it says that a link was created.
 fn clock(node: &Node, slug: &str) -> u64 {
     let link = node.wire().get(&format!("{SHORT_URLS}/{slug}")).json();
-    carom_model::dates::parse(link["dateCreated"].as_str().unwrap()).unwrap() / 1_000
+    dates::parse(link["dateCreated"].as_str().unwrap()).unwrap() / 1_000
 }
 
 #[test]
@@ -57,6 +59,27 @@ fn purges_reach_clocks_that_are_weeks_apart() {
     for number in 0..nodes.len() {
         assert_eq!(marked_files(fleet.setup(number).data_dir()), Vec::<String>::new());
     }
+}
+
+#[test]
+fn early_clock_removes_no_link_early() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number: usize| fleet.setup(number).env("CAROM_LINKS_KEEP_EXPIRED", "1s");
+    let nodes = [setup(0).start(), shifted(setup(1), "+60s").start()];
+    nodes.iter().for_each(settle);
+    let end_ms = (unix_ms() / 1_000 + 6) * 1_000;
+    let link = json!({"longUrl": "https://example.org/", "customSlug": "ends", "validUntil": dates::format(end_ms)});
+    assert_eq!(nodes[0].wire().create(&link).status, 200);
+    wait_until("the end on the early node", || nodes[1].wire().get("/ends").status == 410);
+    let mut wire = nodes[0].wire();
+    wait_until("the end on the other node", || {
+        let status = wire.get("/ends").status;
+        let is_over = unix_ms() >= end_ms;
+        assert!(is_over || status == 302, "{status}");
+        is_over
+    });
+    wait_until("its removal", || nodes.iter().all(|node| node.wire().get("/ends").status == 404));
 }
 
 #[test]
