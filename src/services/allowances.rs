@@ -10,6 +10,7 @@
 //! A thread that changes a link tells this thread before it acknowledges the change, so that the cached link and share
 //! are dropped.
 
+mod handover;
 mod report_progress;
 mod reports;
 
@@ -88,7 +89,8 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
     let (queue, receiver) = AllowanceQueue::new();
     let (limited, early) = (HashMap::new(), Vec::new());
     let reports = GrantReports::read(&setup.links, Instant::now());
-    let allowances = Allowances { setup, queue_len: queue.waiting(), limited, early, reports, failed: false };
+    let (has_left, failed, queue_len) = (false, false, queue.waiting());
+    let allowances = Allowances { setup, queue_len, limited, early, reports, has_left, failed };
     let thread = threads::start(Priority::Urgent, "allowances", move || allowances.run(&receiver))?;
     Ok((queue, thread))
 }
@@ -126,6 +128,8 @@ struct Allowances {
     early: Vec<VisitRequest>,
     /// The reports of granted visits, in a fleet.
     reports: GrantReports,
+    /// True once this node has left its grants to the others, because it stops.
+    has_left: bool,
     /// True once a write has failed: from then on it is unknown what is stored.
     failed: bool,
 }
@@ -135,7 +139,7 @@ impl Allowances {
         let (mut looked, mut retried) = (Instant::now(), Instant::now());
         loop {
             let wait = if self.early.is_empty() { FIND_IDLE_EVERY } else { RETRY_EVERY };
-            let longest = self.setup.shared.as_ref().and_then(|_| self.reports.longest_wait(Instant::now()));
+            let longest = self.setup.shared.as_ref().map(|_| self.reports.longest_wait(Instant::now()));
             match receiver.recv_timeout(longest.map_or(wait, |longest| wait.min(longest))) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -143,6 +147,8 @@ impl Allowances {
             }
             if self.setup.shared.is_some() {
                 self.continue_reports();
+                self.take_over_left();
+                self.leave_if_asked();
             }
             if retried.elapsed() >= RETRY_EVERY {
                 retried = Instant::now();
@@ -340,7 +346,7 @@ impl Allowances {
         let mut grants: Vec<Option<VisitGrant>> = codes.iter().map(|code| here(&self.limited[code])).collect();
         // A grant to one of two processes with the name of this node would be missing in the report of the other one.
         let may_get = self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) && self.is_alone();
-        if self.setup.shared.is_none() || !may_get {
+        if self.setup.shared.is_none() || !may_get || self.has_left {
             return grants;
         }
         let Some((others, heard)) = self.other_holders() else { return grants };

@@ -5,7 +5,7 @@
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
 //! counted them. [`batches`] and [`exchange`] decide how nodes share counts, and [`entries`] is the form in which they
 //! do. The counting thread is `services::visits`. [`allowance`] and [`grants`] limit the visits of a link, on one node and in
-//! a fleet.
+//! a fleet; [`left_grants`] is what a node that stops leaves to the others.
 //!
 //! [`raw`] is a single visit on its way from a core to the visit log, and [`record`] one inside the log. [`campaign`] and
 //! [`breakdown`] derive statistics from it. [`shared_log`] decides how nodes share their logs.
@@ -18,6 +18,7 @@ pub mod entries;
 pub mod exchange;
 pub mod grants;
 pub mod history;
+pub mod left_grants;
 pub mod origins;
 pub mod raw;
 pub mod record;

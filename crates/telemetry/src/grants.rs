@@ -1,5 +1,6 @@
 //! The part of granted visits in a fleet that threads of the node tell each other.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -17,4 +18,23 @@ pub struct GrantStats {
     pub is_alone: AtomicBool,
     /// True if another node waits for reports. Set by the heartbeat thread, and cleared by the thread that reports.
     pub is_asked: AtomicBool,
+    /// The handover of grants when a node stops.
+    pub handover: GrantHandover,
+}
+
+/// The handover of granted visits by nodes that stop.
+#[derive(Debug, Default)]
+pub struct GrantHandover {
+    /// True once this node stops and is to leave its grants to the others. Set by the heartbeat thread.
+    pub is_asked: AtomicBool,
+    /// True once the other thread has answered that.
+    pub is_answered: AtomicBool,
+    /// True if Redis has the grants of this node. The last heartbeat says so.
+    pub is_left: AtomicBool,
+    /// The grants that other nodes have left, encoded, each with the number of the last heartbeat of its node. Written by
+    /// the heartbeat thread, and taken by the other one.
+    pub found: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
+    /// The stopped nodes whose grants were looked at, each with the number of its last heartbeat, and true if they are in the
+    /// store.
+    pub taken: Mutex<BTreeMap<String, (u64, bool)>>,
 }

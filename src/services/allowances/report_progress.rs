@@ -26,6 +26,9 @@ const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Interval between two log lines about missing reports.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
+/// Interval between two looks at what other threads ask.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// Time after the start in which this thread looks often for the first heartbeat, and the interval between these looks.
 const FIRST_LOOKS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(20));
 
@@ -124,13 +127,15 @@ impl GrantReports {
         }
     }
 
-    /// Returns the longest time for which the thread may wait for visits, if a report is under way or is to come soon.
-    pub(super) fn longest_wait(&self, now: Instant) -> Option<Duration> {
+    /// Returns the longest time for which the thread may wait for visits: a report may be under way or come soon, and a node
+    /// that stops waits for its grants to be left.
+    pub(super) fn longest_wait(&self, now: Instant) -> Duration {
         let (time, every) = FIRST_LOOKS;
         if self.pass.is_some() {
-            return Some(Duration::ZERO);
+            return Duration::ZERO;
         }
-        (self.whole_at.is_none() && now.duration_since(self.started) < time).then_some(every)
+        let is_first = self.whole_at.is_none() && now.duration_since(self.started) < time;
+        if is_first { every } else { LOOK_EVERY }
     }
 
     /// Sets the beginning of the next pass, after one that began at `begun`, and whose first requests Redis had answered by

@@ -77,6 +77,8 @@ pub(super) fn about(
         "passed": acks.passed,
         // A node whose heartbeat lacks this reports no grants.
         "awaitsGrants": stats.fleet.grants.is_waiting.load(Ordering::Acquire),
+        // In a last heartbeat: Redis has what this node knows of grants.
+        "leftGrants": stopped && stats.fleet.grants.handover.is_left.load(Ordering::Acquire),
         // Age of the oldest logged visit that other nodes cannot have; null if the log is not shared.
         "visitLog": stats.visit_log.is_shared.load(Ordering::Acquire).then(|| stats.visit_log.lag_ms.get()),
     })
@@ -102,6 +104,8 @@ pub(super) struct OtherNode {
     pub is_restoring: bool,
     /// True if a visit waits there for reports of granted visits; `None` for versions that make none.
     pub awaits_grants: Option<bool>,
+    /// True if the node was stopped, and has left its grants to the others.
+    pub has_left_grants: bool,
 }
 
 /// Returns all nodes but `me`, by their last heartbeats.
@@ -128,6 +132,7 @@ pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
             is_asking: about["asking"].as_bool() == Some(true),
             is_restoring: about["restoring"].as_u64().is_some_and(|partitions| partitions > 0),
             awaits_grants: about["awaitsGrants"].as_bool(),
+            has_left_grants: about["leftGrants"].as_bool() == Some(true),
         }
     };
     names.into_iter().map(other).collect()
@@ -150,6 +155,7 @@ pub(super) fn add_awaited(others: &mut Vec<OtherNode>, awaited: BTreeSet<NodeId>
             is_asking: false,
             is_restoring: true,
             awaits_grants: None,
+            has_left_grants: false,
         });
     }
 }
@@ -309,7 +315,7 @@ mod tests {
         let about = [
             ("n0", json!({"beat": 9})),
             ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "passed": {"n0": 7}, "asking": true})),
-            ("n2", json!({"outbox": 0, "restoring": 1, "awaitsGrants": true})),
+            ("n2", json!({"outbox": 0, "restoring": 1, "awaitsGrants": true, "leftGrants": true})),
             ("n3", json!({"undelivered": 0, "heard": {"n1": 8}})),
         ];
         let about = about.map(|(node, about)| (node.to_owned(), about.to_string())).to_vec();
@@ -322,6 +328,7 @@ mod tests {
         assert_eq!(others[0].passed, Some(7));
         assert!(others[1].report.is_none() && others[1].is_restoring, "an older version");
         assert_eq!((others[0].awaits_grants, others[1].awaits_grants), (None, Some(true)));
+        assert!(!others[0].has_left_grants && others[1].has_left_grants);
         assert!(others[1..].iter().all(|other| other.passed.is_none()));
         assert!(others[2].report.is_none(), "it has not heard of this node");
         assert!(others[3].report.is_none() && !others[3].is_asking);

@@ -2,6 +2,8 @@
 //! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases, and notes
 //! the names of all others. `twins` finds another process with the name of this node.
 
+mod departures;
+mod handover;
 mod twins;
 
 use std::collections::BTreeMap;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
+use self::departures::Departures;
 use self::twins::Twins;
 use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_error};
@@ -71,6 +74,7 @@ pub(super) fn start(
         heard: BTreeMap::new(),
         passed: PassedBeats::default(),
         holders: stored_holders(&fleet.links),
+        departures: Departures::resume(fleet.links.grant_holders().unwrap_or_default()),
         is_asked: false,
         reclaimed,
         written_down: None,
@@ -107,6 +111,8 @@ struct HeartbeatThread {
     passed: PassedBeats,
     /// The other nodes that may hold granted visits of limited links.
     holders: GrantHolders,
+    /// The other nodes that were stopped and have left their grants.
+    departures: Departures,
     /// True if a client of another node waits for a confirmation of this node.
     is_asked: bool,
     reclaimed: Sender<Run>,
@@ -148,6 +154,7 @@ impl HeartbeatThread {
             // It would say that of the other process.
             return;
         }
+        self.leave_grants();
         let Ok(seen) = self.seen() else { return };
         let number = self.begin(since_boot());
         let passed = self.passed_beats();
@@ -447,11 +454,17 @@ impl HeartbeatThread {
     /// Notes the other nodes that may hold granted visits, and whether one of them waits for a report of this node. Call it
     /// before the numbers of their heartbeats are replaced.
     fn hear_holders(&mut self, others: &[OtherNode], (sent, now): (Duration, Duration)) {
-        let FleetContext { home, links, settings, stats, .. } = &self.fleet;
-        if !home.stores_all_links() {
+        if !self.fleet.home.stores_all_links() {
             return;
         }
-        let present = others.iter().map(|other| (other.node.clone(), other.beat, other.awaits_grants.is_some()));
+        self.departures.hear(others);
+        self.find_left_grants(others);
+        let FleetContext { links, settings, stats, .. } = &self.fleet;
+        let holds = |other: &OtherNode| {
+            let is_gone = self.departures.has_left(other) && departures::is_taken(&stats.fleet.grants, other);
+            other.awaits_grants.is_some() && !is_gone
+        };
+        let present = others.iter().map(|other| (other.node.clone(), other.beat, holds(other)));
         let is_unstored = self.holders.observe(present, (sent, now), settings.reclaim_after);
         // The names are on disk before this node counts with them: Redis may lose them together with the grants. While the
         // disk is full, they are not, and the next heartbeat tries again.

@@ -11,7 +11,7 @@ use crate::support::alarms::alarms;
 use crate::support::fleet::{Fleet, WITHIN, connect, settle};
 use crate::support::http::Wire;
 use crate::support::node::{Dice, Node, Setup, wait_until};
-use crate::support::redis::Server;
+use crate::support::redis::{Reply, Server};
 
 const TARGET: &str = "https://example.org/once";
 
@@ -157,6 +157,38 @@ fn grants_of_silent_nodes_are_not_repeated() {
     settle(&away);
     made += use_up(&[&here, &away], &code);
     assert!((30..=40).contains(&made), "{made} of 40; a kill loses the rest of a share");
+}
+
+#[test]
+fn nobody_waits_for_a_node_that_was_stopped() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let start = |number: usize| fleet.setup(number).expect("counter_regressed").start();
+    let (here, leaving) = (start(0), start(1));
+    [&here, &leaving].into_iter().for_each(settle);
+    let nodes = [here, leaving];
+    let code = limited(&nodes, 40);
+    let [here, leaving] = nodes;
+    first_visit(&here, &code);
+    let ask = |node: &Node| node.wire().get(&format!("/{code}")).status;
+    let mut made = 1 + (1..5).filter(|_| ask(&here) == 302).count();
+    made += (0..6).filter(|_| ask(&leaving) == 302).count();
+    let gone = leaving.terminate();
+    let left = server.command(&["EXISTS", "{carom}:grants:left:n1"]);
+    assert!(matches!(left, Reply::Int(1)), "the node has left nothing");
+    // A node that joins now has heard of the stopped one, too.
+    let late = start(2);
+    settle(&late);
+    wait_until("the grants of the stopped node on both nodes", || {
+        [&here, &late].into_iter().all(|node| node.log().contains("took over the visits that were granted to a node"))
+    });
+    server.command(&["FLUSHALL"]);
+    made += use_up(&[&here, &late], &code);
+    // The rest of a share stays with the stopped node.
+    let back = gone.start();
+    settle(&back);
+    made += use_up(&[&back], &code);
+    assert_eq!(made, 40);
 }
 
 #[test]

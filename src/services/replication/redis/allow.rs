@@ -122,6 +122,39 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|answer| reported(&answer?)).collect()
     }
 
+    /// Leaves the encoded grants that a stopping node knows of to the other nodes, which find them for the time `kept`.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn leave_grants(
+        &mut self,
+        node: &str,
+        grants: &[u8],
+        kept: Duration,
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let mut set = cmd("SET");
+        set.arg(self.left_grants_key(node)).arg(grants).arg("PX").arg(kept.as_millis() as u64);
+        self.ask(KeyGroup::Space, Question::Plain(set), within).map(drop)
+    }
+
+    /// Returns the encoded grants that a stopped node has left; `None` if Redis has none.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn left_grants(&mut self, node: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
+        let get = cmd("GET").arg(self.left_grants_key(node)).to_owned();
+        match self.ask(KeyGroup::Space, Question::Plain(get), within)? {
+            Value::Nil => Ok(None),
+            Value::BulkString(grants) => Ok(Some(grants)),
+            _ => Err(nonsense("the grants of a stopped node")),
+        }
+    }
+
+    fn left_grants_key(&self, node: &str) -> String {
+        self.space(&format!("grants:left:{node}"))
+    }
+
     /// Returns the key of the ledger of grants of a partition.
     fn ledger_key(&self, partition: Partition) -> String {
         format!("{}:grants", self.tag(KeyGroup::Partition(partition)))
