@@ -232,6 +232,7 @@ impl Exchange {
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
         let notes = self.redis.visit_notes(ANSWER_TIME)?;
+        self.give_up(own, &notes.forgotten)?;
         self.others.hear(notes.origins.iter().map(|(id, about)| (*id, number_of(about))), since_boot());
         if self.own.hear(self.others.known_of(own)) {
             self.publish()?;
@@ -245,6 +246,23 @@ impl Exchange {
         }
         self.redis.note_visits(&set, ANSWER_TIME)?;
         Ok(notes)
+    }
+
+    /// Gives up the counts of the origins that an operator has named in Redis, so that others get their slots. A node keeps its
+    /// own counts.
+    fn give_up(&mut self, own: OriginId, forgotten: &[OriginId]) -> Result<(), Unfinished> {
+        for id in forgotten {
+            if *id == own {
+                tracing::warn!(origin = %id, "the visits of this node were to be given up; it keeps them");
+                self.redis.keep_visits(own, ANSWER_TIME)?;
+                continue;
+            }
+            self.others.is_whole(*id);
+            if !self.snapshots.is_receiving(*id) && self.visits.aggregator().give_up_origin(*id)? {
+                tracing::info!(origin = %id, "gave up the visits of a data directory that is gone");
+            }
+        }
+        Ok(())
     }
 
     /// Returns the descriptions of other origins that Redis has lost, and that the origins do not restore themselves.

@@ -76,6 +76,24 @@ fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {
     nodes
 }
 
+#[test]
+fn counts_of_a_lost_directory_can_be_given_up() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet, 2);
+    link(&nodes, "few");
+    follow(&nodes[0], "few", 3);
+    follow(&nodes[1], "few", 4);
+    all_reach(&nodes, "few", 7);
+    let status = nodes[0].status();
+    let mut origins = status["fleet"]["visits"].as_array().unwrap().iter();
+    let gone = origins.find(|of| of["node"] == "n1").unwrap()["origin"].as_str().unwrap();
+    nodes.pop().unwrap().terminate();
+    server.command(&["HSET", "{carom}:visits:forgotten", gone, "1"]);
+    all_reach(&nodes, "few", 3);
+    wait_until("a status without it", || !nodes[0].status()["fleet"]["visits"].to_string().contains(gone));
+}
+
 /// Everything that a node shows of visits, without the links themselves.
 fn everything(node: &Node, key: &str, slugs: &[&str]) -> Value {
     let mut browser = SignedIn::new(node, key);

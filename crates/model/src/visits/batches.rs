@@ -376,6 +376,16 @@ impl FleetCounts {
         self.forget(slot, log);
     }
 
+    /// Gives up the counts of another origin, so that its slot can be used again. The table must be stored next. Returns the
+    /// slot, whose counts in memory must be dropped; `None` if no counts of the origin are here, or if it is this node. `log` is
+    /// the number of the log that is being written.
+    pub fn give_up_origin(&mut self, id: OriginId, log: u32) -> Option<OriginSlot> {
+        let slot = self.table.slot_of(id).filter(|slot| *slot != self.own_slot())?;
+        self.table.drop_slot(slot);
+        self.forget(slot, log);
+        Some(slot)
+    }
+
     /// Frees the slot of a snapshot that was given up, once all its rows are removed. No log has pieces of it. The table
     /// must be stored next. If rows of former origins may be left, the slot can be reused at once, but is not free.
     pub fn free_given_up(&mut self, slot: OriginSlot) {

@@ -19,6 +19,9 @@ const CHUNKS_KEPT: Duration = Duration::from_secs(60);
 /// Time for which no other node answers a request for a snapshot.
 const CLAIM_KEPT: Duration = Duration::from_secs(600);
 
+/// The hash with the origins whose counts an operator gives up.
+const FORGOTTEN: &str = "visits:forgotten";
+
 /// The origins and requests that all nodes see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VisitNotes {
@@ -26,6 +29,8 @@ pub struct VisitNotes {
     pub origins: Vec<(OriginId, String)>,
     /// The requests for snapshots, by the origin that asks.
     pub wanted: Vec<(OriginId, String)>,
+    /// The origins whose counts an operator gives up. They are not among the others.
+    pub forgotten: Vec<OriginId>,
 }
 
 /// Entries of the stream of an origin, as one site gives them to the other.
@@ -177,19 +182,31 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
     }
 
-    /// Returns the descriptions of all origins, and the requests for snapshots.
+    /// Returns the descriptions of all origins, the requests for snapshots, and the origins whose counts are given up.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn visit_notes(&mut self, within: Duration) -> Result<VisitNotes, RedisError> {
         let get = |name: &str| Question::Plain(cmd("HGETALL").arg(self.space(name)).to_owned());
-        let together = ["visits", "visits:wanted"].map(get).into();
+        let together = ["visits", "visits:wanted", FORGOTTEN].map(get).into();
         let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
-        let [origins, wanted] = &answers[..] else { return Err(nonsense("visit notes")) };
+        let [origins, wanted, forgotten] = &answers[..] else { return Err(nonsense("visit notes")) };
         let notes = |value: &Value| -> Vec<(OriginId, String)> {
             pairs(value).into_iter().filter_map(|(id, about)| Some((id.parse().ok()?, about))).collect()
         };
-        Ok(VisitNotes { origins: notes(origins), wanted: notes(wanted) })
+        let forgotten: Vec<OriginId> = notes(forgotten).into_iter().map(|(id, _)| id).collect();
+        let mut origins = notes(origins);
+        origins.retain(|(id, _)| !forgotten.contains(id));
+        Ok(VisitNotes { origins, wanted: notes(wanted), forgotten })
+    }
+
+    /// Takes an origin off the list of those whose counts are given up.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn keep_visits(&mut self, origin: OriginId, within: Duration) -> Result<(), RedisError> {
+        let command = cmd("HDEL").arg(self.space(FORGOTTEN)).arg(origin.to_string()).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(command), within).map(|_| ())
     }
 
     /// Asks all nodes for a snapshot; `None` takes the request back.

@@ -312,6 +312,20 @@ impl VisitAggregator {
         self.store_origins()
     }
 
+    /// Gives up the counts of another origin. Returns false if no counts of it are here, or if it is this node; also while the
+    /// disk accepts no writes.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(in crate::services::visits) fn give_up_origin(&mut self, id: OriginId) -> Result<bool, StoreError> {
+        if !self.may_write() {
+            return Ok(false);
+        }
+        let Some(slot) = self.fleet.give_up_origin(id, self.log.seq) else { return Ok(false) };
+        self.drop_counts(slot);
+        self.store_origins().map(|()| true)
+    }
+
     /// Drops what is in memory of a slot whose rows do not count any more.
     fn drop_counts(&mut self, slot: OriginSlot) {
         self.folds.iter_mut().for_each(|fold| fold.tallies.retain(|(period, _)| period.slot != slot));

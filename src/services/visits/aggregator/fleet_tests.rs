@@ -263,6 +263,28 @@ fn snapshot_replaces_what_was_there() {
     assert_eq!(b.total("abc"), 9);
 }
 
+#[test]
+fn counts_that_are_given_up_free_their_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+    let batches = a.visit("abc", 3, 490_000);
+    b.take(&a, &batches);
+    b.visit("abc", 1, 490_000);
+    b.fold(490_001);
+    assert_eq!(b.total("abc"), 4);
+    assert!(!b.aggregator.give_up_origin(b.id).unwrap(), "a node keeps its own counts");
+    assert!(b.aggregator.give_up_origin(a.id).unwrap());
+    assert!(!b.aggregator.give_up_origin(a.id).unwrap(), "no counts are left");
+    assert_eq!(b.total("abc"), 1);
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert_eq!(b.total("abc"), 1);
+    b.visit("abc", 1, 490_002);
+    b.fold(490_003);
+    (0..6).for_each(|_| b.settle());
+    assert_eq!((b.total("abc"), b.aggregator.fleet.table().dropped().count()), (2, 0));
+}
+
 /// A node with the counts of another one from a snapshot that has replaced its first counts, and the slot of the latter.
 fn with_replaced_slot(dir: &Path) -> (Node, u8) {
     let (mut a, mut b) = (open(dir, 1), open(dir, 2));
