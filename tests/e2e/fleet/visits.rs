@@ -472,7 +472,7 @@ fn load_on_redis_does_not_grow_with_redirects() {
     let redirects = redirects as f64 / seconds;
     println!("{redirects:.0} redirects/s over three nodes: {commands:.0} commands/s and {bytes:.0} bytes/s for visits");
     assert!(redirects > 1_000.0, "{redirects} redirects a second");
-    // Of each node: two batches a second with two commands each, and two lists with the heartbeat's and the keys' own.
+    // Of each node: two batches a second with two commands each, and three lists with the heartbeat's and the keys' own.
     assert!(commands < 60.0, "{commands} commands a second for {redirects} redirects");
     assert!(bytes < 1_000_000.0, "{bytes} bytes a second for {redirects} redirects");
 }
