@@ -3,7 +3,8 @@
 //! `carom_model::visits::grants` decides, as the scripts in Redis do. The model is what they decide about: one partition
 //! with two links, whose data a failover cuts off, a dump sets back, or a restart empties. A server that was replaced still
 //! answers some nodes. Nodes report link by link, and may meet another server, or be killed, between any two pieces of a
-//! report. Commands are lost, carried out without an answer, or late.
+//! report. Commands are lost, carried out without an answer, or late. A node that stops leaves its totals to the others, which
+//! no longer wait for it.
 //!
 //! The promises:
 //!
@@ -14,8 +15,9 @@
 //!
 //! * Members that come and go: all nodes have heard of each other before the first step.
 //! * Links that end, and changes of the maximum.
+//! * Nodes that do not hear that a stopped node runs again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantLedger, share_of};
 
@@ -58,13 +60,24 @@ struct Faults {
     failover: bool,
     dump: bool,
     stale: bool,
+    stop: bool,
 }
 
 impl Faults {
     fn draw(rng: &mut Rng) -> Faults {
         let mut any = || rng.permille(500);
-        Faults { command: any(), kill: any(), cut: any(), empty: any(), failover: any(), dump: any(), stale: any() }
+        let (command, kill, cut, empty) = (any(), any(), any(), any());
+        Faults { command, kill, cut, empty, failover: any(), dump: any(), stale: any(), stop: any() }
     }
+}
+
+/// The last heartbeat of a node.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    /// The time by the clock of Redis, which is never set back.
+    time: u64,
+    /// The totals that the node has left, if it was stopped.
+    left: Option<[u64; LINKS]>,
 }
 
 /// The data of a server.
@@ -72,8 +85,7 @@ impl Faults {
 struct Data {
     ledger: GrantLedger,
     totals: [u64; LINKS],
-    /// The nodes with a heartbeat.
-    nodes: BTreeSet<usize>,
+    beats: BTreeMap<usize, Beat>,
 }
 
 /// A server that is the master, or was.
@@ -106,6 +118,45 @@ struct Node {
     is_cut: bool,
     /// True once a heartbeat of this process was answered.
     has_beaten: bool,
+    is_stopped: bool,
+    /// The times of the latest heartbeats that this process has heard.
+    latest: BTreeMap<usize, u64>,
+    /// The nodes that an earlier process has heard of, and that this one has not heard before their end.
+    unseen: BTreeSet<usize>,
+}
+
+impl Node {
+    /// Begins another process on the same disk.
+    fn restart(&mut self) {
+        (self.pass, self.has_beaten, self.is_stopped) = (None, false, false);
+        self.latest.clear();
+        self.unseen.clone_from(&self.known);
+    }
+
+    /// Hears that a node that was stopped runs again.
+    fn hear_start(&mut self, other: usize, time: u64) {
+        self.latest.insert(other, time);
+        self.known.insert(other);
+        self.unseen.remove(&other);
+    }
+
+    /// Hears the heartbeats of the other nodes, as `heartbeat/departures.rs` does. Takes over what a stopped node has left.
+    fn hear(&mut self, node: usize, beats: &BTreeMap<usize, Beat>) {
+        for (other, beat) in beats.iter().filter(|(other, _)| **other != node) {
+            let latest = self.latest.entry(*other).or_default();
+            *latest = beat.time.max(*latest);
+            if beat.left.is_none() {
+                self.unseen.remove(other);
+            }
+            let is_last = *latest == beat.time && !self.unseen.contains(other);
+            if let Some(left) = beat.left.filter(|_| is_last) {
+                self.taken.iter_mut().zip(left).for_each(|(taken, left)| *taken = left.max(*taken));
+                self.known.remove(other);
+            } else {
+                self.known.insert(*other);
+            }
+        }
+    }
 }
 
 /// A command.
@@ -182,6 +233,12 @@ impl Simulation for World {
     fn step(&mut self, number: usize) -> Result<(), String> {
         self.step = number;
         let (node, link) = (self.rng.below(self.nodes.len()), self.rng.below(LINKS));
+        if self.nodes[node].is_stopped {
+            if self.rng.permille(200) {
+                self.start(node);
+            }
+            return self.check();
+        }
         match self.rng.below(100) {
             0..30 => self.visit(node, link),
             30..58 => self.report(node),
@@ -200,6 +257,7 @@ impl Simulation for World {
         self.faults = Faults::default();
         let master = self.master();
         self.nodes.iter_mut().for_each(|node| (node.at, node.is_cut) = (master, false));
+        (0..self.nodes.len()).for_each(|node| self.start(node));
         for _ in 0..ROUNDS_MAX {
             let mut is_over = true;
             for node in 0..self.nodes.len() {
@@ -323,12 +381,37 @@ impl World {
     }
 
     fn beat(&mut self, node: usize) {
+        let time = self.number();
         let of = &mut self.nodes[node];
         if !of.is_cut {
-            let nodes = &mut self.servers[of.at].data.nodes;
-            nodes.insert(node);
-            of.known.extend(nodes.iter());
+            let beats = &mut self.servers[of.at].data.beats;
+            beats.insert(node, Beat { time, left: None });
+            of.hear(node, beats);
             of.has_beaten = true;
+        }
+    }
+
+    /// Stops a node. Its granted visits wait for the next process. Without Redis, it leaves nothing to the others.
+    fn stop(&mut self, node: usize) {
+        let time = self.number();
+        let of = &mut self.nodes[node];
+        if !of.is_cut && of.has_beaten {
+            self.servers[of.at].data.beats.insert(node, Beat { time, left: Some(of.taken) });
+        }
+        of.is_stopped = true;
+        note!(self, "node {node} stops");
+    }
+
+    /// Starts a node that was stopped. The others hear of it.
+    fn start(&mut self, node: usize) {
+        if !self.nodes[node].is_stopped {
+            return;
+        }
+        note!(self, "node {node} starts again");
+        let time = self.number();
+        self.nodes[node].restart();
+        for (_, other) in self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node) {
+            other.hear_start(node, time);
         }
     }
 
@@ -439,12 +522,14 @@ impl World {
                 note!(self, "node {node} is killed");
                 let forgets = self.leaves_out(Guard::Holders);
                 let of = &mut self.nodes[node];
-                (of.left, of.pass, of.has_beaten) = ([0; LINKS], None, false);
+                of.left = [0; LINKS];
                 if forgets {
                     of.known.clear();
                 }
+                of.restart();
             }
             10..13 if faults.cut => self.nodes[node].is_cut ^= true,
+            13..15 if faults.stop => self.stop(node),
             _ => {}
         }
     }
