@@ -29,6 +29,7 @@ const LOOK_GAP_MAX: Duration = Duration::from_secs(3);
 const BEATS_MIN: u32 = 2;
 
 /// Time for which one heartbeat of another process leaves doubt whether it has ended: more than a heartbeat and its timeout.
+/// Meanwhile, all nodes that reach Redis hear that this process runs.
 const DOUBT: Duration = Duration::from_secs(3);
 
 /// A heartbeat in Redis, under the name of this node.

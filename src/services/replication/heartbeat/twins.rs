@@ -77,13 +77,9 @@ impl Twins {
         self.watch.look(present, now);
     }
 
-    /// Returns the heartbeat with this description, and remembers its process if it is another one. The last heartbeat of a
-    /// process that was stopped counts as none.
+    /// Returns the heartbeat with this description, and remembers its process if it is another one.
     fn read(&mut self, about: &str) -> Option<NamedBeat> {
         let about: Value = serde_json::from_str(about).ok()?;
-        if about["stopped"].as_bool() == Some(true) {
-            return None;
-        }
         let process = &about["instance"];
         let instance = u64::from_str_radix(process["id"].as_str()?, 16).ok()?;
         if instance != self.watch.instance() {
@@ -142,17 +138,6 @@ mod tests {
         assert!(twins.gives_way());
         (5..20).for_each(|second| twins.look("n0", &heard(3), Duration::from_secs(second)));
         assert!(!twins.gives_way() && twins.problem("n0").is_none(), "the other one is silent");
-    }
-
-    #[test]
-    fn stopped_process_leaves_no_doubt() {
-        for (stopped, is_alone) in [(true, true), (false, false)] {
-            let mut twins = Twins::new(7, SocketAddr::from(([127, 0, 0, 1], 1)));
-            let replaced = json!({"instance": {"id": "000000000000000f"}, "beat": 3, "stopped": stopped}).to_string();
-            let heard = HeartbeatReply { beats: vec![("n0".to_owned(), 9)], replaced, ..HeartbeatReply::default() };
-            twins.observe("n0", &heard, Duration::from_secs(1));
-            assert_eq!(twins.is_alone(Duration::from_secs(1)), is_alone, "{stopped}");
-        }
     }
 
     #[test]
