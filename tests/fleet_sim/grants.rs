@@ -121,8 +121,8 @@ struct Node {
     is_stopped: bool,
     /// The times of the latest heartbeats that this process has heard.
     latest: BTreeMap<usize, u64>,
-    /// The nodes that an earlier process has heard of, and that this one has not heard before their end.
-    unseen: BTreeSet<usize>,
+    /// The nodes that an earlier process has heard of, and that this one has not seen run, each with the time of a heartbeat.
+    unseen: BTreeMap<usize, Option<u64>>,
 }
 
 impl Node {
@@ -130,7 +130,7 @@ impl Node {
     fn restart(&mut self) {
         (self.pass, self.has_beaten, self.is_stopped) = (None, false, false);
         self.latest.clear();
-        self.unseen.clone_from(&self.known);
+        self.unseen = self.known.iter().map(|other| (*other, None)).collect();
     }
 
     /// Hears that a node that was stopped runs again.
@@ -145,10 +145,14 @@ impl Node {
         for (other, beat) in beats.iter().filter(|(other, _)| **other != node) {
             let latest = self.latest.entry(*other).or_default();
             *latest = beat.time.max(*latest);
+            let is_latest = *latest == beat.time;
             if beat.left.is_none() {
-                self.unseen.remove(other);
+                let before = self.unseen.get_mut(other).and_then(|before| before.replace(beat.time));
+                if before.is_some_and(|before| before != beat.time) {
+                    self.unseen.remove(other);
+                }
             }
-            let is_last = *latest == beat.time && !self.unseen.contains(other);
+            let is_last = is_latest && !self.unseen.contains_key(other);
             if let Some(left) = beat.left.filter(|_| is_last) {
                 self.taken.iter_mut().zip(left).for_each(|(taken, left)| *taken = left.max(*taken));
                 self.known.remove(other);

@@ -1,7 +1,7 @@
 //! Nodes that were stopped and have left their grants to the others: which last heartbeats count, and whose grants are in
 //! the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use crate::services::replication::agreement::OtherNode;
@@ -14,14 +14,15 @@ use carom_telemetry::grants::GrantStats;
 pub(super) struct Departures {
     /// The time of the latest heartbeat of each node, by the clock of Redis.
     latest: BTreeMap<NodeId, u64>,
-    /// The nodes that an earlier process knew to hold grants, and of which this one has heard no heartbeat before the last one.
-    unseen: BTreeSet<NodeId>,
+    /// The nodes that an earlier process knew to hold grants, and that this one has not seen run, each with the time of a
+    /// heartbeat before the last one. A second one shows that the node runs: the first may be of an old copy.
+    unseen: BTreeMap<NodeId, Option<u64>>,
 }
 
 impl Departures {
     /// Returns the state of a process that has heard nothing yet. `holders` are the nodes that an earlier one knew.
     pub(super) fn resume(holders: Vec<NodeId>) -> Departures {
-        Departures { latest: BTreeMap::new(), unseen: holders.into_iter().collect() }
+        Departures { latest: BTreeMap::new(), unseen: holders.into_iter().map(|node| (node, None)).collect() }
     }
 
     /// Takes the heartbeats of the other nodes.
@@ -29,7 +30,11 @@ impl Departures {
         for other in others {
             let latest = self.latest.entry(other.node.clone()).or_default();
             *latest = other.beat.max(*latest);
-            if !other.has_left_grants {
+            if other.has_left_grants {
+                continue;
+            }
+            let before = self.unseen.get_mut(&other.node).and_then(|before| before.replace(other.beat));
+            if before.is_some_and(|before| before != other.beat) {
                 self.unseen.remove(&other.node);
             }
         }
@@ -38,7 +43,7 @@ impl Departures {
     /// True if the heartbeat of a node is its latest one, and says that the node was stopped and has left its grants.
     pub(super) fn has_left(&self, other: &OtherNode) -> bool {
         other.has_left_grants
-            && !self.unseen.contains(&other.node)
+            && !self.unseen.contains_key(&other.node)
             && self.latest.get(&other.node).is_some_and(|latest| *latest == other.beat)
     }
 }
@@ -68,7 +73,8 @@ mod tests {
             assert_eq!(departures.has_left(&heard(beat, is_left)[0]), has_left, "{beat}");
         }
         let mut resumed = Departures::resume(vec!["n1".to_owned()]);
-        for (beat, is_left, has_left) in [(5, true, false), (6, false, false), (7, true, true)] {
+        let heartbeats = [(5, true, false), (6, false, false), (6, false, false), (7, true, false), (8, false, false)];
+        for (beat, is_left, has_left) in heartbeats.into_iter().chain([(9, true, true)]) {
             resumed.hear(&heard(beat, is_left));
             assert_eq!(resumed.has_left(&heard(beat, is_left)[0]), has_left, "{beat}");
         }
