@@ -10,6 +10,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use proptest::prelude::*;
 
+use super::catalog::Tallies;
 use super::counting::count_part;
 use super::filter_builder::work_once;
 use super::list::Finder;
@@ -125,7 +126,10 @@ fn record_that_is_not_decoded_is_counted_once() {
     let mut batch = model.catalog.links.batch();
     links.iter().for_each(|link| batch.put(&link.code, &newer_record(link)));
     model.catalog.links.commit(batch).unwrap();
-    let totals = || model.catalog.look(|counts| [&counts.dates, &counts.tags].map(|of| of.whole().unwrap().total())).1;
+    let totals = || {
+        let of_both = |counts: &Tallies| [&counts.dates, &counts.tags].map(|of| of.whole().unwrap().total());
+        model.catalog.view_with_counts(of_both).1
+    };
     // The first one keeps its place, the second one moves, and the third one ends.
     let (mut batch, moved) = (model.catalog.links.batch(), Arc::new(Link { created_ms: 900, ..(*links[1]).clone() }));
     batch.put(&moved.code, &newer_record(&moved));
