@@ -43,18 +43,10 @@ pub(super) struct OpenSnapshot {
     logs: Vec<(u32, Vec<u8>)>,
     /// The starts of all pieces that were written, and of the next one.
     starts: Vec<PieceStart>,
-    /// The piece that was returned last. A client that did not get it asks again.
-    last: Option<LastPiece>,
+    /// The number of the piece that was returned last, and how often it was. A client that did not get it asks again.
+    last: Option<(u32, u32)>,
     /// The piece behind it with its number, written before anyone asks for it.
     ahead: Option<(u32, Vec<u8>)>,
-}
-
-/// A piece that was returned.
-struct LastPiece {
-    number: u32,
-    bytes: Vec<u8>,
-    /// Number of times that it was returned.
-    times: u32,
 }
 
 impl OpenSnapshot {
@@ -83,22 +75,19 @@ impl OpenSnapshot {
     /// [`SnapshotRefusal::NoPiece`] for the number of no piece, or of one whose predecessor was not written;
     /// [`SnapshotRefusal::Failed`] if the store cannot be read.
     pub(super) fn piece(&mut self, number: u32) -> Result<Vec<u8>, SnapshotRefusal> {
-        if let Some(last) = self.last.as_mut().filter(|last| last.number == number) {
-            last.times = last.times.saturating_add(1);
-            return Ok(last.bytes.clone());
-        }
         let piece = match self.ahead.take_if(|(ahead, _)| *ahead == number) {
             Some((_, piece)) => piece,
             None => self.written(number)?,
         };
-        self.last = Some(LastPiece { number, bytes: piece.clone(), times: 1 });
+        let before = self.last.filter(|(last, _)| *last == number).map_or(0, |(_, times)| times);
+        self.last = Some((number, before.saturating_add(1)));
         Ok(piece)
     }
 
     /// Writes the piece behind the one that was returned last, so that a client that asks for it need not wait for the
     /// store. Does nothing if this piece is there already, or before the first piece and behind the last one.
     pub(super) fn write_ahead(&mut self) {
-        let Some(number) = self.last.as_ref().map(|last| last.number + 1) else { return };
+        let Some(number) = self.last.map(|(last, _)| last + 1) else { return };
         if self.ahead.as_ref().is_none_or(|(ahead, _)| *ahead != number) {
             // A failure shows when the client asks for the piece.
             self.ahead = self.written(number).ok().map(|piece| (number, piece));
@@ -125,7 +114,7 @@ impl OpenSnapshot {
     /// True if the last piece counts against the rate. The first repetition does not: the client has not got the response
     /// that was counted, because it stopped waiting for it.
     pub(super) fn is_charged(&self) -> bool {
-        self.last.as_ref().is_none_or(|last| last.times != 2)
+        self.last.is_none_or(|(_, times)| times != 2)
     }
 
     /// Writes the piece that begins at a place. Returns the place behind it.
