@@ -42,8 +42,12 @@ const RETENTIONS_MS: [u64; 3] = [WEEK_MS, HOUR_MS * 3 / 2, HOUR_MS * 2 / 3];
 /// Entries of one origin that Redis keeps.
 const WINDOW: usize = 4;
 
-/// Rounds in which everything comes to rest.
-const ROUNDS: usize = 30;
+/// Rounds in which everything comes to rest, and the time of each: together longer than a relay holds its positions.
+const ROUNDS: usize = 20;
+const ROUND_MS: u64 = 750;
+
+/// Steps of a relay in a round.
+const RELAY_STEPS: usize = 12;
 
 /// The visits on the node of a site, and in its Redis.
 struct Counting {
@@ -256,7 +260,7 @@ impl World {
 
     /// The relay of a site works for a while.
     fn relay(&mut self, site: usize) {
-        (0..30).for_each(|_| self.sites.relay(site));
+        (0..RELAY_STEPS).for_each(|_| self.sites.relay(site));
         if self.sites.cut {
             return;
         }
@@ -276,7 +280,7 @@ impl World {
     /// The sites reach each other for some time.
     fn meet(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
-            self.pass(500);
+            self.pass(ROUND_MS);
             for site in 0..2 {
                 self.follow(site);
                 self.relay(site);
