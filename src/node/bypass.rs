@@ -26,7 +26,7 @@ use crate::core::listen::Listener;
 use crate::startup::bypass;
 
 /// Maximum number of connections of a stack, those in TIME-WAIT included. It reserves 256 bytes for each.
-const CONNECTIONS_MAX: usize = 262_144;
+const STACK_CONNECTIONS_MAX: usize = 262_144;
 
 /// Frames that the driver handles in one busy poll: as many as in one interrupt (`NAPI_POLL_WEIGHT`).
 const BUSY_POLL_BUDGET: u32 = 64;
@@ -110,7 +110,7 @@ fn attach(
             interface: facts.index,
             mtu: facts.mtu as u16,
             decapsulate,
-            connections_max: limits.connections.clamp(1_024, CONNECTIONS_MAX) as u32,
+            connections_max: limits.connections.clamp(1_024, STACK_CONNECTIONS_MAX) as u32,
             secret: *secret,
             listeners: addresses(listeners),
         });

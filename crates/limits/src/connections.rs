@@ -36,7 +36,7 @@ impl Default for ConnectionLimits {
     /// Returns the limits of a node without settings.
     fn default() -> ConnectionLimits {
         ConnectionLimits {
-            connections: CONNECTIONS_MAX,
+            connections: CONNECTIONS_DEFAULT,
             per_address: CONNECTIONS_PER_ADDRESS,
             counts_private: false,
             handshakes: HANDSHAKES,
@@ -59,8 +59,8 @@ impl ConnectionLimits {
     }
 }
 
-/// Maximum number of open connections of one core, unless set otherwise. A full table of idle ones takes about 100 MB.
-pub const CONNECTIONS_MAX: usize = 100_000;
+/// Default of the maximum number of open connections of one core. A full table of idle ones takes about 100 MB.
+pub const CONNECTIONS_DEFAULT: usize = 100_000;
 
 /// Maximum number of connections of a public address on a core, unless set otherwise. A browser keeps up to six, so
 /// this allows 170 browsers at once behind one address of a carrier's NAT. All connections of one address on a core
