@@ -282,7 +282,10 @@ fn node_limits() -> Rows {
         ("Writes that wait for the disk; then 503", number(carom_limits::WRITE_QUEUE_LEN as u64)),
         ("Time a create waits for a fresh short code; then 503", time(carom_limits::CODE_WAIT_MAX)),
         ("Time a redirect waits for the disk or Redis; then 503", time(carom_limits::FETCH_TIME_MAX)),
-        ("Time a redirect with an unknown code waits for a near Redis, by default", time(carom_limits::LOOK_UP_TIME)),
+        (
+            "Time a redirect with an unknown code waits for a near Redis, by default",
+            time(carom_limits::LOOK_UP_TIME_MIN),
+        ),
         ("Longest timeout of Redis that follows from round trips", time(carom_limits::REDIS_TIME_MAX)),
         ("Time for which a node with links in Redis stores its changes as well", time(carom_limits::HOME_SETTLE_TIME)),
         (

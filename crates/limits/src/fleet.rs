@@ -13,11 +13,11 @@ pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 
 /// Shortest time for which a request for an unknown code waits for Redis to report whether another node has created it,
 /// unless `fleet.look_up_ms` sets another one. With a distant Redis, it waits for four round trips.
-pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
+pub const LOOK_UP_TIME_MIN: Duration = Duration::from_millis(20);
 
 /// Shortest timeout of a create, change or delete in Redis, unless `fleet.answer_ms` sets another one. With a distant
 /// Redis, it is four round trips.
-pub const REDIS_TIME_MIN: Duration = Duration::from_millis(100);
+pub const CHANGE_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Longest timeout of a request to Redis that a client waits for. Shorter than [`crate::FETCH_TIME_MAX`].
 pub const REDIS_TIME_MAX: Duration = Duration::from_secs(1);

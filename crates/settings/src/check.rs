@@ -32,7 +32,7 @@ use crate::value::hosts::host_name;
 use crate::value::redis_url;
 use crate::value::secret::Secret;
 use crate::value::{self, domains, logs, quantities, urls};
-use carom_limits::{LOOK_UP_TIME, REDIS_TIME_MIN, SNAPSHOT_RATE_MIN};
+use carom_limits::{CHANGE_TIME_MIN, LOOK_UP_TIME_MIN, SNAPSHOT_RATE_MIN};
 
 impl Checker<'_> {
     /// Returns the checked settings; `None` if there are mistakes.
@@ -161,8 +161,10 @@ impl Checker<'_> {
         let node = self.one(Key::FleetNode, redis_url::name);
         let ca_file = self.one(Key::FleetCaFile, value::path);
         let prefix = self.one(Key::FleetPrefix, redis_url::name);
-        let answer_time = self.one(Key::FleetAnswerMillis, |written| value::redis_timeout(written, 10, REDIS_TIME_MIN));
-        let look_up_time = self.one(Key::FleetLookUpMillis, |written| value::redis_timeout(written, 5, LOOK_UP_TIME));
+        let answer_time =
+            self.one(Key::FleetAnswerMillis, |written| value::redis_timeout(written, 10, CHANGE_TIME_MIN));
+        let look_up_time =
+            self.one(Key::FleetLookUpMillis, |written| value::redis_timeout(written, 5, LOOK_UP_TIME_MIN));
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
