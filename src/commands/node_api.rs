@@ -18,7 +18,7 @@ use carom_settings::exit::{Exit, Reason};
 pub(crate) use ureq::http::Method;
 
 /// Time for one response.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest accepted response in bytes: a page of 500 links with all their tags is a quarter of it.
 const ANSWER_LEN_MAX: u64 = 16 << 20;
@@ -49,7 +49,7 @@ struct NodeAnswer {
 impl NodeApi {
     /// Creates a client. It connects with the first request.
     pub(crate) fn new(access: NodeAccess) -> NodeApi {
-        let config = config().timeout_global(Some(ANSWER_TIME)).max_redirects(0);
+        let config = config().timeout_global(Some(HTTP_TIMEOUT)).max_redirects(0);
         // A proxy would also look for another machine under this address.
         let config = if is_this_machine(&access.url) { config.proxy(None) } else { config };
         NodeApi { agent: config.build().into(), access }

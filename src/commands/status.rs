@@ -21,7 +21,7 @@ use carom_telemetry::readable;
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of a request.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest accepted status, in bytes.
 const LEN_MAX: u64 = 16 << 20;
@@ -66,7 +66,7 @@ pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
 pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
     let path = if arguments.ready { "readyz" } else { "healthz" };
     let url = format!("{}/{path}", admin_url(&arguments.place)?);
-    match HttpText::of_node(&url, ANSWER_TIME, LEN_MAX, None).read() {
+    match HttpText::of_node(&url, HTTP_TIMEOUT, LEN_MAX, None).read() {
         Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
         Err(why) => {
             let remedy = if arguments.ready {
@@ -87,7 +87,7 @@ impl Node {
     /// [`Reason::Usage`] for wrong settings or key files.
     pub(super) fn new(arguments: &NodeArgs, query: &str) -> Result<Node, Exit> {
         let url = format!("{}/status", admin_url(&arguments.place)?);
-        let http = HttpText::of_node(&format!("{url}{query}"), ANSWER_TIME, LEN_MAX, key_of(arguments)?);
+        let http = HttpText::of_node(&format!("{url}{query}"), HTTP_TIMEOUT, LEN_MAX, key_of(arguments)?);
         Ok(Node { url, http })
     }
 
@@ -96,7 +96,7 @@ impl Node {
         &self.url
     }
 
-    /// Asks for the status. Blocks for up to [`ANSWER_TIME`].
+    /// Asks for the status. Blocks for up to [`HTTP_TIMEOUT`].
     ///
     /// # Errors
     /// [`Reason::Incomplete`] if the node does not answer with a status.

@@ -12,7 +12,7 @@ use crate::services::http::config;
 use carom_limits::MOVED_DOCUMENT_MAX;
 
 /// Time for one response.
-const ANSWER_TIME: Duration = Duration::from_secs(60);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Requests that are sent for one response.
 const TRIES: u32 = 6;
@@ -67,7 +67,7 @@ pub struct ApiClient {
 impl ApiClient {
     /// Creates a client for an API under a base URL. `key` is the header and its key.
     pub fn new(base: &str, key: Option<(KeyHeader, &str)>) -> ApiClient {
-        let agent = config().timeout_global(Some(ANSWER_TIME)).max_redirects(0).build();
+        let agent = config().timeout_global(Some(HTTP_TIMEOUT)).max_redirects(0).build();
         let header = key.map(|(header, key)| match header {
             KeyHeader::Named(name) => (name, key.to_owned()),
             KeyHeader::Bearer => ("Authorization", format!("Bearer {key}")),

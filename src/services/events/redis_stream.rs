@@ -8,7 +8,7 @@ use carom_redis::{Client, ClientSettings, Question, RedisError, Route, cmd, slot
 use carom_telemetry::stats::{NodeStats, SinkStats};
 
 /// Timeout of a batch.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A Redis stream.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Sink for RedisStream {
     fn deliver(&mut self, events: &[RenderedEvent]) -> (usize, Result<(), SinkFailure>) {
         let route = Route::Slot(slot(hash_tag(&self.stream)));
         let entries = events.iter().map(|event| self.entry(event)).collect();
-        let deadline = Instant::now() + ANSWER_TIME;
+        let deadline = Instant::now() + REDIS_TIMEOUT;
         let ticket = self.client.put(route, entries, deadline);
         match self.client.await_all(&[ticket], deadline).pop() {
             Some(Ok(_)) => (events.len(), Ok(())),

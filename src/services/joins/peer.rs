@@ -13,7 +13,7 @@ use crate::services::http::config;
 use carom_store::backup::pieces::PIECE_LEN_MAX;
 
 /// Time for one response: longer than a peer takes for a piece.
-const ANSWER_TIME: Duration = Duration::from_secs(60);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ pub(super) struct PeerClient {
 impl PeerClient {
     /// Creates a client for the admin listener at a URL without a slash at its end. It connects with the first request.
     pub(super) fn new(url: &str, key: Option<String>) -> PeerClient {
-        let config = config().timeout_global(Some(ANSWER_TIME)).timeout_connect(Some(CONNECT_TIME));
+        let config = config().timeout_global(Some(HTTP_TIMEOUT)).timeout_connect(Some(CONNECT_TIME));
         let agent = config.max_redirects(0).proxy(None).build().into();
         PeerClient { agent, url: url.to_owned(), key }
     }

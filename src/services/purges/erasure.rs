@@ -60,7 +60,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(15);
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
 /// Timeout of a request to Redis.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reason why an attempt ended early.
 #[derive(Debug)]
@@ -336,10 +336,10 @@ impl Eraser {
             if self.stop.load(Ordering::Acquire) {
                 return Err(NotErased::Stopping);
             }
-            redis.purge_stream(partition, &codes, ANSWER_TIME)?;
+            redis.purge_stream(partition, &codes, REDIS_TIMEOUT)?;
         }
         let unused = with_unused_grants(links, |code| self.links.date_and_claim(code));
-        Ok(redis.forget_grants(&unused, ANSWER_TIME)?)
+        Ok(redis.forget_grants(&unused, REDIS_TIMEOUT)?)
     }
 
     /// Takes the links of ended purges out of Redis once more, if it may be back with data from before. A lost connection
@@ -351,13 +351,13 @@ impl Eraser {
         }
         let signs = LossSigns { gaps: fleet.gaps.get(), disturbed_ms: view.disturbed_ms(), own: redis.disturbed() };
         if self.losses.is_first_look(signs) {
-            self.losses.data = redis.data_identity(ANSWER_TIME);
+            self.losses.data = redis.data_identity(REDIS_TIMEOUT);
         }
         if !self.losses.is_due(signs, fleet.comparing.get()) {
             return;
         }
         // Before the removal: another loss meanwhile is one more sign.
-        let data = redis.data_identity(ANSWER_TIME);
+        let data = redis.data_identity(REDIS_TIMEOUT);
         if !self.losses.is_intact(signs, data.as_ref()) {
             let links: Vec<PurgedLink> =
                 locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();

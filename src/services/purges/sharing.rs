@@ -31,7 +31,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 /// Timeout of a request to Redis.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time within which all nodes read the entries of the streams of visits. They look for new ones once a second.
 const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -213,7 +213,7 @@ impl PurgeSharing {
         if let Some(now_ms) = self.clock.now_ms(now) {
             return Ok(now_ms);
         }
-        let (_, redis_ms) = self.redis.count_purge_fields(ANSWER_TIME)?;
+        let (_, redis_ms) = self.redis.count_purge_fields(REDIS_TIMEOUT)?;
         self.clock.heard = Some((redis_ms, now));
         Ok(redis_ms)
     }
@@ -252,7 +252,7 @@ impl PurgeSharing {
         locked(registry).forget_old(forget_ms);
         let (old, left) = (self.reader.shared.old(forget_ms), self.reader.left_behind(Instant::now()));
         for id in old.into_iter().chain(left).take(NOTES_AT_ONCE) {
-            self.redis.forget_purges(&self.reader.shared.fields_of(id), ANSWER_TIME)?;
+            self.redis.forget_purges(&self.reader.shared.fields_of(id), REDIS_TIMEOUT)?;
             self.reader.forget(id);
         }
         Ok(has_new)
@@ -260,7 +260,7 @@ impl PurgeSharing {
 
     /// Reads some pieces of the hash of purges, if it may have changed. Returns true if it was read as a whole before.
     fn read_on(&mut self) -> Result<bool, NotShared> {
-        let redis_ms = self.reader.read_on(&mut self.redis, ANSWER_TIME)?;
+        let redis_ms = self.reader.read_on(&mut self.redis, REDIS_TIMEOUT)?;
         self.clock.heard = Some((redis_ms, Instant::now()));
         Ok(self.reader.was_read())
     }
@@ -300,7 +300,7 @@ impl PurgeSharing {
         let (mut has_new, mut lost) = (false, Vec::new());
         for id in &new {
             self.taken = Some(*id);
-            let list = match SharedList::ask(&mut self.redis, *id, ANSWER_TIME)? {
+            let list = match SharedList::ask(&mut self.redis, *id, REDIS_TIMEOUT)? {
                 SharedList::Readable(list, _) => list,
                 SharedList::Lost => {
                     lost.push(*id);
@@ -320,7 +320,7 @@ impl PurgeSharing {
     /// such a purge put both back.
     fn forget_lost(&mut self, lost: Vec<PurgeId>) -> Result<(), NotShared> {
         for id in lost {
-            self.redis.forget_purges(&[id.to_string()], ANSWER_TIME)?;
+            self.redis.forget_purges(&[id.to_string()], REDIS_TIMEOUT)?;
             self.reader.shared.at_ms.remove(&id);
         }
         Ok(())
@@ -336,7 +336,7 @@ impl PurgeSharing {
         let is_synced = |list: &PurgeList| !list.links.iter().any(|link| unsynced.contains(&link.code));
         let due = locked(registry).unshared(is_lacking, is_synced, now_ms, PUT_AT_ONCE);
         for (id, list) in due {
-            self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), ANSWER_TIME)?;
+            self.redis.put_purge(id, list.at_ms, &list.to_json().to_string(), REDIS_TIMEOUT)?;
             self.reader.shared.at_ms.insert(id, list.at_ms);
         }
         Ok(())
@@ -349,7 +349,7 @@ impl PurgeSharing {
         let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !is_noted(id);
         let erased = locked(registry).ids(|id, entry| entry.stage >= PurgeStage::Erased && is_lacking(&id));
         for id in erased.into_iter().take(NOTES_AT_ONCE) {
-            self.redis.note_purged(id, &self.node, ANSWER_TIME)?;
+            self.redis.note_purged(id, &self.node, REDIS_TIMEOUT)?;
             shared.done.entry(id).or_default().insert(self.node.clone());
         }
         Ok(())
@@ -374,7 +374,7 @@ impl PurgeSharing {
         let is_lacking = |id: &PurgeId| shared.at_ms.contains_key(id) && !shared.is_noted(*id, note, own);
         let lacking: Vec<PurgeId> = ids.into_iter().filter(is_lacking).take(NOTES_AT_ONCE).collect();
         for id in lacking {
-            self.redis.note_purged_at(id, (note, own.as_str()), ANSWER_TIME)?;
+            self.redis.note_purged_at(id, (note, own.as_str()), REDIS_TIMEOUT)?;
             shared.note(id, note, own);
         }
         Ok(())
@@ -417,7 +417,7 @@ impl PurgeSharing {
         }
         match &mut trimming.stage {
             TrimStage::Crossing => {
-                let ends = self.redis.visit_stream_ends(ANSWER_TIME)?;
+                let ends = self.redis.visit_stream_ends(REDIS_TIMEOUT)?;
                 trimming.enter(TrimStage::Reading { ends });
                 return Ok(None);
             }
@@ -428,7 +428,7 @@ impl PurgeSharing {
             }
             TrimStage::Folding { log, .. } if !self.visits.is_folded(*log) => return Ok(None),
             TrimStage::Folding { ends, .. } => {
-                self.redis.trim_visit_streams(ends, ANSWER_TIME)?;
+                self.redis.trim_visit_streams(ends, REDIS_TIMEOUT)?;
                 trimming.enter(TrimStage::Trimmed);
             }
             TrimStage::Trimmed => {}

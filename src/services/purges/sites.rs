@@ -26,7 +26,7 @@ use carom_telemetry::stats::NodeStats;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of this site.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of the other site.
 const OTHER_TIME: Duration = Duration::from_secs(3);
@@ -123,7 +123,7 @@ impl SiteExchange {
     }
 
     fn exchange(&mut self) -> Result<(), RedisError> {
-        let ours_ms = self.ours.read_on(&mut self.redis.own, ANSWER_TIME)?;
+        let ours_ms = self.ours.read_on(&mut self.redis.own, REDIS_TIMEOUT)?;
         let theirs_ms = self.theirs.read_on(&mut self.redis.other, OTHER_TIME)?;
         if !self.ours.was_read() || !self.theirs.was_read() {
             return Ok(());
@@ -131,7 +131,7 @@ impl SiteExchange {
         self.take_purges(SiteClocks { ours_ms, theirs_ms })?;
         let other = &self.redis.other_name;
         for (id, note) in unnoted(&self.theirs.shared, &self.ours.shared, other).into_iter().take(NOTES_AT_ONCE) {
-            self.redis.own.note_purged_at(id, (note, other.as_str()), ANSWER_TIME)?;
+            self.redis.own.note_purged_at(id, (note, other.as_str()), REDIS_TIMEOUT)?;
             self.ours.shared.note(id, note, other);
         }
         Ok(())
@@ -157,7 +157,7 @@ impl SiteExchange {
             let SharedList::Readable(list, text) = list else { continue };
             let text = if list.at_ms == at_ms { text } else { dated(&text, at_ms) };
             tracing::info!(%id, site = self.redis.other_name, "the other site has begun a purge");
-            self.redis.own.put_purge(id, at_ms, &text, ANSWER_TIME)?;
+            self.redis.own.put_purge(id, at_ms, &text, REDIS_TIMEOUT)?;
             self.ours.shared.at_ms.insert(id, at_ms);
         }
         Ok(())

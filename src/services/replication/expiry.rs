@@ -24,7 +24,7 @@ use carom_model::replication::rules::Verdict;
 use carom_telemetry::clock::unix_ms;
 
 /// Timeout of a request. Only the expiry thread waits for it.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of removing some due links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +129,7 @@ impl FleetExpiry {
             .collect();
         let (mut left, mut error) = (changes.len() < ends.len(), None);
         let mut events = Vec::new();
-        for (answer, (_, change)) in self.redis.change(&changes, ANSWER_TIME).into_iter().zip(&changes) {
+        for (answer, (_, change)) in self.redis.change(&changes, REDIS_TIMEOUT).into_iter().zip(&changes) {
             match answer {
                 Ok(Changed { verdict: Verdict::Accepted(_), .. }) => {
                     self.fleet.stats.expiry.expired.add(1);

@@ -67,7 +67,7 @@ const LATE: Duration = Duration::from_secs(5);
 const ORDERS_MAX: u64 = 64;
 
 /// Timeout of reads and deliveries. No client waits for them, only other nodes.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
@@ -296,7 +296,7 @@ impl Follower {
         places.sort_by_key(|(partition, _)| *partition);
         let begun = since_boot();
         let count = if self.has_more { READ_COUNT } else { READ_TOGETHER_MAX };
-        let answers = self.redis.read(&places, count, ANSWER_TIME);
+        let answers = self.redis.read(&places, count, REDIS_TIMEOUT);
         let (mut more, mut failure) = (false, None);
         for ((partition, position), answer) in places.into_iter().zip(answers) {
             match answer {
@@ -421,7 +421,7 @@ impl Follower {
     /// Moves to the end of streams in which this node has no position: it is new, or its position was lost. Everything
     /// before it must be compared.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
-        for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
+        for (&partition, end) in lost.iter().zip(self.redis.ends(lost, REDIS_TIMEOUT)) {
             let at = end?;
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
@@ -458,7 +458,7 @@ impl Follower {
         }
         let offers: Vec<(Code, CodeChange)> =
             some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
-        let answers = self.redis.change(&offers, ANSWER_TIME);
+        let answers = self.redis.change(&offers, REDIS_TIMEOUT);
         let (mut delivered, mut again, mut failure) = (Vec::new(), Vec::new(), None);
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {

@@ -61,7 +61,7 @@ const HELD_FOR: Duration = Duration::from_secs(10);
 const READ_COUNT: usize = 64;
 
 /// Timeout of the Redis of this site. No client waits for it.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of the other site.
 const OTHER_TIME: Duration = Duration::from_secs(2);
@@ -228,13 +228,13 @@ impl Relay {
     }
 
     fn hold_lease(&mut self) -> Result<bool, Failure> {
-        let name = self.own.name_site(&self.site.name, ANSWER_TIME).map_err(Failure::Own)?;
+        let name = self.own.name_site(&self.site.name, REDIS_TIMEOUT).map_err(Failure::Own)?;
         if name != self.site.name {
             let text =
                 format!("the Redis of this node belongs to the site {name}, but fleet.site is {}", self.site.name);
             return Err(Failure::Blocked(text));
         }
-        let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, ANSWER_TIME).map_err(Failure::Own)?;
+        let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, REDIS_TIMEOUT).map_err(Failure::Own)?;
         if holds && !self.is_relay {
             self.take_over()?;
         }
@@ -257,9 +257,9 @@ impl Relay {
     /// Reads the positions and the notes of the last relay.
     fn take_over(&mut self) -> Result<(), Failure> {
         // First: a Redis that later loses what this relay reads or stores has lost this, too.
-        self.own.take_relay(self.id, ANSWER_TIME).map_err(Failure::Own)?;
-        let stored = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
-        let positions = self.own.site_positions(ANSWER_TIME).map_err(Failure::Own)?;
+        self.own.take_relay(self.id, REDIS_TIMEOUT).map_err(Failure::Own)?;
+        let stored = self.own.site_notes(REDIS_TIMEOUT).map_err(Failure::Own)?;
+        let positions = self.own.site_positions(REDIS_TIMEOUT).map_err(Failure::Own)?;
         self.name_damaged_positions(&positions.damaged);
         self.positions = positions.known.into_iter().collect();
         // A relay that has only lost a connection logs nothing.
@@ -337,7 +337,7 @@ impl Relay {
     /// Stores the notes, and positions that have moved. If Redis has lost the earlier ones, it may have lost states as well:
     /// then the relay begins again from what Redis has.
     fn store(&mut self, moved: &[(Partition, StreamPosition)]) -> Result<(), Failure> {
-        if self.own.put_site_notes(&self.notes, moved, ANSWER_TIME).map_err(Failure::Own)? {
+        if self.own.put_site_notes(&self.notes, moved, REDIS_TIMEOUT).map_err(Failure::Own)? {
             return Ok(());
         }
         self.is_relay = false;
@@ -450,7 +450,7 @@ impl Relay {
         if self.notes.read_ms > 0 || Partition::all().all(|of| self.positions.contains_key(&of)) {
             return Ok(());
         }
-        let ours = self.own.other_space(ANSWER_TIME).map_err(Failure::Own)?;
+        let ours = self.own.other_space(REDIS_TIMEOUT).map_err(Failure::Own)?;
         let seen = ours.floors.iter().map(|(_, floor)| *floor).max().unwrap_or(0);
         if needs_copies(space.expiring_ms, space.now_ms, self.retention_ms(), seen) { self.note_lack() } else { Ok(()) }
     }

@@ -10,7 +10,7 @@ use super::redis::{HeartbeatReply, OtherSpace, Redis, RedisError};
 use crate::bridge::{GiveUpOrder, GiveUpOutcome, GiveUpReport, SiteOrders};
 
 /// Timeout of Redis. An operator waits for it.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The orders, with a client of the Redis of each site. A client opens its connection when it is first used.
 pub struct RedisSiteOrders {
@@ -41,7 +41,7 @@ impl SiteOrders for RedisSiteOrders {
     fn complete(&self) -> Result<bool, String> {
         let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
         let [own, _] = &mut *redis;
-        let is_completed = own.complete_site(ANSWER_TIME).map_err(|error| error.to_string())?;
+        let is_completed = own.complete_site(REDIS_TIMEOUT).map_err(|error| error.to_string())?;
         if is_completed {
             tracing::info!(site = self.site, "an operator has declared the site complete");
         }
@@ -51,7 +51,7 @@ impl SiteOrders for RedisSiteOrders {
     fn give_up(&self, order: &GiveUpOrder) -> Result<GiveUpReport, String> {
         let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
         let [own, other] = &mut *redis;
-        let notes = own.site_notes(ANSWER_TIME).map_err(|error| error.to_string())?;
+        let notes = own.site_notes(REDIS_TIMEOUT).map_err(|error| error.to_string())?;
         let is_done = notes.given_up.as_ref() == Some(&self.other);
         let mut floors = notes.floors.clone();
         let mut damaged = Vec::new();
@@ -76,7 +76,7 @@ impl SiteOrders for RedisSiteOrders {
                 ));
             }
             let above = giving_up::above(floors);
-            own.give_up_site(&self.other, &above, ANSWER_TIME).map_err(|error| error.to_string())?;
+            own.give_up_site(&self.other, &above, REDIS_TIMEOUT).map_err(|error| error.to_string())?;
             tracing::info!(site = self.other, "an operator has given up the other site");
         }
         Ok(GiveUpReport { other: self.other.clone(), alive, losses, outcome })
@@ -95,11 +95,11 @@ struct OtherSite {
 
 /// Asks the Redis of the other site about it.
 fn hear(redis: &mut Redis, site: &str) -> Result<OtherSite, RedisError> {
-    let space = redis.other_space(ANSWER_TIME)?;
+    let space = redis.other_space(REDIS_TIMEOUT)?;
     if space.site.as_deref() != Some(site) {
         // It may have lost everything, or fleet.other_redis is wrong.
         return Err(RedisError::Refused(format!("it does not know the site {site}")));
     }
-    let (heard, now_ms) = redis.heartbeats(ANSWER_TIME)?;
+    let (heard, now_ms) = redis.heartbeats(REDIS_TIMEOUT)?;
     Ok(OtherSite { heard, now_ms, space })
 }

@@ -38,7 +38,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const EVERY_WHILE_IDLE: Duration = Duration::from_millis(500);
 
 /// Timeout of the Redis of this site. No client waits for it.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of the Redis of the other site.
 const OTHER_TIME: Duration = Duration::from_secs(3);

@@ -37,7 +37,7 @@ use carom_telemetry::stats::LogOriginStats;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of one request.
-pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
+pub(super) const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of Redis at the start, for which the first block of the process waits.
 const START_TIME: Duration = Duration::from_secs(2);
@@ -184,7 +184,7 @@ impl LogExchange {
     fn publish(&mut self) -> Result<(), Interrupted> {
         let is_compared = self.own.is_unsure();
         if is_compared {
-            self.compare(ANSWER_TIME)?;
+            self.compare(REDIS_TIMEOUT)?;
         }
         let id = own_of(&self.shared).0;
         loop {
@@ -197,7 +197,7 @@ impl LogExchange {
             let entry = self.read_blocks(&blocks)?;
             let (last, bytes) = (entry.last(), entry.encode());
             let oldest = self.own.make_room(bytes.len(), since_boot());
-            match self.redis.publish_log(id, last, &bytes, oldest, ANSWER_TIME) {
+            match self.redis.publish_log(id, last, &bytes, oldest, REDIS_TIMEOUT) {
                 // The stream has had this entry and lost it. Nodes that miss it note a gap.
                 Err(RedisError::Refused(what)) if is_compared && what.contains("equal or smaller") => {}
                 Err(error) => {
@@ -241,7 +241,7 @@ impl LogExchange {
 
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self) -> Result<VisitLogNotes, Interrupted> {
-        let notes = self.redis.log_notes(ANSWER_TIME)?;
+        let notes = self.redis.log_notes(REDIS_TIMEOUT)?;
         let (own, logged) = own_of(&self.shared);
         let numbers = notes.origins.iter().filter_map(|(id, text)| Some((*id, LogNote::parse(text)?.number)));
         let now = since_boot();
@@ -260,7 +260,7 @@ impl LogExchange {
                 set.push((id, LogNote { number, last_ms, lacking, node: String::new() }.to_text()));
             }
         }
-        self.redis.note_log(&set, ANSWER_TIME)?;
+        self.redis.note_log(&set, REDIS_TIMEOUT)?;
         self.forget_oldest(&notes)?;
         Ok(notes)
     }
@@ -272,7 +272,7 @@ impl LogExchange {
         let mut origins: Vec<(u64, OriginId)> = notes.origins.iter().map(|(id, text)| (last_ms(text), *id)).collect();
         origins.sort_unstable();
         let oldest: Vec<OriginId> = origins.iter().take(beyond).map(|(_, id)| *id).collect();
-        Ok(self.redis.forget_log(&oldest, ANSWER_TIME)?)
+        Ok(self.redis.forget_log(&oldest, REDIS_TIMEOUT)?)
     }
 
     /// Takes the deletions of other nodes, and tells Redis those that it lacks, if either has new ones.
@@ -282,7 +282,7 @@ impl LogExchange {
             return Ok(());
         }
         let since_ms = self.shared.deletions_since_ms();
-        let held = self.redis.deleted_visits(ANSWER_TIME)?;
+        let held = self.redis.deleted_visits(REDIS_TIMEOUT)?;
         let mut theirs: Vec<(String, u64)> = held.all().into_iter().collect();
         theirs.sort_unstable_by_key(|(_, until_ms)| Reverse(*until_ms));
         let lasting = theirs.partition_point(|(_, until_ms)| *until_ms >= since_ms);
@@ -304,7 +304,7 @@ impl LogExchange {
         let changes: Vec<FieldUpdate> = set.chain(old).collect();
         let (mut is_read, mut known) = (all_fit, revision.to_owned());
         if !changes.is_empty() {
-            let (changed, is_whole) = self.redis.change_deleted_visits(&changes, ANSWER_TIME)?;
+            let (changed, is_whole) = self.redis.change_deleted_visits(&changes, REDIS_TIMEOUT)?;
             known = changed;
             // Another node may have changed the list in between: then it is read again.
             let next = revision.parse().unwrap_or(0_u64).saturating_add(1);

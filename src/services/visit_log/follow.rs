@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::exchange::{ANSWER_TIME, Interrupted, LogExchange, own_of};
+use super::exchange::{Interrupted, LogExchange, REDIS_TIMEOUT, own_of};
 use super::mark::{BlockContent, BlockMark};
 use super::segment::take_block;
 use super::sharing::ReceivedBlock;
@@ -67,7 +67,7 @@ impl LogExchange {
                 return Ok(false);
             }
             let before = position_of(&self.shared, id);
-            let entries = self.redis.log_entries(id, before.number + 1, READ_COUNT, ANSWER_TIME)?;
+            let entries = self.redis.log_entries(id, before.number + 1, READ_COUNT, REDIS_TIMEOUT)?;
             if entries.is_empty() {
                 return self.end(id, note, before);
             }

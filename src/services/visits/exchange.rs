@@ -37,7 +37,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const EVERY_WHILE_COPYING: Duration = Duration::from_millis(50);
 
 /// Timeout of one request.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeout of Redis at the start, for which the first batch of the process waits.
 const START_TIME: Duration = Duration::from_secs(2);
@@ -200,13 +200,13 @@ impl Exchange {
         self.own.add(ready);
         let is_compared = self.own.is_unsure();
         if is_compared {
-            self.compare_with_redis(ANSWER_TIME)?;
+            self.compare_with_redis(REDIS_TIMEOUT)?;
         }
         if self.needs_identity {
             return Ok(());
         }
         while let Some(entry) = self.own.next_entry() {
-            match self.redis.publish_visits(own, entry.last, &entry.bytes, entry.oldest, ANSWER_TIME) {
+            match self.redis.publish_visits(own, entry.last, &entry.bytes, entry.oldest, REDIS_TIMEOUT) {
                 // The stream has had this entry and lost it. Nodes that miss it get a snapshot.
                 Err(RedisError::Refused(what)) if is_compared && what.contains("equal or smaller") => {}
                 Err(error) => {
@@ -231,7 +231,7 @@ impl Exchange {
 
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
-        let notes = self.redis.visit_notes(ANSWER_TIME)?;
+        let notes = self.redis.visit_notes(REDIS_TIMEOUT)?;
         self.give_up(own, &notes.forgotten)?;
         self.others.hear(notes.origins.iter().map(|(id, about)| (*id, number_of(about))), since_boot());
         if self.own.hear(self.others.known_of(own)) {
@@ -244,7 +244,7 @@ impl Exchange {
         {
             set.push((own, about(number, &self.node)));
         }
-        self.redis.note_visits(&set, ANSWER_TIME)?;
+        self.redis.note_visits(&set, REDIS_TIMEOUT)?;
         Ok(notes)
     }
 
@@ -254,7 +254,7 @@ impl Exchange {
         for id in forgotten {
             if *id == own {
                 tracing::warn!(origin = %id, "the visits of this node were to be given up; it keeps them");
-                self.redis.keep_visits(own, ANSWER_TIME)?;
+                self.redis.keep_visits(own, REDIS_TIMEOUT)?;
                 continue;
             }
             self.others.is_whole(*id);
@@ -343,7 +343,7 @@ impl OtherStreams for RedisStreams<'_> {
         let count = if is_held { 1 } else { READ_COUNT };
         while begun.elapsed() < APPLY_TIME_MAX {
             let counted = self.counted(origin.id);
-            let entries = self.redis.visits_from(origin.id, counted + 1, count, ANSWER_TIME)?;
+            let entries = self.redis.visits_from(origin.id, counted + 1, count, REDIS_TIMEOUT)?;
             if entries.is_empty() {
                 return Ok((counted < origin.number).then(|| self.missing(origin.id)));
             }

@@ -20,7 +20,7 @@ use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_store::links::{Links, StoreError, VisitRow};
 
 /// Timeout of one request.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of rows that one read of a snapshot takes.
 const READ_ROWS: usize = 4_000;
@@ -197,7 +197,7 @@ impl Snapshots {
                 return;
             }
             let Some(view) = visits.aggregator().origin_view(of, after) else { continue };
-            if redis.claim_wanted(&request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
+            if redis.claim_wanted(&request, REDIS_TIMEOUT).is_ok_and(|is_claimed| is_claimed) {
                 let (read, current, since) = (Vec::new(), None, Instant::now());
                 self.outgoing = Some(OutgoingSnapshot { request, view, read, current, is_read: false, sent: 0, since });
             }
@@ -211,7 +211,7 @@ impl Snapshots {
     /// If Redis does not answer. A later call tries again.
     pub(super) fn take_back(&mut self, redis: &mut Redis) -> Result<(), Unfinished> {
         if let Some(by) = self.asked.filter(|_| self.incoming.is_none()) {
-            redis.want_visits(by, None, ANSWER_TIME)?;
+            redis.want_visits(by, None, REDIS_TIMEOUT)?;
             self.asked = None;
         }
         Ok(())
@@ -221,11 +221,11 @@ impl Snapshots {
     fn send_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         // Without it after an error: the other node asks for another snapshot then.
         let Some(mut outgoing) = self.outgoing.take() else { return Ok(()) };
-        let room = redis.room_for_chunks(&outgoing.request, ANSWER_TIME)?;
+        let room = redis.room_for_chunks(&outgoing.request, REDIS_TIMEOUT)?;
         let links = visits.aggregator().links();
         for _ in 0..room {
             let chunk = outgoing.next_chunk(&links)?;
-            redis.put_chunk(&outgoing.request, &chunk.encode(), ANSWER_TIME)?;
+            redis.put_chunk(&outgoing.request, &chunk.encode(), REDIS_TIMEOUT)?;
             if chunk.applied.is_some() {
                 return Ok(());
             }
@@ -248,12 +248,12 @@ impl Snapshots {
             let (request, of) = (incoming.request.clone(), incoming.origin);
             let text = SnapshotRequest { by: own, request, of, after, site: None }.to_text();
             self.asked = Some(own);
-            let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
+            let asked = redis.want_visits(own, Some(&text), REDIS_TIMEOUT);
             incoming.is_asked = asked.is_ok();
             self.incoming = Some(incoming);
             return asked.map_err(Unfinished::from);
         }
-        match redis.take_chunk(&incoming.request, ANSWER_TIME) {
+        match redis.take_chunk(&incoming.request, REDIS_TIMEOUT) {
             Ok(Some(bytes)) => match Chunk::decode(&bytes) {
                 Some(chunk) if incoming.is_next(chunk.number) => self.store_chunk(incoming, &chunk, redis, visits),
                 _ => give_up(&incoming, visits),

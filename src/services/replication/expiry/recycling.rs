@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, GeneratedCode};
 
-use super::{ANSWER_TIME, FleetExpiry, RecycledCodes, Recycling};
+use super::{FleetExpiry, REDIS_TIMEOUT, RecycledCodes, Recycling};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::context::note_error;
 use crate::services::replication::redis::{Changed, CodeChange, RedisError};
@@ -132,7 +132,7 @@ impl FleetExpiry {
             let synced = some.iter().filter(|entry| !unsynced.contains(&entry.code));
             let changes: Vec<(Code, CodeChange)> =
                 synced.filter_map(|entry| Some((entry.code, CodeChange::Offer(self.released(entry)?)))).collect();
-            for (answer, (code, _)) in self.redis.change(&changes, ANSWER_TIME).into_iter().zip(&changes) {
+            for (answer, (code, _)) in self.redis.change(&changes, REDIS_TIMEOUT).into_iter().zip(&changes) {
                 match answer {
                     Ok(Changed { verdict: Verdict::Accepted(state), .. }) => codes.push((*code, state)),
                     // Another node was faster, or the code has another link.

@@ -16,7 +16,7 @@ use carom_shards::Code;
 
 use super::super::context::note_error;
 use super::progress::{Compare, Phase};
-use super::{ANSWER_TIME, Follower, Stopped};
+use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
@@ -75,7 +75,7 @@ impl Follower {
         }
         // The entries of an earlier, unfinished comparison no longer matter.
         self.expected.retain(|partition, _| self.ending.contains_key(partition));
-        let scan = self.redis.scan(ANSWER_TIME)?;
+        let scan = self.redis.scan(REDIS_TIMEOUT)?;
         tracing::info!(partitions = which.len(), "comparing links with Redis");
         self.compare = Some(Compare { which, phase: Phase::Down(scan), compared: 0, logged: Instant::now() });
         Ok(true)
@@ -88,7 +88,7 @@ impl Follower {
         mut scan: Scan,
         compared: &mut u64,
     ) -> Result<Option<Phase>, Stopped> {
-        let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME)? else {
+        let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, REDIS_TIMEOUT)? else {
             let until = self.fleet.links.log_position();
             let recent = self.fleet.retention.recent_changes().map(|since| Phase::Recent(since, until));
             return Ok(Some(recent.unwrap_or_else(|| Phase::Up(Vec::new()))));
@@ -98,14 +98,14 @@ impl Follower {
         let (known, mut wanted): (Vec<Code>, Vec<Code>) =
             codes.into_iter().partition(|code| self.fleet.links.get(code).is_ok_and(|value| value.is_some()));
         // For a code that is here already the head of its state decides, which is much shorter than the state.
-        for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
+        for (code, head) in known.iter().zip(self.redis.heads(&known, REDIS_TIMEOUT)) {
             let Some(head) = self.skip_refused(head)? else { continue };
             if self.fleet.stored_state(code).is_none_or(|state| differs(code, &state, &head)) {
                 wanted.push(*code);
             }
         }
         let mut found = Vec::new();
-        for (code, state) in wanted.iter().zip(self.redis.states(&wanted, ANSWER_TIME)) {
+        for (code, state) in wanted.iter().zip(self.redis.states(&wanted, REDIS_TIMEOUT)) {
             found.extend(self.skip_refused(state)?.flatten().map(|state| (*code, state)));
         }
         self.send_found(found)?;
@@ -176,7 +176,7 @@ impl Follower {
     fn offer_those_lacking(&mut self, states: Vec<(Code, State)>) -> Result<(), Stopped> {
         let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
         let mut offers = Vec::new();
-        for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
+        for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, REDIS_TIMEOUT)) {
             let Some(head) = self.skip_refused(head)? else { continue };
             if head.is_empty() || differs(&code, &state, &head) {
                 offers.push((code, CodeChange::Offer(state)));
@@ -199,7 +199,7 @@ impl Follower {
 
     fn offer(&mut self, offers: &[(Code, CodeChange)]) -> Result<(), Stopped> {
         let mut held = Vec::new();
-        for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
+        for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, REDIS_TIMEOUT)) {
             let Some(changed) = self.skip_refused(answer)? else { continue };
             match (changed.verdict, changed.echo) {
                 (Verdict::Accepted(_), Some(echo)) => {

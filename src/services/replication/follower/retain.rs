@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::progress::{ExpiryPass, Retaining};
-use super::{ANSWER_TIME, Follower, POLL, Stopped};
+use super::{Follower, POLL, REDIS_TIMEOUT, Stopped};
 use crate::services::replication::redis::Scan;
 use carom_model::replication::Partition;
 
@@ -31,7 +31,7 @@ impl Follower {
             // Also after a refusal, which the alarm names: the next try would be refused, too.
             self.retaining.trimmed = Some(Instant::now());
             let partitions: Vec<Partition> = Partition::all().collect();
-            let answer = self.redis.trim(&partitions, kept, ANSWER_TIME);
+            let answer = self.redis.trim(&partitions, kept, REDIS_TIMEOUT);
             self.skip_refused(answer)?;
         }
         if self.retaining.worked.is_none_or(|at| at.elapsed() >= POLL) {
@@ -45,7 +45,7 @@ impl Follower {
     fn expire_earlier_states(&mut self) -> Result<(), Stopped> {
         let scan = match std::mem::take(&mut self.retaining.pass) {
             // What Redis refuses once, it refuses again. The alarm names it.
-            ExpiryPass::Begins => self.redis.scan(ANSWER_TIME),
+            ExpiryPass::Begins => self.redis.scan(REDIS_TIMEOUT),
             ExpiryPass::Goes(scan) => Ok(scan),
             ExpiryPass::Ended => {
                 self.retaining.pass = ExpiryPass::Ended;
@@ -61,14 +61,14 @@ impl Follower {
 
     /// Lets some states expire. Returns the rest of the pass.
     fn expire_some(&mut self, mut scan: Scan) -> Result<ExpiryPass, Stopped> {
-        let codes = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME);
+        let codes = self.redis.scan_on(&mut scan, PIECE, REDIS_TIMEOUT);
         let Some(codes) = self.skip_refused(codes)?.flatten() else {
             if self.retaining.expired > 0 {
                 tracing::info!(states = self.retaining.expired, "earlier states expire in Redis from now on");
             }
             return Ok(ExpiryPass::Ended);
         };
-        let answer = self.redis.expire_states(&codes, ANSWER_TIME);
+        let answer = self.redis.expire_states(&codes, REDIS_TIMEOUT);
         self.retaining.expired += self.skip_refused(answer)?.unwrap_or(0);
         Ok(ExpiryPass::Goes(scan))
     }

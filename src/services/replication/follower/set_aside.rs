@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{ANSWER_TIME, Follower, Stopped};
+use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::bridge::WriterOrder;
 use carom_model::replication::outbox::Delivery;
 
@@ -54,7 +54,7 @@ impl Follower {
             return Ok(false);
         }
         let (mut found, mut absent) = (Vec::new(), Vec::new());
-        for (code, answer) in codes.iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
+        for (code, answer) in codes.iter().zip(self.redis.states(&codes, REDIS_TIMEOUT)) {
             match self.skip_refused(answer)? {
                 Some(Some(state)) => found.push((*code, state)),
                 Some(None) => absent.push(*code),

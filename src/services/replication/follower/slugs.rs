@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::progress::SlugScan;
-use super::{ANSWER_TIME, Follower, Stopped};
+use super::{Follower, REDIS_TIMEOUT, Stopped};
 use carom_model::replication::PARTITIONS;
 
 /// Number of codes in one piece.
@@ -55,16 +55,16 @@ impl Follower {
         let mut scan = match self.slug_scan.take() {
             Some(scan) => scan,
             None => {
-                let slots = self.redis.slot_layout(ANSWER_TIME)?;
-                SlugScan { codes: self.redis.scan(ANSWER_TIME)?, slots }
+                let slots = self.redis.slot_layout(REDIS_TIMEOUT)?;
+                SlugScan { codes: self.redis.scan(REDIS_TIMEOUT)?, slots }
             }
         };
         if scan.slots.is_moving() {
             self.slots_moved = Some(Instant::now());
             return Ok(false);
         }
-        let Some(codes) = self.redis.scan_on(&mut scan.codes, PIECE, ANSWER_TIME)? else {
-            if !scan.slots.is_still(&self.redis.slot_layout(ANSWER_TIME)?) {
+        let Some(codes) = self.redis.scan_on(&mut scan.codes, PIECE, REDIS_TIMEOUT)? else {
+            if !scan.slots.is_still(&self.redis.slot_layout(REDIS_TIMEOUT)?) {
                 tracing::info!("slots of the Redis Cluster have moved; the scan for chosen slugs begins again");
                 self.slots_moved = Some(Instant::now());
                 return Ok(false);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{ANSWER_TIME, Follower, Stopped};
+use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::bridge::WriterOrder;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::KeptText;
@@ -74,7 +74,7 @@ impl Follower {
         let more = page.len() == PIECE;
         let codes: Vec<Code> = page.iter().map(|(code, _)| *code).collect();
         let (mut found, mut differing) = (Vec::new(), Vec::new());
-        for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
+        for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, REDIS_TIMEOUT)) {
             let Some(theirs) = self.skip_refused(answer)? else { continue };
             let is_unread = matches!(theirs, Some(ReceivedState::Unread(_)));
             self.rereading.newer += u64::from(is_unread || self.fleet.has_lost_marked(&code, theirs.as_ref()));
@@ -104,13 +104,13 @@ impl Follower {
         // A state would be replaced only as it is in Redis, so its bytes are read, and not what this version makes of them.
         let codes: Vec<Code> = differing.iter().map(|(code, _)| *code).collect();
         let mut lost = Vec::new();
-        for ((code, text), head) in differing.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
+        for ((code, text), head) in differing.into_iter().zip(self.redis.heads(&codes, REDIS_TIMEOUT)) {
             let Some(over) = self.skip_refused(head)? else { continue };
             if is_lost(code, &text, &over) {
                 lost.push(KeptText { code, text, over });
             }
         }
-        for (kept, answer) in lost.iter().zip(self.redis.restore(&lost, ANSWER_TIME)) {
+        for (kept, answer) in lost.iter().zip(self.redis.restore(&lost, REDIS_TIMEOUT)) {
             if self.skip_refused(answer)? == Some(true) {
                 let code = kept.code;
                 tracing::info!(%code, "restored a state that Redis had lost and only a newer version can decode");

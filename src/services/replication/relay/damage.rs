@@ -1,7 +1,7 @@
 //! Damaged notes and positions of the relay in the Redis of its site: the log names them, and the relay replaces them by
 //! values that are safe. Damage never counts as absence, which would hide what this site may lack.
 
-use super::{ANSWER_TIME, Failure, Relay};
+use super::{Failure, REDIS_TIMEOUT, Relay};
 use carom_model::replication::Partition;
 
 impl Relay {
@@ -46,11 +46,11 @@ impl Relay {
     /// says now, which is at least as much.
     pub(super) fn begin_counters(&mut self) -> Result<(), Failure> {
         let notes = &self.notes;
-        self.own.begin_counters(&notes.floors, &notes.damaged, ANSWER_TIME).map_err(Failure::Own)?;
+        self.own.begin_counters(&notes.floors, &notes.damaged, REDIS_TIMEOUT).map_err(Failure::Own)?;
         if notes.damaged.is_empty() {
             return Ok(());
         }
-        self.own.remove_site_notes(&notes.damaged_floors(), ANSWER_TIME).map_err(Failure::Own)?;
+        self.own.remove_site_notes(&notes.damaged_floors(), REDIS_TIMEOUT).map_err(Failure::Own)?;
         self.store(&[])?;
         self.notes.damaged.clear();
         Ok(())

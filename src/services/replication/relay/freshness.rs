@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{ANSWER_TIME, Failure, Relay};
+use super::{Failure, REDIS_TIMEOUT, Relay};
 use crate::bridge::fleet_view::since_boot;
 use carom_telemetry::alarms::Alarm;
 
@@ -22,7 +22,7 @@ impl Relay {
         }
         self.contact.looked = Some(Instant::now());
         let begun = since_boot();
-        let notes = self.own.site_notes(ANSWER_TIME).map_err(Failure::Own)?;
+        let notes = self.own.site_notes(REDIS_TIMEOUT).map_err(Failure::Own)?;
         self.contact.given_up.clone_from(&notes.given_up);
         if notes.given_up.is_some() {
             return self.stop_if_given_up();
@@ -56,7 +56,7 @@ impl Relay {
             );
             return Err(Failure::Blocked(text));
         }
-        if self.own.begin_site(&given_up, ANSWER_TIME).map_err(Failure::Own)? {
+        if self.own.begin_site(&given_up, REDIS_TIMEOUT).map_err(Failure::Own)? {
             tracing::info!(site = self.site.other, given_up, "another site takes the place of one that was given up");
         }
         self.contact.given_up = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use carom_shards::Code;
 
-use super::{ANSWER_TIME, Failure, OTHER_TIME, Relay};
+use super::{Failure, OTHER_TIME, REDIS_TIMEOUT, Relay};
 use crate::services::replication::redis::CodeChange;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::sites::{Settlement, settle};
@@ -58,7 +58,7 @@ impl Relay {
             }
             let offers: Vec<(Code, CodeChange)> =
                 states.iter().map(|(code, state)| (*code, CodeChange::Offer(state.clone()))).collect();
-            let answers = self.own.change(&offers, ANSWER_TIME);
+            let answers = self.own.change(&offers, REDIS_TIMEOUT);
             let (mut replacements, mut returned) = (Vec::new(), Vec::new());
             for ((code, state), answer) in states.into_iter().zip(answers) {
                 let changed = answer.map_err(Failure::Own)?;
@@ -82,7 +82,7 @@ impl Relay {
     /// Replaces states of this site. Returns those of the other site whose codes have changed here meanwhile.
     fn replace(&mut self, replacements: &[(Code, CodeChange)]) -> Result<Vec<(Code, State)>, Failure> {
         let mut again = Vec::new();
-        for ((code, change), answer) in replacements.iter().zip(self.own.change(replacements, ANSWER_TIME)) {
+        for ((code, change), answer) in replacements.iter().zip(self.own.change(replacements, REDIS_TIMEOUT)) {
             let changed = answer.map_err(Failure::Own)?;
             let CodeChange::Replace { over, state } = change else { continue };
             if !matches!(changed.verdict, Verdict::Accepted(_)) {

@@ -1,7 +1,7 @@
 //! Forwards requests for snapshots of visit counts that no node of this site answers, and brings their chunks.
 
 use super::forwards::at_other_site;
-use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
+use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
 use crate::services::replication::redis::{RedisError, VisitNotes};
 use carom_model::visits::exchange::SnapshotRequest;
 
@@ -28,14 +28,14 @@ impl SiteSync {
     pub(super) fn bring_chunks(&mut self) -> Result<(), RedisError> {
         for wanted in self.forwards.awaited() {
             let request = &wanted.request;
-            let room = self.own.room_for_chunks(request, ANSWER_TIME)?;
+            let room = self.own.room_for_chunks(request, REDIS_TIMEOUT)?;
             for _ in 0..room.min(CHUNKS_TOGETHER) {
                 let chunk = self.other.take_chunk(request, OTHER_TIME)?;
                 let Some(chunk) = chunk else { break };
-                if !self.forwards.take(&wanted, || self.own.claim_wanted(request, ANSWER_TIME))? {
+                if !self.forwards.take(&wanted, || self.own.claim_wanted(request, REDIS_TIMEOUT))? {
                     break;
                 }
-                self.own.put_chunk(request, &chunk, ANSWER_TIME)?;
+                self.own.put_chunk(request, &chunk, REDIS_TIMEOUT)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
-use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
+use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
 use crate::services::replication::redis::{EntriesBehind, FieldUpdate, Redis, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
@@ -19,7 +19,7 @@ impl SiteSync {
             return Ok(());
         }
         let theirs = self.other.log_notes(OTHER_TIME)?;
-        let ours = self.own.log_notes(ANSWER_TIME)?;
+        let ours = self.own.log_notes(REDIS_TIMEOUT)?;
         // First: a node that takes a block must know what of it is deleted.
         self.copy_deletions(&theirs.revision)?;
         let (mut numbers, mut texts) = (Vec::new(), HashMap::new());
@@ -39,13 +39,13 @@ impl SiteSync {
             return Ok(());
         }
         let theirs = self.other.deleted_visits(OTHER_TIME)?.all();
-        let held = self.own.deleted_visits(ANSWER_TIME)?;
+        let held = self.own.deleted_visits(REDIS_TIMEOUT)?;
         let ours = held.all();
         let is_news = |(name, until_ms): &(String, u64)| ours.get(name).is_none_or(|known| known < until_ms);
         let news = theirs.into_iter().filter(is_news).map(|(name, until_ms)| held.change(&name, Some(until_ms)));
         let changes: Vec<FieldUpdate> = news.collect();
         // If a node of this site has changed one of them meanwhile, the next turn compares again.
-        if changes.is_empty() || self.own.change_deleted_visits(&changes, ANSWER_TIME)?.1 {
+        if changes.is_empty() || self.own.change_deleted_visits(&changes, REDIS_TIMEOUT)?.1 {
             self.deletions = Some(revision.to_owned());
         }
         Ok(())
@@ -64,7 +64,7 @@ impl OriginStreams for LogStreams<'_> {
     const ROUNDS_MAX: usize = 8;
 
     fn last(&mut self, origin: OriginId) -> Result<u64, RedisError> {
-        Ok(self.own.log_ends(origin, ANSWER_TIME)?.last().map_or(0, |(last, _)| *last))
+        Ok(self.own.log_ends(origin, REDIS_TIMEOUT)?.last().map_or(0, |(last, _)| *last))
     }
 
     fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
@@ -72,13 +72,13 @@ impl OriginStreams for LogStreams<'_> {
     }
 
     fn put(&mut self, origin: OriginId, number: u64, entry: &[u8], oldest: u64) -> Result<(), RedisError> {
-        self.own.publish_log(origin, number, entry, oldest, ANSWER_TIME)
+        self.own.publish_log(origin, number, entry, oldest, REDIS_TIMEOUT)
     }
 
     /// Takes over the description of an origin, once this site has all that it describes.
     fn note(&mut self, copy: &OriginCopy) -> Result<(), RedisError> {
         match self.texts.get(&copy.origin) {
-            Some(text) if copy.is_whole() => self.own.note_log(&[(copy.origin, (*text).to_owned())], ANSWER_TIME),
+            Some(text) if copy.is_whole() => self.own.note_log(&[(copy.origin, (*text).to_owned())], REDIS_TIMEOUT),
             _ => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
-use super::{ANSWER_TIME, OTHER_TIME, SiteSync};
+use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
 use crate::services::replication::redis::{EntriesBehind, Redis, RedisError};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::counter::Counter;
@@ -17,7 +17,7 @@ impl SiteSync {
             return Ok(());
         }
         let theirs = self.other.visit_notes(OTHER_TIME)?;
-        let ours = self.own.visit_notes(ANSWER_TIME)?;
+        let ours = self.own.visit_notes(REDIS_TIMEOUT)?;
         self.forward_wanted(&ours, &theirs)?;
         let (mut numbers, mut nodes) = (Vec::new(), HashMap::new());
         for (origin, about) in &theirs.origins {
@@ -46,7 +46,7 @@ impl OriginStreams for VisitStreams<'_> {
     const ROUNDS_MAX: usize = 16;
 
     fn last(&mut self, origin: OriginId) -> Result<u64, RedisError> {
-        self.own.last_visits(origin, ANSWER_TIME)
+        self.own.last_visits(origin, REDIS_TIMEOUT)
     }
 
     fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
@@ -54,7 +54,7 @@ impl OriginStreams for VisitStreams<'_> {
     }
 
     fn put(&mut self, origin: OriginId, number: u64, entry: &[u8], oldest: u64) -> Result<(), RedisError> {
-        self.own.publish_visits(origin, number, entry, oldest, ANSWER_TIME)
+        self.own.publish_visits(origin, number, entry, oldest, REDIS_TIMEOUT)
     }
 
     fn count(&self) {
@@ -64,7 +64,7 @@ impl OriginStreams for VisitStreams<'_> {
     /// Describes an origin whose copy may go on in the next turn: a node that misses a batch below the number says so.
     fn note(&mut self, copy: &OriginCopy) -> Result<(), RedisError> {
         let node = self.nodes.get(&copy.origin).copied().unwrap_or_default();
-        self.own.note_visits(&[(copy.origin, format!("{} {node}", copy.last))], ANSWER_TIME)
+        self.own.note_visits(&[(copy.origin, format!("{} {node}", copy.last))], REDIS_TIMEOUT)
     }
 }
 
