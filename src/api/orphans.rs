@@ -25,7 +25,7 @@ impl Context {
         let redirects = self.services.domain_redirects();
         let policies = Policies { blocked: None, redirects: &redirects };
         let target = match policies.response_for(domain, Notice::NotFound, missing_kind(request.uri().path())) {
-            Response::DomainFallback(target) => Some(target),
+            Response::DomainRedirect(target) => Some(target),
             Response::Notice(_) | Response::Redirect(_) => None,
         };
         self.record_orphan(request, domain, kind, target);

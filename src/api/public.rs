@@ -283,7 +283,7 @@ impl Context {
             _ => false,
         };
         let decision = match decision.response {
-            Response::DomainFallback(_) | Response::Notice(Notice::NotFound) if is_missing => {
+            Response::DomainRedirect(_) | Response::Notice(Notice::NotFound) if is_missing => {
                 Decision { response: policies.response_for(domain, Notice::NotFound, missing), ..decision }
             }
             _ => decision,
@@ -316,7 +316,7 @@ impl Context {
                 forward::push(&mut location, target, query.as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Response::DomainFallback(target) => uncached_redirect(target),
+            Response::DomainRedirect(target) => uncached_redirect(target),
             Response::Notice(Notice::TooMany) => self.too_many_page(request),
             Response::Notice(notice) => self.notice(request, notice),
         }

@@ -44,7 +44,7 @@ impl Answers {
             Response::Redirect(Destination { policy, target }) => {
                 self.0.redirect(out, request, query, (policy, target), now_ms);
             }
-            Response::DomainFallback(target) => self.0.uncached_redirect(out, request, target),
+            Response::DomainRedirect(target) => self.0.uncached_redirect(out, request, target),
             Response::Notice(notice) => self.0.page(out, request, *notice as usize),
         }
     }

@@ -165,7 +165,7 @@ pub enum Response<'a> {
     /// A redirect to the destination of the link.
     Redirect(Destination<&'a [u8]>),
     /// A redirect to where the domain sends clients that find no link there. No client caches it.
-    DomainFallback(&'a str),
+    DomainRedirect(&'a str),
     /// A page that says why there is no redirect.
     Notice(Notice),
 }
@@ -175,7 +175,7 @@ impl Response<'_> {
     pub fn status(&self) -> u16 {
         match self {
             Response::Redirect(Destination { policy, .. }) => policy.status.number(),
-            Response::DomainFallback(_) => RedirectStatus::Found.number(),
+            Response::DomainRedirect(_) => RedirectStatus::Found.number(),
             Response::Notice(notice) => notice.number(),
         }
     }
@@ -250,7 +250,7 @@ impl<'p> Policies<'p> {
             (Some(place), Notice::Gone) => self.redirects.at(place).of(TargetKind::Expired),
             _ => None,
         };
-        fallback.map_or(Response::Notice(notice), Response::DomainFallback)
+        fallback.map_or(Response::Notice(notice), Response::DomainRedirect)
     }
 }
 

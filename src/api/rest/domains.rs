@@ -48,9 +48,9 @@ impl Context {
         let redirects = self.services.domain_redirects();
         let policies = Policies { blocked: None, redirects: &redirects };
         match policies.response_for(domain, notice, missing_kind(request.uri().path())) {
-            Response::DomainFallback(target) if is_read(request.method()) => uncached_redirect(target),
+            Response::DomainRedirect(target) if is_read(request.method()) => uncached_redirect(target),
             Response::Notice(notice) => self.notice(request, notice),
-            Response::DomainFallback(_) | Response::Redirect(_) => self.notice(request, notice),
+            Response::DomainRedirect(_) | Response::Redirect(_) => self.notice(request, notice),
         }
     }
 

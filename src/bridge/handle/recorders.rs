@@ -22,7 +22,7 @@ pub struct Recorders {
 pub fn count_response(stats: &CoreStats, response: &Response<'_>) {
     match response {
         Response::Redirect(_) => stats.redirects.add(1),
-        Response::DomainFallback(_)
+        Response::DomainRedirect(_)
         | Response::Notice(Notice::NotFound | Notice::Gone | Notice::Blocked | Notice::Misdirected) => {
             stats.misses.add(1);
         }

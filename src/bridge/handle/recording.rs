@@ -72,7 +72,7 @@ impl ServiceHandle {
         };
         let (target, forwards) = match &decision.response {
             Response::Redirect(Destination { policy, target }) => (*target, policy.forward_query),
-            Response::DomainFallback(target) => (target.as_bytes(), false),
+            Response::DomainRedirect(target) => (target.as_bytes(), false),
             Response::Notice(_) => (&[][..], false),
         };
         let code = (kind == LoggedKind::Link).then_some(code);

@@ -92,7 +92,7 @@ impl Case {
         let Decision { response, visit } = decide(&policies, self.domain, self.is_head, lookup, &mut client);
         let location = match response {
             Response::Redirect(Destination { target, .. }) => String::from_utf8(target.to_vec()).expect("a fixture"),
-            Response::DomainFallback(target) => target.to_owned(),
+            Response::DomainRedirect(target) => target.to_owned(),
             Response::Notice(_) => String::new(),
         };
         (response.status(), location, visit, client.misses)
