@@ -10,7 +10,7 @@ use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::domains::DomainIndex;
-use carom_model::redirect::{Notice, Policies, Response};
+use carom_model::redirect::{Notice, Response, ResponseRules};
 use carom_model::visits::raw::RawRequest;
 use carom_model::visits::record::LoggedKind;
 
@@ -23,8 +23,8 @@ impl Context {
         kind: LoggedKind,
     ) -> ApiResponse {
         let redirects = self.services.domain_redirects();
-        let policies = Policies { blocked: None, redirects: &redirects };
-        let target = match policies.response_for(domain, Notice::NotFound, missing_kind(request.uri().path())) {
+        let response_rules = ResponseRules { blocked: None, redirects: &redirects };
+        let target = match response_rules.response_for(domain, Notice::NotFound, missing_kind(request.uri().path())) {
             Response::DomainRedirect(target) => Some(target),
             Response::Notice(_) | Response::Redirect(_) => None,
         };

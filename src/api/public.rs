@@ -32,7 +32,7 @@ use carom_model::link::Link;
 use carom_model::link::rules::{RuleVisitor, VisitorPlace};
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{
-    Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide,
+    Decision, Destination, Lookup, MissLimit, OwnedLookup, Response, ResponseRules, VisitKind, decide,
 };
 use carom_model::visits::record::LoggedKind;
 
@@ -274,9 +274,9 @@ impl Context {
     ) -> ApiResponse {
         let blocked = self.services.blocked();
         let redirects = self.services.domain_redirects();
-        let policies = Policies { blocked: blocked.as_deref(), redirects: &redirects };
+        let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &redirects };
         let is_head = request.method() != Method::GET;
-        let decision = decide(&policies, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
+        let decision = decide(&response_rules, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
         let is_missing = match lookup {
             Lookup::Missing | Lookup::NotYetValid => true,
             Lookup::Expired => redirects.hides_expired(),
@@ -284,7 +284,7 @@ impl Context {
         };
         let decision = match decision.response {
             Response::DomainRedirect(_) | Response::Notice(Notice::NotFound) if is_missing => {
-                Decision { response: policies.response_for(domain, Notice::NotFound, missing), ..decision }
+                Decision { response: response_rules.response_for(domain, Notice::NotFound, missing), ..decision }
             }
             _ => decision,
         };

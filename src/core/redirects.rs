@@ -31,7 +31,7 @@ use carom_http::head::all_of;
 use carom_model::clients::forwarded::{Field, Trust};
 use carom_model::domains::redirects::DomainRedirects;
 use carom_model::link::Link;
-use carom_model::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, Policies, decide};
+use carom_model::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, ResponseRules, decide};
 use carom_telemetry::stats::CoreStats;
 
 /// Bit that marks the token of a question from a task of the core. Tokens without it are tags of connections.
@@ -139,7 +139,7 @@ impl Redirects {
         let data = self.data.as_mut().expect("only cores with a shard have redirects");
         name_client(&self.trust, conn, request, head);
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
+        let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
             (Decision::limited(), request.code)
         } else {
@@ -187,7 +187,7 @@ impl Redirects {
             }
             self.latencies.note_answered();
             let mut client = ConnClient { conn, services: &self.services };
-            (decide(&policies, domain, request.head_only, found, &mut client), code)
+            (decide(&response_rules, domain, request.head_only, found, &mut client), code)
         };
         let response = &decision.response;
         count_response(&self.stats, response);
@@ -289,11 +289,11 @@ impl Redirects {
     /// Decides on the result of a look-up, writes the response, and records it.
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
+        let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let PendingLookup { request, domain, code, since, visitor, ref visit, asked_storage, .. } = pending;
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let mut client = ConnClient { conn, services: &self.services };
-        let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        let decision = decide(&response_rules, Some(domain), request.head_only, found, &mut client);
         let response = decision.response;
         count_response(&self.stats, &response);
         self.services.record_visit(decision.visit, code, || visitor);

@@ -220,14 +220,14 @@ pub trait MissLimit {
 
 /// The settings of the node that responses depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Policies<'p> {
+pub struct ResponseRules<'p> {
     /// The hosts that no link may redirect to; `None` without a block list.
     pub blocked: Option<&'p HostSet>,
     /// The redirects of the domains for requests that find no link.
     pub redirects: &'p DomainRedirects,
 }
 
-impl<'p> Policies<'p> {
+impl<'p> ResponseRules<'p> {
     /// True if no link may redirect to this destination.
     #[inline]
     fn block(&self, target: &[u8]) -> bool {
@@ -240,7 +240,7 @@ impl<'p> Policies<'p> {
         self.response_for(domain, notice, TargetKind::InvalidShortUrl)
     }
 
-    /// Like [`Policies::response_at`], with the kind of redirect that stands in for 404.
+    /// Like [`ResponseRules::response_at`], with the kind of redirect that stands in for 404.
     pub fn response_for(&self, domain: Option<DomainIndex>, notice: Notice, missing: TargetKind) -> Response<'p> {
         let fallback = match (domain, notice) {
             (None, Notice::NotFound) if self.redirects.unknown_host() == UnknownHost::Misdirected => {
@@ -268,7 +268,7 @@ impl<'p> Policies<'p> {
 /// 6. If expired links are hidden, each is a missing one to these rules.
 #[inline]
 pub fn decide<'a>(
-    policies: &Policies<'a>,
+    response_rules: &ResponseRules<'a>,
     domain: Option<DomainIndex>,
     is_head: bool,
     lookup: BorrowedLookup<'a>,
@@ -281,7 +281,7 @@ pub fn decide<'a>(
         return Decision::limited();
     }
     let notice = match lookup {
-        Lookup::Live(Destination { target, .. }) if policies.block(target) => Notice::Blocked,
+        Lookup::Live(Destination { target, .. }) if response_rules.block(target) => Notice::Blocked,
         Lookup::Live(destination) => {
             let visit = if is_head { VisitKind::None } else { VisitKind::Link };
             return Decision { response: Response::Redirect(destination), visit };
@@ -290,7 +290,7 @@ pub fn decide<'a>(
         Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if client.misses_too_often() => {
             return Decision::limited();
         }
-        Lookup::Expired if policies.redirects.hides_expired() => {
+        Lookup::Expired if response_rules.redirects.hides_expired() => {
             if client.misses_too_often() {
                 return Decision::limited();
             }
@@ -303,7 +303,7 @@ pub fn decide<'a>(
     };
     let is_orphan = notice == Notice::NotFound && !is_head;
     let visit = if is_orphan { VisitKind::Orphan } else { VisitKind::None };
-    Decision { response: policies.response_at(domain, notice), visit }
+    Decision { response: response_rules.response_at(domain, notice), visit }
 }
 
 #[cfg(test)]

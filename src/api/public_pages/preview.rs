@@ -18,7 +18,7 @@ use carom_model::destination::hosts::{host_of, unicode_of};
 use carom_model::domains::DomainIndex;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
-use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
+use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Response, ResponseRules, decide};
 
 impl Context {
     /// Returns the preview of a code.
@@ -49,13 +49,13 @@ impl Context {
         let (stored, is_spent) = self.read_at(code, domain).await;
         let blocked = self.services.blocked();
         let redirects = self.services.domain_redirects();
-        let policies = Policies { blocked: blocked.as_deref(), redirects: &redirects };
+        let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &redirects };
         let lookup = match stored.at(self.services.unix_ms()) {
             // As with a redirect, the block list comes before the visit limit.
             Lookup::Live(Destination { target, .. }) if is_spent && !self.services.blocks(target) => Lookup::Expired,
             lookup => lookup,
         };
-        let Decision { response, .. } = decide(&policies, domain, true, lookup, &mut client);
+        let Decision { response, .. } = decide(&response_rules, domain, true, lookup, &mut client);
         match (response, &stored) {
             (Response::Redirect(_), Lookup::Live(link)) => Ok(Arc::clone(link)),
             (Response::Notice(Notice::TooMany), _) => Err(self.too_many(request)),

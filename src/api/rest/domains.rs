@@ -21,7 +21,7 @@ use carom_model::destination::long_url::LongUrl;
 use carom_model::domains::redirects::{DomainRedirects, TargetKind, placeholder_in};
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
-use carom_model::redirect::{Policies, Response};
+use carom_model::redirect::{Response, ResponseRules};
 
 impl Context {
     /// Returns the domains of the service.
@@ -46,8 +46,8 @@ impl Context {
         notice: Notice,
     ) -> ApiResponse {
         let redirects = self.services.domain_redirects();
-        let policies = Policies { blocked: None, redirects: &redirects };
-        match policies.response_for(domain, notice, missing_kind(request.uri().path())) {
+        let response_rules = ResponseRules { blocked: None, redirects: &redirects };
+        match response_rules.response_for(domain, notice, missing_kind(request.uri().path())) {
             Response::DomainRedirect(target) if is_read(request.method()) => uncached_redirect(target),
             Response::Notice(notice) => self.notice(request, notice),
             Response::DomainRedirect(_) | Response::Redirect(_) => self.notice(request, notice),

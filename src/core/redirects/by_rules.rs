@@ -18,7 +18,7 @@ use carom_http::redirect::lines_of;
 use carom_limits::RULE_LANGUAGES_MAX;
 use carom_model::link::Link;
 use carom_model::link::rules::{RuleVisitor, VisitorPlace};
-use carom_model::redirect::{Lookup, Policies, decide};
+use carom_model::redirect::{Lookup, ResponseRules, decide};
 
 /// The lines of a field, before they are found.
 const NO_LINES: [&[u8]; RULE_LANGUAGES_MAX] = [&[]; RULE_LANGUAGES_MAX];
@@ -73,9 +73,9 @@ impl Redirects {
         };
         self.latencies.note_answered();
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
+        let response_rules = ResponseRules { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let mut client = ConnClient { conn, services: &self.services };
-        let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        let decision = decide(&response_rules, Some(domain), request.head_only, found, &mut client);
         let response = &decision.response;
         count_response(&self.stats, response);
         record_visit(&self.services, conn, (&request, head), (&decision, code), now.unix_ms);

@@ -9,7 +9,9 @@ use crate::access::miss_limiter::MissLimiter;
 use crate::destination::hosts::{HostPattern, HostSet};
 use crate::domains::redirects::{DomainRedirects, RedirectChanges};
 use crate::domains::{Domain, DomainIndex, DomainName, Domains, Targets, UnknownHost};
-use crate::redirect::{Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
+use crate::redirect::{
+    Decision, Destination, Lookup, MissLimit, OwnedLookup, Response, ResponseRules, VisitKind, decide,
+};
 use crate::visits::VisitReceiver;
 
 /// A client whose misses are counted.
@@ -87,9 +89,9 @@ impl Case {
     pub fn outcome(&self) -> (u16, String, VisitKind, u32) {
         let (blocked, mut client) = (self.blocked(), self.client);
         let redirects = DomainRedirects::of(&self.domains, &RedirectChanges::default());
-        let policies = Policies { blocked: Some(&blocked), redirects: &redirects };
+        let response_rules = ResponseRules { blocked: Some(&blocked), redirects: &redirects };
         let lookup = self.lookup.borrowed();
-        let Decision { response, visit } = decide(&policies, self.domain, self.is_head, lookup, &mut client);
+        let Decision { response, visit } = decide(&response_rules, self.domain, self.is_head, lookup, &mut client);
         let location = match response {
             Response::Redirect(Destination { target, .. }) => String::from_utf8(target.to_vec()).expect("a fixture"),
             Response::DomainRedirect(target) => target.to_owned(),
