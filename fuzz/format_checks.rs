@@ -19,7 +19,7 @@ use carom_model::replication::State;
 use carom_model::replication::state::{NoState, StateHead};
 use carom_model::visits::campaign::Campaign;
 use carom_model::visits::entries::batches_of;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::{LogNote, ReadEntry};
 use carom_model::visits::tally::TallyRow;
@@ -69,11 +69,11 @@ pub(crate) fn check_state(input: &[u8]) {
 /// Checks stored and exchanged visits: no decoder panics, and those of counts and events settle, so that a value that is
 /// decoded and encoded again stays the same.
 pub(crate) fn check_visits(input: &[u8]) {
-    if let Some(history) = History::decode(input) {
+    if let Some(history) = VisitHistory::decode(input) {
         let mut once = Vec::new();
         history.encode(&mut once);
         let mut again = Vec::new();
-        History::decode(&once).expect("its own encoding").encode(&mut again);
+        VisitHistory::decode(&once).expect("its own encoding").encode(&mut again);
         assert_eq!(again, once);
     }
     let mut rest = input;

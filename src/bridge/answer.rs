@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
 use carom_model::redirect::OwnedLookup;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::VisitCounts;
 
 /// The reason why the writer has not carried out a request.
@@ -118,7 +118,7 @@ pub enum TaskLookup {
 
 /// The visit statistics that were asked for; `None` if there is no such link. The reason why they cannot be read is in
 /// words for the client.
-pub type VisitsAnswer = Result<Option<Box<History>>, &'static str>;
+pub type VisitsAnswer = Result<Option<Box<VisitHistory>>, &'static str>;
 
 /// The edit history of a code, newest first. The reason why it cannot be read is in words for the client.
 pub type EditsAnswer = Result<Vec<Edit>, &'static str>;

@@ -25,7 +25,7 @@ use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
 use crate::startup::preflight;
 use crate::startup::signals::{self, ProcessSignal};
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{Subject, name_of_day};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings};
@@ -185,12 +185,12 @@ fn store_visits(links: &Links, visited: &[Visited]) -> Result<(), StoreError> {
     let origins = links.visit_origins()?.unwrap_or_default();
     let place = RowPlace::merged(origins.own_slot(), origins.own().since);
     let mut batch = links.batch();
-    let mut put = |name: &[u8], history: &History| {
+    let mut put = |name: &[u8], history: &VisitHistory| {
         let mut value = Vec::new();
         history.encode(&mut value);
         batch.put_visits(name, place, &value);
     };
-    let mut all = History::default();
+    let mut all = VisitHistory::default();
     for link in visited {
         let code = Code::parse(link.code.as_bytes()).expect("the story has short codes");
         put(&Subject::Link(code).name(), &link.history);
@@ -234,7 +234,7 @@ mod tests {
         let data_dir = demo.settings.data_dir.clone();
         let OpenStore { links, .. } = open_store(&demo.settings).unwrap();
         let rows = links.visits_of(&Subject::All.name()).unwrap();
-        let all = History::decode(&rows[0].value).unwrap();
+        let all = VisitHistory::decode(&rows[0].value).unwrap();
         assert!((rows.len() == 1) && all.all.counts.total > 1_000 && all.days.len() > 80, "{:?}", all.all.counts);
         drop(links);
         let segments =

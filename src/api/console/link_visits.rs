@@ -28,7 +28,7 @@ impl Context {
         let span = Span::read(&mut params);
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
         let (link, _) = self.find_in(code, query).await?;
-        let history = self.history(Subject::Link(link.code), code).await?;
+        let history = self.visit_history(Subject::Link(link.code), code).await?;
         let sources = status::sources(&self.services.context().node, self.services.unix_ms());
         let parts = visits::parts_of(&history);
         let write = move || to_json(&json!({"visits": visits::describe(&history, &span), "sources": sources}));

@@ -21,7 +21,7 @@ use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::query::{Filter, GroupCounts, UnreadableIndex};
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -57,8 +57,8 @@ impl Context {
         }
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
         let span = Span { start_ms, end_ms };
-        let all = self.history(Subject::All, "").await?;
-        let orphans = self.history(Subject::Orphans, "").await?;
+        let all = self.visit_history(Subject::All, "").await?;
+        let orphans = self.visit_history(Subject::Orphans, "").await?;
         let mut notes = Vec::new();
         if end_ms.min(now_ms).saturating_sub(start_ms) > DAYS_MAX * DAY_MS {
             notes.push("New links and referrers are known only for the last 400 days of the period.");
@@ -121,7 +121,7 @@ impl Context {
     /// Counts links: existing ones, and those created in a period, in total, by day, by app and by domain, the
     /// latter two with visits. `all` is the history of all visits. The flag is false if visits of some apps are
     /// missing.
-    async fn growth(&self, span: &Span, now_ms: u64, all: &History) -> Result<(Value, bool), Problem> {
+    async fn growth(&self, span: &Span, now_ms: u64, all: &VisitHistory) -> Result<(Value, bool), Problem> {
         let (apps, domains) = (self.apps_known(), self.domains_known().await?);
         let (visits, knows_apps) = self.visits_by_group(&apps, &domains, span, all).await?;
         let days = days_of(span, now_ms);
@@ -163,7 +163,7 @@ impl Context {
         apps: &[AppName],
         domains: &[DomainName],
         span: &Span,
-        all: &History,
+        all: &VisitHistory,
     ) -> Result<(Vec<VisitCounts>, bool), Problem> {
         let of_apps = apps.iter().map(|app| VisitGroup::App(app.as_str().into()));
         let groups = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();

@@ -25,7 +25,7 @@ use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::{AgentTraits, VisitCondition};
 use carom_model::visits::campaign::Campaign;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::record::{LoggedKind, VisitRecord};
 use carom_model::visits::tally::Subject;
 
@@ -85,7 +85,7 @@ impl Context {
     async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
         let span = VisitSpan::read(query)?;
         let (link, _) = self.find_in(code, query).await?;
-        let history = self.history(Subject::Link(link.code), code).await?;
+        let history = self.visit_history(Subject::Link(link.code), code).await?;
         let selection = VisitSelection::Link { code: link.code, since_ms: link.created_ms };
         // The totals come from the counts, which exist without a log and for longer.
         self.list_visits(span, selection, Some(history)).await
@@ -205,7 +205,7 @@ impl Context {
         &self,
         span: VisitSpan,
         selection: VisitSelection,
-        totals: Option<Box<History>>,
+        totals: Option<Box<VisitHistory>>,
     ) -> Result<ApiResponse, Problem> {
         let page = self.visit_page(&span, selection).await?;
         self.show_visits(span, page, totals).await
@@ -220,7 +220,7 @@ impl Context {
         &self,
         span: VisitSpan,
         page: VisitPage,
-        totals: Option<Box<History>>,
+        totals: Option<Box<VisitHistory>>,
     ) -> Result<ApiResponse, Problem> {
         let domains = Arc::clone(&self.services.context().domains);
         // A long history takes as long as a long page.
@@ -234,7 +234,7 @@ impl Context {
 }
 
 /// Serialises a page of visits, with the totals of a link.
-fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, totals: Option<&History>) -> Vec<u8> {
+fn written(page: &VisitPage, domains: &Domains, span: &VisitSpan, totals: Option<&VisitHistory>) -> Vec<u8> {
     let mut shown = totals.map_or_else(|| json!({}), |history| describe(history, &span.span));
     let visits = page.records.iter().filter_map(|bytes| VisitRecord::take(&mut &bytes[..]));
     let data: Vec<Value> = visits.map(|visit| described(&visit, domains)).collect();

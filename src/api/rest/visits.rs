@@ -15,7 +15,7 @@ use crate::api::response::{ApiResponse, json as json_answer};
 use carom_limits::REFERRERS_SHOWN_MAX;
 use carom_model::access::Role;
 use carom_model::dates;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{Subject, VisitCounts};
 
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
@@ -32,7 +32,8 @@ impl Context {
     async fn try_all_visits(&self) -> Result<Value, Problem> {
         // These counters cover the links of all apps and domains.
         self.caller.require_on_all_domains(Role::ReadAll)?;
-        let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
+        let (links, orphans) =
+            (self.visit_history(Subject::All, "").await?, self.visit_history(Subject::Orphans, "").await?);
         let (links, orphans) = (links.all.counts, orphans.all.counts);
         Ok(json!({ "visits": {
             "nonOrphanVisits": VisitsSummary::from(links),
@@ -44,10 +45,14 @@ impl Context {
 
     /// Returns the visits of all links.
     pub(in crate::api) async fn visits_of_all(&self) -> Result<VisitCounts, Problem> {
-        Ok(self.history(Subject::All, "").await?.all.counts)
+        Ok(self.visit_history(Subject::All, "").await?.all.counts)
     }
 
-    pub(in crate::api) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
+    pub(in crate::api) async fn visit_history(
+        &self,
+        subject: Subject,
+        code: &str,
+    ) -> Result<Box<VisitHistory>, Problem> {
         let history = self.services.read_visits(subject).await.map_err(refused)?;
         history.ok_or_else(|| Problem::no_link(code))
     }
@@ -78,13 +83,13 @@ impl Span {
 }
 
 /// Returns the number of parts of a history, each of which [`describe`] looks at.
-pub(in crate::api) fn parts_of(history: &History) -> usize {
+pub(in crate::api) fn parts_of(history: &VisitHistory) -> usize {
     history.days.len() + history.hours.len() + history.all.hosts.len()
 }
 
 /// Describes a history within a period. A core does this only for one of few parts
 /// ([`carom_limits::HISTORY_WRITTEN_AT_ONCE`]).
-pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
+pub(in crate::api) fn describe(history: &VisitHistory, span: &Span) -> Value {
     let within = |times: &BTreeMap<u32, VisitCounts>, len_ms: u64| -> Vec<(u64, VisitCounts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
         times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()

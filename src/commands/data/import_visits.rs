@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use carom_shards::Code;
 
 use carom_model::link::record::LinkRef;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, TallyRow, VisitCounts, VisitGroup};
 use carom_store::links::{Ended, Links, RowPlace, StoreError, VisitRow};
@@ -77,17 +77,18 @@ impl VisitImport {
                 rows = kept;
                 ended.iter().for_each(|ended| batch.forget_ended(ended));
             }
-            let is_stored = |value: &[u8]| History::decode(value).is_some_and(|history| history.all.counts == *counts);
+            let is_stored =
+                |value: &[u8]| VisitHistory::decode(value).is_some_and(|history| history.all.counts == *counts);
             if rows.iter().any(|row| row.place == place && is_stored(&row.value)) {
                 continue;
             }
-            batch.put_visits(&name, place, &encoded(*counts, History::default()));
+            batch.put_visits(&name, place, &encoded(*counts, VisitHistory::default()));
             let names = groups.iter().map(VisitGroup::name).chain([Subject::All.name()]);
             names.for_each(|name| sums.entry(name).or_default().add(*counts));
         }
         for (name, counts) in sums {
             let stored = links.visits_of(&name)?.into_iter().find(|row| row.place == place);
-            let history = stored.and_then(|row| History::decode(&row.value)).unwrap_or_default();
+            let history = stored.and_then(|row| VisitHistory::decode(&row.value)).unwrap_or_default();
             batch.put_visits(&name, place, &encoded(counts, history));
         }
         links.commit(batch)
@@ -95,7 +96,7 @@ impl VisitImport {
 }
 
 /// Returns the stored form of a history with more visits, at an unknown time.
-fn encoded(counts: VisitCounts, mut history: History) -> Vec<u8> {
+fn encoded(counts: VisitCounts, mut history: VisitHistory) -> Vec<u8> {
     history.all.add(&TallyRow::from(counts));
     let mut value = Vec::new();
     history.encode(&mut value);
@@ -109,7 +110,7 @@ mod tests {
     fn total(links: &Links, name: &[u8]) -> VisitCounts {
         let mut sum = VisitCounts::default();
         for row in links.visits_of(name).unwrap() {
-            sum.add(History::decode(&row.value).unwrap().all.counts);
+            sum.add(VisitHistory::decode(&row.value).unwrap().all.counts);
         }
         sum
     }
@@ -141,7 +142,7 @@ mod tests {
         let code = Code::parse(b"a").unwrap();
         let name = Subject::Link(code).name();
         let mut batch = links.batch();
-        let old = encoded(VisitCounts { total: 9, bots: 0 }, History::default());
+        let old = encoded(VisitCounts { total: 9, bots: 0 }, VisitHistory::default());
         batch.put_visits(&name, RowPlace::merged(0, 0), &old);
         batch.end_visits(&Ended { code, number: 1 });
         links.commit(batch).unwrap();

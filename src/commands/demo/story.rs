@@ -1,7 +1,7 @@
 //! The links and visits of a demonstration: the same on every run, apart from their dates.
 
 use carom_model::dates;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{TallyRow, VisitCounts};
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ pub(super) struct Visited {
     pub(super) tags: &'static [&'static str],
     /// The link as a line of an import.
     pub(super) line: Value,
-    pub(super) history: History,
+    pub(super) history: VisitHistory,
 }
 
 /// Random numbers that are the same on every run.
@@ -99,7 +99,7 @@ pub(super) fn visited_links(now_ms: u64) -> Vec<Visited> {
         let line = json!({"shortCode": code, "longUrl": long_url, "title": title, "tags": tags,
             "dateCreated": dates::format(dates::whole_second(created_ms))});
         let hours = (created_ms / HOUR_MS) as u32 + 1..(now_ms / HOUR_MS) as u32;
-        let mut history = History::default();
+        let mut history = VisitHistory::default();
         for hour in hours.clone() {
             let total = dice.near(expected(hour, hours.start, usual));
             let bots = (0..total).filter(|_| dice.roll() < BOTS).count() as u64;
@@ -135,13 +135,13 @@ fn hosts(counts: VisitCounts, dice: &mut Dice) -> Vec<(Box<[u8]>, u64)> {
 }
 
 /// Divides the referring hosts of all links among the days, by the visits of each.
-pub(super) fn referrers_by_day(all: &History) -> Vec<(u32, History)> {
+pub(super) fn referrers_by_day(all: &VisitHistory) -> Vec<(u32, VisitHistory)> {
     let total = all.all.counts.total.max(1) as f64;
     let of_day = |(day, counts): (&u32, &VisitCounts)| {
         let share = counts.total as f64 / total;
         let hosts = all.all.hosts.iter().map(|(host, visits)| (host.clone(), (*visits as f64 * share) as u64));
         let hosts = hosts.filter(|(_, visits)| *visits > 0).collect();
-        (*day, History { all: TallyRow { counts: *counts, hosts }, ..History::default() })
+        (*day, VisitHistory { all: TallyRow { counts: *counts, hosts }, ..VisitHistory::default() })
     };
     all.days.iter().map(of_day).collect()
 }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn days_share_the_referrers() {
-        let mut all = History::default();
+        let mut all = VisitHistory::default();
         all.add(24, &TallyRow::from(VisitCounts { total: 30, bots: 0 }));
         all.add(48, &TallyRow::from(VisitCounts { total: 10, bots: 0 }));
         all.all.hosts = vec![(Box::from(&b"a.example"[..]), 20)];

@@ -41,7 +41,7 @@ use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::batches::{FleetCounts, OriginBatches};
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, VisitCounts, name_of_day};
 use carom_store::links::{Ended, Links, StoreError, VisitRow};
@@ -501,15 +501,15 @@ impl VisitAggregator {
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.
-    pub(super) fn history(&self, subject: Subject) -> Result<History, StoreError> {
+    pub(super) fn history(&self, subject: Subject) -> Result<VisitHistory, StoreError> {
         let mut history = self.stored(&subject.name())?;
         self.not_stored().for_each(|(hour, tally)| history.add(hour, &tally.row(&subject)));
         Ok(history)
     }
 
     /// Returns the stored part of a history.
-    pub(super) fn stored(&self, name: &[u8]) -> Result<History, StoreError> {
-        let mut history = History::default();
+    pub(super) fn stored(&self, name: &[u8]) -> Result<VisitHistory, StoreError> {
+        let mut history = VisitHistory::default();
         for row in self.links.visits_of(name)? {
             if self.is_live(&row) {
                 add_stored(&mut history, &row)?;
@@ -543,7 +543,7 @@ impl VisitAggregator {
         };
         for row in self.links.visits_between(&name_of_day(*days.start()), &name_of_day(*days.end()))? {
             if self.is_live(&row) {
-                let mut history = History::default();
+                let mut history = VisitHistory::default();
                 add_stored(&mut history, &row)?;
                 add(history.all.hosts);
             }

@@ -13,7 +13,7 @@ use super::aggregator::VisitAggregator;
 use super::groups::Apps;
 use super::intake::{COLLECT_BUSY, COLLECT_EVERY};
 use carom_model::query::GroupCounts;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::StoreError;
 use carom_telemetry::clock::unix_ms;
@@ -165,7 +165,7 @@ impl VisitReader {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn history(&self, subject: Subject) -> Result<History, StoreError> {
+    pub fn history(&self, subject: Subject) -> Result<VisitHistory, StoreError> {
         let mut aggregator = self.aggregator();
         aggregator.collect(unix_ms());
         aggregator.history(subject)

@@ -14,7 +14,7 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, VisitNotes};
 use carom_limits::VISITS_CHUNK_BYTES;
 use carom_model::visits::exchange::{STALE_AFTER, SeenRequests, SnapshotRequest, WantedSnapshot};
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_store::links::{Links, StoreError, VisitRow};
@@ -51,7 +51,7 @@ struct OutgoingSnapshot {
     /// The key of the last row that was read.
     read: Vec<u8>,
     /// The history that is being put together, by its name.
-    current: Option<(Vec<u8>, History)>,
+    current: Option<(Vec<u8>, VisitHistory)>,
     is_read: bool,
     sent: u64,
     since: Instant,
@@ -131,7 +131,7 @@ impl OutgoingSnapshot {
         if self.current.as_ref().is_some_and(|(name, _)| *name != row.name) {
             bytes = self.end_subject(chunk);
         }
-        let (_, history) = self.current.get_or_insert_with(|| (row.name.clone(), History::default()));
+        let (_, history) = self.current.get_or_insert_with(|| (row.name.clone(), VisitHistory::default()));
         add_stored(history, row)?;
         Ok(bytes)
     }

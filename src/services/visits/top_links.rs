@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use carom_shards::Code;
 
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::tally::{Subject, TallyRow, VisitCounts};
 
 /// Number of candidates of each kind: as many as a list by visits may have.
@@ -57,7 +57,7 @@ impl TopLinks {
             self.name = name.to_vec();
         }
         self.counts.add(if is_merged {
-            History::decode(value).unwrap_or_default().all.counts
+            VisitHistory::decode(value).unwrap_or_default().all.counts
         } else {
             TallyRow::decode(&mut &value[..]).unwrap_or_default().counts
         });
@@ -112,7 +112,7 @@ mod tests {
             // Two rows each, one of them merged. The last links have the most visits, by bots.
             let mut row = TallyRow::default();
             (0..=number / 100).for_each(|_| row.add(&TallyRow::of_visit(number > 2 * KEPT, b"")));
-            let mut history = History::default();
+            let mut history = VisitHistory::default();
             history.add(490_000, &row);
             let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());
             row.encode(&mut bytes);

@@ -10,7 +10,7 @@ const HOURS_KEPT: u32 = 31 * 24;
 
 /// The visits of a subject over time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct History {
+pub struct VisitHistory {
     /// All visits, with their referring hosts.
     pub all: TallyRow,
     /// Visits by day, counted from 1970 UTC.
@@ -19,7 +19,7 @@ pub struct History {
     pub hours: BTreeMap<u32, VisitCounts>,
 }
 
-impl History {
+impl VisitHistory {
     /// Adds the visits of an hour, counted from 1970 UTC.
     pub fn add(&mut self, hour: u32, row: &TallyRow) {
         if row.counts == VisitCounts::default() && row.hosts.is_empty() {
@@ -31,7 +31,7 @@ impl History {
     }
 
     /// Adds the visits of another history.
-    pub fn merge(&mut self, other: &History) {
+    pub fn merge(&mut self, other: &VisitHistory) {
         self.all.add(&other.all);
         other.days.iter().for_each(|(day, counts)| self.days.entry(*day).or_default().add(*counts));
         other.hours.iter().for_each(|(hour, counts)| self.hours.entry(*hour).or_default().add(*counts));
@@ -71,10 +71,10 @@ impl History {
     }
 
     /// Decodes the stored form; `None` if it is malformed.
-    pub fn decode(mut bytes: &[u8]) -> Option<History> {
+    pub fn decode(mut bytes: &[u8]) -> Option<VisitHistory> {
         let all = TallyRow::decode(&mut bytes)?;
         let (days, hours) = (take_times(&mut bytes)?, take_times(&mut bytes)?);
-        bytes.is_empty().then_some(History { all, days, hours })
+        bytes.is_empty().then_some(VisitHistory { all, days, hours })
     }
 }
 
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn old_hours_become_days() {
-        let mut history = History::default();
+        let mut history = VisitHistory::default();
         let row = TallyRow::of_visit(true, b"a.example");
         for hour in 480_000..482_000 {
             history.add(hour, &row);
         }
         let mut bytes = Vec::new();
         history.encode(&mut bytes);
-        let read = History::decode(&bytes).unwrap();
+        let read = VisitHistory::decode(&bytes).unwrap();
         assert_eq!((read.hours.len(), read.hours.first_key_value().map(|(hour, _)| *hour)), (744, Some(481_256)));
         assert_eq!((&read.days, read.all.counts), (&history.days, VisitCounts { total: 2_000, bots: 2_000 }));
         assert_eq!(read.days.values().map(|counts| counts.total).sum::<u64>(), 2_000);
@@ -123,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_is_total(bytes in any::<Vec<u8>>()) {
-            let _ = History::decode(&bytes);
+            let _ = VisitHistory::decode(&bytes);
         }
     }
 }

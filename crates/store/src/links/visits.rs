@@ -25,7 +25,7 @@ use super::handles::{Batch, Links, sealed, unsealed};
 use crate::error::StoreError;
 use crate::search::{bisect, from_position, gallop, position};
 use carom_model::link::earlier_visits::EndedVisits;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::{TallyRow, VisitCounts};
 
@@ -194,7 +194,7 @@ fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     match parts_of(key) {
         Some((_, RowPlace::ENDED_EARLIER)) => EndedVisits::from_bytes(value).is_some(),
-        Some((_, place)) if place.is_merged() => History::decode(value).is_some(),
+        Some((_, place)) if place.is_merged() => VisitHistory::decode(value).is_some(),
         Some(_) => {
             let mut rest = value;
             TallyRow::decode(&mut rest).is_some() && rest.is_empty()
@@ -217,7 +217,7 @@ impl Batch {
     /// Sets the visits that a link had before its import, or a sum of such visits.
     pub fn put_earlier_visits(&mut self, name: &[u8], counts: VisitCounts) {
         let mut value = Vec::new();
-        History { all: TallyRow::from(counts), ..History::default() }.encode(&mut value);
+        VisitHistory { all: TallyRow::from(counts), ..VisitHistory::default() }.encode(&mut value);
         self.put_visits(name, RowPlace::EARLIER, &value);
     }
 
@@ -318,7 +318,7 @@ impl Links {
     pub fn earlier_visits(&self, name: &[u8]) -> Result<Option<VisitCounts>, StoreError> {
         let Some(value) = self.visits.get(key(name, RowPlace::EARLIER))? else { return Ok(None) };
         let damaged = || StoreError::Damaged(format!("earlier visits of {}", name.escape_ascii()));
-        History::decode(&value).map(|history| Some(history.all.counts)).ok_or_else(damaged)
+        VisitHistory::decode(&value).map(|history| Some(history.all.counts)).ok_or_else(damaged)
     }
 
     /// Returns the visits that the last ended link with this name had before its import; `None` without any.

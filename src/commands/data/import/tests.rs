@@ -137,7 +137,7 @@ fn visits_come_along_once() {
     let (again, _) = run(&setup, input.as_bytes());
     assert_eq!((counts(&again), again.visits), ((0, 3, 0), 0));
     let rows = setup.links.visits_of(&carom_model::visits::tally::Subject::All.name()).unwrap();
-    let history = carom_model::visits::history::History::decode(&rows[0].value).unwrap();
+    let history = carom_model::visits::history::VisitHistory::decode(&rows[0].value).unwrap();
     assert_eq!(history.all.counts, VisitCounts { total: 12, bots: 2 });
 }
 

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::super::stored::add_stored;
 use super::VisitAggregator;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginSlot;
 use carom_store::links::{RowPlace, StoreError, VisitRow, VisitRowPage};
 
@@ -75,7 +75,7 @@ impl VisitAggregator {
         slots.dedup();
         let mut batch = self.links.batch();
         for slot in slots {
-            let mut history = History::default();
+            let mut history = VisitHistory::default();
             let of_slot = rows.iter().filter(|row| row.place.slot == slot);
             for row in of_slot {
                 if add_stored(&mut history, row).is_err() {

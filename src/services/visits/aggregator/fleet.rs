@@ -14,7 +14,7 @@ use super::VisitAggregator;
 use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
 use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
 use carom_model::visits::exchange::CountsLack;
-use carom_model::visits::history::History;
+use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::{OriginId, OriginSlot};
 use carom_model::visits::tally::{Subject, VisitCounts};
 use carom_store::links::StoreError;
@@ -253,7 +253,7 @@ impl VisitAggregator {
         let place = self.merged_place(slot);
         let mut batch = self.links.batch();
         for (name, value) in rows {
-            if History::decode(value).is_none() {
+            if VisitHistory::decode(value).is_none() {
                 return Err(StoreError::Damaged("a snapshot of visits".to_owned()));
             }
             batch.put_visits(name, place, value);

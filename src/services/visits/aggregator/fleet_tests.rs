@@ -233,7 +233,7 @@ fn snapshot_replaces_what_was_there() {
     let lost = a.visit("abc", 4, 490_000);
     let next = a.visit("abc", 1, 490_001);
     assert_eq!(b.take(&a, &next), [Application::Gap]);
-    let mut history = History::default();
+    let mut history = VisitHistory::default();
     history.add(490_000, &TallyRow::from(VisitCounts { total: 7, bots: 7 }));
     let mut value = Vec::new();
     history.encode(&mut value);
@@ -304,7 +304,7 @@ fn with_replaced_slot(dir: &Path) -> (Node, u8) {
 
 /// The stored form of so many visits in one hour.
 fn history_of(total: u64) -> Vec<u8> {
-    let (mut history, mut value) = (History::default(), Vec::new());
+    let (mut history, mut value) = (VisitHistory::default(), Vec::new());
     history.add(490_000, &TallyRow::from(VisitCounts { total, bots: total }));
     history.encode(&mut value);
     value
