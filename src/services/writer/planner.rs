@@ -150,7 +150,7 @@ impl<'o> CommitPlanner<'o> {
         codes.sort_unstable();
         self.codes.reserve(codes.len());
         for code in codes {
-            self.stored(&code, &look_up);
+            self.current_state(&code, &look_up);
         }
     }
 
@@ -182,13 +182,13 @@ impl<'o> CommitPlanner<'o> {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
                 if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, similar) {
-                    let (code, before) = (link.code, self.stored(&link.code, look_up));
+                    let (code, before) = (link.code, self.current_state(&link.code, look_up));
                     self.create(link, ticket, decision, &before);
                     self.note_event(code, &before);
                 }
             }
             WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, decision) => {
-                let before = self.stored(&code, look_up);
+                let before = self.current_state(&code, look_up);
                 if is_in_scope(&by, &before, &decision) {
                     self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
@@ -198,7 +198,7 @@ impl<'o> CommitPlanner<'o> {
                 }
             }
             WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
-                let before = self.stored(&code, look_up);
+                let before = self.current_state(&code, look_up);
                 if is_in_scope(&by, &before, &decision) {
                     self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
@@ -303,7 +303,7 @@ impl<'o> CommitPlanner<'o> {
         (writes, self.effects)
     }
 
-    fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
+    fn current_state(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
         let looked = || {
             let stored = look_up(code);
             LookedUpCode { before: stored.clone(), after: stored, entry: None, must_write: false, ended: false }

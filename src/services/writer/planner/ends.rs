@@ -30,7 +30,7 @@ impl CommitPlanner<'_> {
     ) {
         let mut expired = 0;
         for due in ends {
-            match self.stored(&due.code, &look_up) {
+            match self.current_state(&due.code, &look_up) {
                 CodeState::Held(State::Link(link)) if link.expiry() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.put_tombstone(&link, recycles);
@@ -55,7 +55,7 @@ impl CommitPlanner<'_> {
         look_up: impl Fn(&Code) -> CodeState,
     ) {
         for (due, author) in deletions {
-            let before = self.stored(&due.code, &look_up);
+            let before = self.current_state(&due.code, &look_up);
             match &before {
                 CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
@@ -125,7 +125,7 @@ impl CommitPlanner<'_> {
     ) {
         let mut codes = Vec::new();
         for entry in quarantined {
-            match self.stored(&entry.code, &look_up) {
+            match self.current_state(&entry.code, &look_up) {
                 CodeState::Held(State::Gone(gone))
                     if (gone.deleted_ms, gone.origin) == (entry.at_ms, Origin::Issued) =>
                 {

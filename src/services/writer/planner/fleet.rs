@@ -151,7 +151,7 @@ impl<'o> CommitPlanner<'o> {
     /// Handles states that look-ups have found in Redis.
     pub(super) fn handle_looked_up(&mut self, states: Vec<(Code, State)>, look_up: impl Fn(&Code) -> CodeState) {
         for (code, state) in states {
-            let before = self.stored(&code, &look_up);
+            let before = self.current_state(&code, &look_up);
             self.handle_held(code, state, &before);
         }
     }
@@ -202,7 +202,7 @@ impl<'o> CommitPlanner<'o> {
 
     /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
     pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
-        let before = self.stored(&code, look_up);
+        let before = self.current_state(&code, look_up);
         if self.awaits_redis(&code, &before) {
             self.outbox.leave_out(code);
         } else {
@@ -244,7 +244,7 @@ impl<'o> CommitPlanner<'o> {
     /// node has no state of the code that it could serve.
     pub(super) fn adopt_unread(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
-        let before = self.stored(&code, look_up);
+        let before = self.current_state(&code, look_up);
         if self.awaits_redis(&code, &before) {
             self.outbox.leave_out(code);
             return;
@@ -274,7 +274,7 @@ impl<'o> CommitPlanner<'o> {
     /// Notes that Redis has lost the state of this node, and has an earlier one that this version cannot decode. Redis
     /// may refuse the state of this node until the node is upgraded, so the partition is compared again then.
     pub(super) fn note_earlier_unread(&mut self, code: Code, text: &[u8], look_up: impl Fn(&Code) -> CodeState) {
-        let before = self.stored(&code, look_up);
+        let before = self.current_state(&code, look_up);
         if before.state().is_some_and(|mine| is_later_than(mine, text)) {
             self.note_refused(code);
         }
@@ -360,7 +360,7 @@ impl<'o> CommitPlanner<'o> {
                 continue;
             }
             let code = delivery.code;
-            let before = self.stored(&code, &look_up);
+            let before = self.current_state(&code, &look_up);
             let is_sent = before.state() == Some(&sent);
             match (verdict, echo) {
                 // Redis has lost the state of this node, and cannot tell that the state that it has is earlier.

@@ -25,14 +25,14 @@ impl CommitPlanner<'_> {
         let existing = match decision {
             FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
-                    let before = self.stored(code, &look_up);
+                    let before = self.current_state(code, &look_up);
                     self.handle_held(*code, state.clone(), &before);
                 }
                 self.live_match(code, link, &look_up)
             }
             // An earlier request has created exactly this link.
             FleetDecision::Held(state) if reuse == Reuse::OfSlug => {
-                let before = self.stored(&link.code, &look_up);
+                let before = self.current_state(&link.code, &look_up);
                 self.handle_held(link.code, state.clone(), &before);
                 self.live_match(&link.code, link, &look_up)
             }
@@ -88,7 +88,7 @@ impl CommitPlanner<'_> {
 
     /// Returns the link of a code, if it is like `link` and has not expired.
     fn live_match(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
-        match self.stored(code, look_up) {
+        match self.current_state(code, look_up) {
             CodeState::Held(state) if is_live_match(&state, link, self.now_ms) => match state {
                 State::Link(found) => Some(found),
                 State::Gone(_) => None,
