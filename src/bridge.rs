@@ -273,7 +273,7 @@ pub struct RemovalResult {
 }
 
 /// A look-up of a code that a core does not have in memory: in the store, in Redis, or in one after the other. The
-/// answer is [`ToCore::LookedUp`].
+/// answer is [`ToCore::LookupDone`].
 #[derive(Clone, Copy, Debug)]
 pub struct LookupRequest {
     /// The code.
@@ -299,7 +299,7 @@ impl LookupRequest {
     }
 }
 
-/// A request to visit a link with a visit limit. The answer is [`ToCore::LookedUp`].
+/// A request to visit a link with a visit limit. The answer is [`ToCore::LookupDone`].
 #[derive(Clone, Copy, Debug)]
 pub struct VisitRequest {
     /// The code.
@@ -445,7 +445,7 @@ pub enum ToCore {
     /// A fence behind changes from the streams.
     Fence(Arc<FollowFence>),
     /// The result of a look-up.
-    LookedUp {
+    LookupDone {
         /// The code.
         code: Code,
         /// The number that the core gave to the look-up.
@@ -459,7 +459,7 @@ pub enum ToCore {
         absence: Absence,
     },
     /// A link of the core that was read from the store, for its memory.
-    Fetched {
+    CacheLink {
         /// The code.
         code: Code,
         /// The link; `None` if its record is damaged.

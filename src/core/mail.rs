@@ -96,7 +96,7 @@ impl Core {
                 self.acknowledge(done);
             }
             ToCore::Reply { token, reply } => services.deliver(token, reply),
-            ToCore::LookedUp { code, token, found, is_allowance, absence } => {
+            ToCore::LookupDone { code, token, found, is_allowance, absence } => {
                 redirects.remember_missing(&code, absence, self.work.now.tick);
                 self.work.take_look_up(&code, token, &found, is_allowance);
             }
@@ -106,7 +106,7 @@ impl Core {
             ToCore::LoadShared(loaded) => self.with_shard(|shard| shard.load_own(&loaded)),
             ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.set_unreadable_ranges(ranges)),
             ToCore::StoredCodes(codes) => self.with_shard(|shard| shard.take_codes(codes)),
-            ToCore::Fetched { code, link, as_of } => {
+            ToCore::CacheLink { code, link, as_of } => {
                 self.with_shard(|shard| shard.keep(&code, link.as_ref(), as_of));
             }
             ToCore::ForgetLinks { commit } => {

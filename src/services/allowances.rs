@@ -458,7 +458,7 @@ impl Allowances {
     fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
         let (is_allowance, absence) = (true, Absence::Unknown);
-        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
+        self.setup.mailboxes.to(core).post(ToCore::LookupDone { code, token, found, is_allowance, absence });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

@@ -42,7 +42,7 @@ impl TestService {
     }
 
     fn answer(&self) -> Lookup<Arc<Link>> {
-        let ToCore::LookedUp { found, is_allowance: true, .. } = self.node.next_mail() else { panic!("no answer") };
+        let ToCore::LookupDone { found, is_allowance: true, .. } = self.node.next_mail() else { panic!("no answer") };
         found
     }
 

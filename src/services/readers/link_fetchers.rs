@@ -77,7 +77,7 @@ impl FetcherSetup {
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);
-            self.mailboxes.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
+            self.mailboxes.to(core).post(ToCore::CacheLink { code: look_up.code, link, as_of });
         }
         match (found, &self.redis) {
             (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.absence_is_final => {
@@ -94,7 +94,7 @@ impl FetcherSetup {
     fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, .. } = *look_up;
         let (is_allowance, absence) = (false, Absence::Unknown);
-        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
+        self.mailboxes.to(core).post(ToCore::LookupDone { code, token, found, is_allowance, absence });
     }
 
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {
@@ -151,8 +151,8 @@ mod tests {
         let mut kept = 0;
         for _ in 0..7 {
             match node.next_mail() {
-                ToCore::LookedUp { token, found: this, .. } => found[token as usize] = this,
-                ToCore::Fetched { code, link, as_of } => {
+                ToCore::LookupDone { token, found: this, .. } => found[token as usize] = this,
+                ToCore::CacheLink { code, link, as_of } => {
                     assert_eq!((link.is_some(), as_of), (code == stored.code, commits));
                     kept += 1;
                 }
@@ -168,7 +168,7 @@ mod tests {
         let abc = Code::parse(b"abc").unwrap();
         let late = LookupRequest::new(abc, CoreId(0), 9, long_ago);
         queue.send(late).unwrap();
-        assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: Lookup::NotResident, .. }));
+        assert!(matches!(node.next_mail(), ToCore::LookupDone { token: 9, found: Lookup::NotResident, .. }));
         drop(queue);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }

@@ -515,7 +515,7 @@ impl CodeLookup {
             (false, _) => Absence::Unknown,
         };
         let (found, is_allowance) = (found.clone(), false);
-        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance, absence });
+        self.fleet.mailboxes.to(core).post(ToCore::LookupDone { code, token, found, is_allowance, absence });
     }
 }
 

@@ -79,7 +79,7 @@ impl StateHome {
         let StateHome::Shared(home) = self else { return };
         let (code, link) = (link.code, Some(Arc::clone(link)));
         let core = owner(home.hasher.hash(&code), home.cores);
-        mailboxes.to(core).post(ToCore::Fetched { code, link, as_of });
+        mailboxes.to(core).post(ToCore::CacheLink { code, link, as_of });
     }
 
     /// Returns the visits of a link that a look-up has found. On a node that stores all links, the readers know them once
@@ -140,7 +140,7 @@ mod tests {
         own.keep_in_memory(&link, 7, &node.mailboxes);
         assert!(node.mail[0].try_recv().is_err(), "the writer hands it over");
         shared.keep_in_memory(&link, 7, &node.mailboxes);
-        let ToCore::Fetched { code, as_of, .. } = node.next_mail() else { panic!("no link") };
+        let ToCore::CacheLink { code, as_of, .. } = node.next_mail() else { panic!("no link") };
         assert_eq!((code, as_of), (link.code, 7));
     }
 }
