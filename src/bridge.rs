@@ -410,7 +410,7 @@ pub enum ToCore {
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
         /// The answer to send once the change is applied; `None` if another node made the change.
-        notify: Option<WriterReply>,
+        answer: Option<WriterReply>,
     },
     /// The answer to a request of one of the core's tasks.
     Reply {

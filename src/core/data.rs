@@ -107,19 +107,19 @@ impl Data {
         &mut self,
         change: &LinkChange,
         commit: u64,
-        notify: Option<WriterReply>,
+        answer: Option<WriterReply>,
     ) -> Option<WriterReply> {
         let (hash, Placed { replaced, is_served }) = self.shard.apply(change, commit);
-        let notify = match notify {
+        let answer = match answer {
             Some(reply) if !is_served => Some(reply.unserved()),
-            notify => notify,
+            answer => answer,
         };
         let peers = self.mesh.peers();
         // A new link also waits if the delete of its predecessor waits for dropped copies.
         if peers == 0 || !(replaced || self.recalls.has(hash)) {
-            return notify;
+            return answer;
         }
-        self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
+        self.mesh.recall(self.recalls.begin(hash, peers, answer), hash);
         debug_assert!(self.recalls.has(hash), "a later change would be acknowledged before this one");
         None
     }

@@ -83,11 +83,11 @@ impl Core {
     fn take_message(&mut self, message: ToCore) -> io::Result<()> {
         let (services, redirects) = (&self.work.services, &mut self.work.redirects);
         match message {
-            ToCore::Apply { change, commit, notify } => {
+            ToCore::Apply { change, commit, answer } => {
                 redirects.forget_missing_code(change.code(), self.work.now.tick);
                 let done = match &mut redirects.data {
-                    Some(data) => data.apply(&change, commit, notify),
-                    None => notify,
+                    Some(data) => data.apply(&change, commit, answer),
+                    None => answer,
                 };
                 self.acknowledge(done);
             }

@@ -25,7 +25,7 @@ struct PendingRecall {
     /// Cores that have not dropped their copy yet.
     left: usize,
     /// The answer to send at the end; `None` if another node made the change.
-    notify: Option<WriterReply>,
+    answer: Option<WriterReply>,
 }
 
 impl PendingRecalls {
@@ -35,10 +35,10 @@ impl PendingRecalls {
     }
 
     /// Adds a change that `peers` other cores must confirm. Returns its number.
-    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<WriterReply>) -> u64 {
+    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, answer: Option<WriterReply>) -> u64 {
         assert!(peers > 0, "no core would ever confirm the change");
         self.last += 1;
-        self.waiting.insert(self.last, PendingRecall { hash, left: peers, notify });
+        self.waiting.insert(self.last, PendingRecall { hash, left: peers, answer });
         *self.codes.entry(hash).or_default() += 1;
         self.assert_counted();
         self.last
@@ -61,7 +61,7 @@ impl PendingRecalls {
             }
         }
         self.assert_counted();
-        recall.notify
+        recall.answer
     }
 
     /// Asserts that each waiting change counts for its code.

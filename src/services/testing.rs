@@ -112,7 +112,7 @@ impl TestNode {
             for mail in &self.mail {
                 while let Ok(message) = mail.try_recv() {
                     let (token, answer) = match message {
-                        ToCore::Apply { notify: Some(reply), .. } => TestAnswer::with_token(&reply),
+                        ToCore::Apply { answer: Some(reply), .. } => TestAnswer::with_token(&reply),
                         ToCore::Reply { token, reply } => (token, TestAnswer::from(reply)),
                         other => panic!("unexpected mail {other:?}"),
                     };

@@ -282,10 +282,10 @@ impl Writer {
         let (setup, commit) = (&self.setup, self.setup.links.commits());
         for effect in effects {
             match effect {
-                CommitEffect::Apply { code, change, notify } => {
+                CommitEffect::Apply { code, change, answer } => {
                     debug_assert_eq!(change.code(), &code, "the owner of another code would get the change");
                     let core = owner(setup.hasher.hash(&code), setup.cores);
-                    self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
+                    self.bundles[core.index()].push(ToCore::Apply { change, commit, answer });
                 }
                 CommitEffect::Answer(reply) => bundle(&mut self.bundles, reply),
             }

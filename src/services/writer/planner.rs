@@ -446,14 +446,14 @@ impl<'o> CommitPlanner<'o> {
 
     /// Confirms a change that this node has applied already. The client gets its answer once the change is synced and
     /// the owner has it.
-    fn confirm(&mut self, code: Code, before: &CodeState, notify: WriterReply) {
+    fn confirm(&mut self, code: Code, before: &CodeState, answer: WriterReply) {
         self.needs_sync = true;
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
-                self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+                self.effects.push(CommitEffect::Apply { code, change, answer: Some(answer) });
             }
-            None => self.effects.push(CommitEffect::Answer(notify)),
+            None => self.effects.push(CommitEffect::Answer(answer)),
         }
     }
 
@@ -465,12 +465,12 @@ impl<'o> CommitPlanner<'o> {
         self.edits.extend(edit.map(|edit| (code, edit)));
     }
 
-    fn put(&mut self, code: Code, state: &State, version: Version, notify: WriterReply) {
+    fn put(&mut self, code: Code, state: &State, version: Version, answer: WriterReply) {
         let state = state.with_version(version);
         let change = change_of(code, &state);
         self.set(code, CodeState::Held(state));
         self.needs_sync = true;
-        self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+        self.effects.push(CommitEffect::Apply { code, change, answer: Some(answer) });
     }
 
     /// Answers a request with an earlier link, without a decision on its code.

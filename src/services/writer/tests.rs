@@ -50,7 +50,7 @@ fn applies_go_to_the_owner_and_answers_to_who_asked() {
     let owning = owner(node.hasher.hash(&link.code), node.cores);
     queue.send(create(link.clone(), 1)).unwrap();
     let first = node.mail[owning.index()].recv().unwrap();
-    assert!(matches!(first, ToCore::Apply { notify: Some(WriterReply::Create(_, CreateAnswer::Created)), .. }));
+    assert!(matches!(first, ToCore::Apply { answer: Some(WriterReply::Create(_, CreateAnswer::Created)), .. }));
     queue.send(create(link, 2)).unwrap();
     let second = node.mail[0].recv().unwrap();
     assert!(matches!(second, ToCore::Reply { token: 2, reply: Reply::Created(CreateAnswer::Taken) }));

@@ -89,7 +89,7 @@ impl CommitPlanner<'_> {
                 self.removals.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
-        self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+        self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), answer: None });
     }
 
     /// Updates the quarantine of a code whose state this node of a fleet adopts. The code of a link that was removed

@@ -63,7 +63,7 @@ impl<'o> CommitPlanner<'o> {
         self.set(code, CodeState::Held(gone));
         // Memory may have fetched the link from a shared home.
         if mine.is_some() || !self.stores_all_links() {
-            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), answer: None });
         }
     }
 
@@ -295,7 +295,7 @@ impl<'o> CommitPlanner<'o> {
         self.outbox.stop_settling(&code);
         self.set(code, CodeState::Unread(text));
         if self.may_be_in_memory(before) {
-            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), answer: None });
         }
     }
 
@@ -317,7 +317,7 @@ impl<'o> CommitPlanner<'o> {
         self.quarantine(code, before, &state);
         self.set(code, CodeState::Held(state));
         if matches!(change, LinkChange::Put(_)) || self.may_be_in_memory(before) {
-            self.effects.push(CommitEffect::Apply { code, change, notify: None });
+            self.effects.push(CommitEffect::Apply { code, change, answer: None });
         }
     }
 

@@ -57,8 +57,8 @@ impl CommitPlanner<'_> {
         let spare = spare && link.origin == Origin::Issued;
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
-        let notify = Some(CreateAnswer::Existing { link: Arc::clone(&existing), spare }.to(ticket));
-        self.effects.push(CommitEffect::Apply { code: existing.code, change, notify });
+        let answer = Some(CreateAnswer::Existing { link: Arc::clone(&existing), spare }.to(ticket));
+        self.effects.push(CommitEffect::Apply { code: existing.code, change, answer });
         true
     }
 

@@ -279,7 +279,7 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
     let (writes, effects) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
-    assert!(matches!(effects[0], CommitEffect::Apply { change: LinkChange::Put(_), notify: None, .. }));
+    assert!(matches!(effects[0], CommitEffect::Apply { change: LinkChange::Put(_), answer: None, .. }));
     assert!(!outbox.is_empty() && !outbox.is_undelivered(&code()), "until it was seen in the stream");
 }
 

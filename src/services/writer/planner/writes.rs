@@ -93,7 +93,7 @@ pub enum CommitEffect {
         /// The change to apply.
         change: LinkChange,
         /// The answer to the client that waits.
-        notify: Option<WriterReply>,
+        answer: Option<WriterReply>,
     },
     /// The client gets an answer, and no owner gets a change.
     Answer(WriterReply),
@@ -103,7 +103,7 @@ impl CommitEffect {
     /// Returns the answer to the client that waits.
     pub fn answer(&self) -> Option<&WriterReply> {
         match self {
-            CommitEffect::Apply { notify, .. } => notify.as_ref(),
+            CommitEffect::Apply { answer, .. } => answer.as_ref(),
             CommitEffect::Answer(reply) => Some(reply),
         }
     }

@@ -72,8 +72,8 @@ impl StoreModel {
         let (mut answers, mut removed) = (Vec::new(), Vec::new());
         for effect in effects {
             match effect {
-                CommitEffect::Apply { change, notify, .. } => {
-                    answers.extend(notify.map(|reply| TestAnswer::with_token(&reply).1));
+                CommitEffect::Apply { change, answer, .. } => {
+                    answers.extend(answer.map(|reply| TestAnswer::with_token(&reply).1));
                     removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
                 }
                 CommitEffect::Answer(reply) => answers.push(TestAnswer::with_token(&reply).1),
