@@ -7,7 +7,7 @@ use carom_shards::{Code, CodeHash, CoreId};
 
 use super::all_links::Placed;
 use super::hot_copies::{ALL_COPIES, LinkCopies, RecentRequests};
-use super::mesh::{Mesh, PeerMessage};
+use super::mesh::{Mesh, ReceivedMessage};
 use super::recalls::PendingRecalls;
 use super::shard::{ForgottenLinks, Shard};
 use crate::bridge::{LinkChange, WriterReply};
@@ -64,7 +64,7 @@ impl Data {
     pub(super) fn serve(
         &mut self,
         now_ms: u64,
-        mut take: impl FnMut(PeerMessage<'_>) -> Option<Code>,
+        mut take: impl FnMut(ReceivedMessage<'_>) -> Option<Code>,
     ) -> (usize, bool) {
         let Data { shard, mesh, copies, .. } = self;
         let answered = mesh.answer_questions(
@@ -79,8 +79,8 @@ impl Data {
             },
         );
         let taken = mesh.take_answers(|arrived| match arrived {
-            PeerMessage::Answer { token, found } => {
-                let kept_code = take(PeerMessage::Answer { token, found });
+            ReceivedMessage::Answer { token, found } => {
+                let kept_code = take(ReceivedMessage::Answer { token, found });
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((copies, _))) =
                     (kept_code, found, &mut *copies)
                 {
@@ -89,13 +89,13 @@ impl Data {
                 }
             }
             // Its destination depends on the request, so no copy is kept.
-            ruled @ PeerMessage::Ruled { .. } => _ = take(ruled),
-            PeerMessage::Recall { owner, number, hash } => {
+            ruled @ ReceivedMessage::Ruled { .. } => _ = take(ruled),
+            ReceivedMessage::Recall { owner, number, hash } => {
                 debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
                 if let Some((copies, _)) = copies {
                     copies.forget(hash);
                 }
-                take(PeerMessage::Recall { owner, number, hash });
+                take(ReceivedMessage::Recall { owner, number, hash });
             }
         });
         (answered, answered + taken > 0 || mesh.has_more())
@@ -321,7 +321,7 @@ mod tests {
         fn serve(&mut self, core: usize) {
             let Node { cores, mail, asking, fetching, stored, .. } = self;
             cores[core].serve(0, |brought| match brought {
-                PeerMessage::Answer { token, found } => {
+                ReceivedMessage::Answer { token, found } => {
                     let asked = asking.remove(&token).expect("a question is answered once");
                     assert_eq!(asked.core, core);
                     match found {
@@ -331,12 +331,12 @@ mod tests {
                     // More eager than any core would be.
                     Some(code(asked.code))
                 }
-                PeerMessage::Ruled { token, link } => {
+                ReceivedMessage::Ruled { token, link } => {
                     let asked = asking.remove(&token).expect("a question is answered once");
                     is_right(&whole(&link), asked, stored[asked.code]);
                     None
                 }
-                PeerMessage::Recall { owner, number, .. } => {
+                ReceivedMessage::Recall { owner, number, .. } => {
                     mail[owner.index()].push_back(Mail::Dropped(number));
                     None
                 }
@@ -525,7 +525,7 @@ mod tests {
         cores[0].mesh.hand_over(|_| ());
         let mut dropped = None;
         cores[1].serve(0, |brought| {
-            let PeerMessage::Recall { number, .. } = brought else { panic!("nobody asked") };
+            let ReceivedMessage::Recall { number, .. } = brought else { panic!("nobody asked") };
             dropped = Some(number);
             None
         });

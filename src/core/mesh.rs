@@ -57,10 +57,10 @@ struct AnswerPart {
     bytes: [u8; PART_LEN],
 }
 
-/// A message from the core that owns links. Answers and recalls share a ring, so a recall cannot overtake an older
+/// A message of an owner as it lies in a ring. Answers and recalls share a ring, so a recall cannot overtake an older
 /// answer. Its confirmation goes by mail (`ToCore::CopyDropped`), because nothing depends on its order.
 #[derive(Clone, Debug)]
-enum OwnerMessage {
+enum RingMessage {
     Part(AnswerPart),
     /// The answer about a link with redirect rules, whole: the asking core has the request.
     Ruled {
@@ -74,20 +74,20 @@ enum OwnerMessage {
     },
 }
 
-impl OwnerMessage {
+impl RingMessage {
     /// True for an answer, or the last part of one, to the question with this token.
     fn answers(&self, token: u64) -> bool {
         match self {
-            OwnerMessage::Part(part) => part.token == token,
-            OwnerMessage::Ruled { token: of, .. } => *of == token,
-            OwnerMessage::Recall { .. } => false,
+            RingMessage::Part(part) => part.token == token,
+            RingMessage::Ruled { token: of, .. } => *of == token,
+            RingMessage::Recall { .. } => false,
         }
     }
 }
 
-/// A message of the core that owns a link, as the asking core takes it.
+/// A message of an owner as the other core receives it: an answer is whole.
 #[derive(Debug)]
-pub(super) enum PeerMessage<'a> {
+pub(super) enum ReceivedMessage<'a> {
     /// The whole answer to a question.
     Answer {
         /// The token of the question.
@@ -108,13 +108,13 @@ pub(super) enum PeerMessage<'a> {
 struct Peer {
     questions_out: Producer<'static, Question>,
     questions_in: Consumer<'static, Question>,
-    answers_out: Producer<'static, OwnerMessage>,
-    answers_in: Consumer<'static, OwnerMessage>,
+    answers_out: Producer<'static, RingMessage>,
+    answers_in: Consumer<'static, RingMessage>,
     /// The destination in those parts of an answer that have arrived.
     partial_target: Vec<u8>,
     /// Messages that this turn has gathered for the peer, in order.
     pending_questions: VecDeque<Question>,
-    pending_answers: VecDeque<OwnerMessage>,
+    pending_answers: VecDeque<RingMessage>,
     /// True if this turn has handed a message over, so that the peer must be woken if it sleeps.
     must_wake: bool,
 }
@@ -206,8 +206,8 @@ impl Peer {
     fn new(
         questions_out: Producer<'static, Question>,
         questions_in: Consumer<'static, Question>,
-        answers_out: Producer<'static, OwnerMessage>,
-        answers_in: Consumer<'static, OwnerMessage>,
+        answers_out: Producer<'static, RingMessage>,
+        answers_in: Consumer<'static, RingMessage>,
     ) -> Peer {
         let (pending_questions, pending_answers) = (VecDeque::new(), VecDeque::new());
         Peer {
@@ -240,7 +240,7 @@ impl Peer {
                 bytes: [0; PART_LEN],
             };
             part.bytes[..now.len()].copy_from_slice(now);
-            self.pending_answers.push_back(OwnerMessage::Part(part));
+            self.pending_answers.push_back(RingMessage::Part(part));
             left = later;
             if left.is_empty() {
                 return;
@@ -303,7 +303,7 @@ impl Mesh {
                 for question in &questions {
                     let token = question.token;
                     if let Some(link) = find(links, question, &mut |found| peer.answer_with(token, found)) {
-                        peer.pending_answers.push_back(OwnerMessage::Ruled { token, link });
+                        peer.pending_answers.push_back(RingMessage::Ruled { token, link });
                     }
                     debug_assert!(
                         peer.pending_answers.back().is_some_and(|last| last.answers(token)),
@@ -317,23 +317,23 @@ impl Mesh {
     }
 
     /// Passes each complete answer and each recall that has arrived to `take`. Returns their number.
-    pub(super) fn take_answers(&mut self, mut take: impl FnMut(PeerMessage<'_>)) -> usize {
+    pub(super) fn take_answers(&mut self, mut take: impl FnMut(ReceivedMessage<'_>)) -> usize {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
             let Some(Peer { answers_in, partial_target: target, .. }) = peer else { continue };
             while let Some(message) = answers_in.dequeue() {
                 let part = match message {
-                    OwnerMessage::Part(part) => part,
-                    OwnerMessage::Ruled { token, link } => {
+                    RingMessage::Part(part) => part,
+                    RingMessage::Ruled { token, link } => {
                         debug_assert!(target.is_empty(), "a link came between the parts of an answer");
                         taken += 1;
-                        take(PeerMessage::Ruled { token, link });
+                        take(ReceivedMessage::Ruled { token, link });
                         continue;
                     }
-                    OwnerMessage::Recall { number, hash } => {
+                    RingMessage::Recall { number, hash } => {
                         debug_assert!(target.is_empty(), "a recall came between the parts of an answer");
                         taken += 1;
-                        take(PeerMessage::Recall { owner: CoreId(owner as u16), number, hash });
+                        take(ReceivedMessage::Recall { owner: CoreId(owner as u16), number, hash });
                         continue;
                     }
                 };
@@ -350,7 +350,7 @@ impl Mesh {
                     continue;
                 }
                 let whole = if target.is_empty() { &part.bytes[..here] } else { &target[..] };
-                take(PeerMessage::Answer { token: part.token, found: decode(&part, whole) });
+                take(ReceivedMessage::Answer { token: part.token, found: decode(&part, whole) });
                 target.clear();
                 taken += 1;
             }
@@ -373,7 +373,7 @@ impl Mesh {
         self.peers
             .iter_mut()
             .flatten()
-            .for_each(|peer| peer.pending_answers.push_back(OwnerMessage::Recall { number, hash }));
+            .for_each(|peer| peer.pending_answers.push_back(RingMessage::Recall { number, hash }));
     }
 
     /// True if a message waits: gathered in this turn, or left without room at the end of the last one.
@@ -477,7 +477,8 @@ mod tests {
             two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
-                let PeerMessage::Answer { token, found: Lookup::Live(Destination { policy, target }) } = arrived else {
+                let ReceivedMessage::Answer { token, found: Lookup::Live(Destination { policy, target }) } = arrived
+                else {
                     panic!("{arrived:?}")
                 };
                 seen = Some((token, policy, target.to_vec()));
@@ -502,7 +503,7 @@ mod tests {
             two.hand_over(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
-                let PeerMessage::Answer { token, found } = arrived else { panic!("{arrived:?}") };
+                let ReceivedMessage::Answer { token, found } = arrived else { panic!("{arrived:?}") };
                 assert_eq!(token, answered);
                 assert_eq!(found, Lookup::Live(Destination { policy: Policy::default(), target: &target[..] }));
                 answered += 1;
@@ -528,9 +529,9 @@ mod tests {
         let mut seen = Vec::new();
         while seen.len() < 2 * count as usize {
             one.take_answers(|arrived| match arrived {
-                PeerMessage::Answer { token, .. } => seen.push(token),
-                PeerMessage::Ruled { .. } => panic!("no link has rules"),
-                PeerMessage::Recall { owner, number, hash } => {
+                ReceivedMessage::Answer { token, .. } => seen.push(token),
+                ReceivedMessage::Ruled { .. } => panic!("no link has rules"),
+                ReceivedMessage::Recall { owner, number, hash } => {
                     assert_eq!((owner, hash), (CoreId(1), question(number - count).hash));
                     seen.push(number);
                 }

@@ -16,7 +16,7 @@ use super::driver::Transport;
 use super::hyper_bridge::stream::{InputEnd, Stream};
 use super::hyper_bridge::{ConnectionInfo, HttpService};
 use super::listen::Layers;
-use super::mesh::PeerMessage;
+use super::mesh::ReceivedMessage;
 use super::redirects::{LateOutcome, Redirects, is_of_task};
 use super::request_rules::may_step;
 use super::tasks::Tasks;
@@ -459,12 +459,12 @@ impl Work {
         let Some(mut data) = self.redirects.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
-            PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
-            PeerMessage::Ruled { token, link } => {
+            ReceivedMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
+            ReceivedMessage::Ruled { token, link } => {
                 self.take_ruled(token, &link, true, &mut resumed);
                 None
             }
-            PeerMessage::Recall { owner, number, hash } => {
+            ReceivedMessage::Recall { owner, number, hash } => {
                 self.redirects.forget_missing(hash, self.now.tick);
                 self.services.context().mailboxes.to(owner).post(ToCore::CopyDropped { number });
                 None
