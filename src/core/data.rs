@@ -312,7 +312,7 @@ mod tests {
                 Err(Remote { owner, hash, .. }) => {
                     let question = Question { token: self.number, hash, code: code(number) };
                     self.cores[core].mesh.ask(owner, question);
-                    self.cores[core].mesh.hand_over(|_| ());
+                    self.cores[core].mesh.flush_to_peers(|_| ());
                     self.asking.insert(self.number, asked);
                 }
             }
@@ -341,7 +341,7 @@ mod tests {
                     None
                 }
             });
-            cores[core].mesh.hand_over(|_| ());
+            cores[core].mesh.flush_to_peers(|_| ());
         }
 
         fn take_mail(&mut self, core: usize) {
@@ -373,7 +373,7 @@ mod tests {
                     None
                 }
             };
-            self.cores[core].mesh.hand_over(|_| ());
+            self.cores[core].mesh.flush_to_peers(|_| ());
             if let Some(WriterReply::Create(ticket, _)) = done {
                 self.acknowledge(ticket);
             }
@@ -522,7 +522,7 @@ mod tests {
             None,
             "a copy is to be dropped first"
         );
-        cores[0].mesh.hand_over(|_| ());
+        cores[0].mesh.flush_to_peers(|_| ());
         let mut dropped = None;
         cores[1].serve(0, |brought| {
             let ReceivedMessage::Recall { number, .. } = brought else { panic!("nobody asked") };

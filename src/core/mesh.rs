@@ -188,7 +188,7 @@ impl Peer {
     }
 
     /// Puts the gathered messages into the rings, as far as there is room. Returns true if there were any.
-    fn hand_over(&mut self) -> bool {
+    fn flush(&mut self) -> bool {
         self.must_wake = !(self.pending_questions.is_empty() && self.pending_answers.is_empty());
         while self.questions_out.ready()
             && let Some(question) = self.pending_questions.pop_front()
@@ -273,7 +273,7 @@ impl std::fmt::Debug for Mesh {
 }
 
 impl Mesh {
-    /// Queues a question for the owner of a code. It leaves with the next [`Mesh::hand_over`].
+    /// Queues a question for the owner of a code. It leaves with the next [`Mesh::flush_to_peers`].
     pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
         let peer = self.peers[owner.index()].as_mut().expect("a core does not ask itself");
         peer.pending_questions.push_back(question);
@@ -382,10 +382,10 @@ impl Mesh {
     }
 
     /// Ends a turn: hands over the messages for each peer, and passes the ring of each peer that sleeps to `ring`.
-    pub(super) fn hand_over(&mut self, mut ring: impl FnMut(RawFd)) {
+    pub(super) fn flush_to_peers(&mut self, mut ring: impl FnMut(RawFd)) {
         let mut any = false;
         for peer in self.peers.iter_mut().flatten() {
-            any |= peer.hand_over();
+            any |= peer.flush();
         }
         if !any {
             return;
@@ -464,7 +464,7 @@ mod tests {
         ]) {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
             one.ask(CoreId(1), question(len as u64));
-            one.hand_over(|_| ());
+            one.flush_to_peers(|_| ());
             let policy = Policy {
                 status: RedirectStatus::SeeOther,
                 cache_seconds: Some(9),
@@ -474,7 +474,7 @@ mod tests {
             };
             let found = Lookup::Live(Destination { policy, target: &target[..] });
             assert_eq!(two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &found)), 1);
-            two.hand_over(|_| ());
+            two.flush_to_peers(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
                 let ReceivedMessage::Answer { token, found: Lookup::Live(Destination { policy, target }) } = arrived
@@ -497,10 +497,10 @@ mod tests {
             let more = (asked + 700).min(5_000);
             (asked..more).for_each(|token| one.ask(CoreId(1), question(token)));
             asked = more;
-            one.hand_over(|_| ());
+            one.flush_to_peers(|_| ());
             let found = Lookup::Live(Destination { policy: Policy::default(), target: &target[..] });
             two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &found));
-            two.hand_over(|_| ());
+            two.flush_to_peers(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
                 let ReceivedMessage::Answer { token, found } = arrived else { panic!("{arrived:?}") };
@@ -520,10 +520,10 @@ mod tests {
         let count = 2 * RING_LEN as u64;
         for number in 0..count {
             one.ask(CoreId(1), question(number));
-            one.hand_over(|_| ());
+            one.flush_to_peers(|_| ());
             two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &link));
             two.recall(count + number, question(number).hash);
-            two.hand_over(|_| ());
+            two.flush_to_peers(|_| ());
         }
         assert!(two.has_more(), "there was no room for all of them");
         let mut seen = Vec::new();
@@ -536,9 +536,9 @@ mod tests {
                     seen.push(number);
                 }
             });
-            one.hand_over(|_| ());
+            one.flush_to_peers(|_| ());
             two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &link));
-            two.hand_over(|_| ());
+            two.flush_to_peers(|_| ());
         }
         let place = |number| seen.iter().position(|other| *other == number).unwrap();
         assert!(place(0) < place(count), "what was answered before");
@@ -554,9 +554,9 @@ mod tests {
         assert!(two.fall_asleep());
         one.ask(CoreId(1), question(1));
         let mut rung = Vec::new();
-        one.hand_over(|ring| rung.push(ring));
+        one.flush_to_peers(|ring| rung.push(ring));
         one.ask(CoreId(1), question(2));
-        one.hand_over(|ring| rung.push(ring));
+        one.flush_to_peers(|ring| rung.push(ring));
         assert_eq!(rung, [42]);
         two.wake_up();
         assert!(!two.fall_asleep(), "there are questions");

@@ -270,7 +270,7 @@ impl Core {
         self.work.redirects.latencies.end_turn(self.work.now.instant);
         if let Some(data) = &mut self.work.redirects.data {
             let (driver, stats) = (&mut self.driver, &self.work.stats);
-            data.mesh.hand_over(|descriptor| {
+            data.mesh.flush_to_peers(|descriptor| {
                 stats.doorbells.add(1);
                 driver.ring_bell(descriptor);
             });

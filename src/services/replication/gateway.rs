@@ -113,7 +113,7 @@ impl Gateway {
                 self.send_to_writer(request, UNKNOWN)?;
             } else if let Some(why) = self.fleet.refusal() {
                 self.refuse(&request, why);
-            } else if let Some(request) = self.hand_over(request) {
+            } else if let Some(request) = self.send_to_reuse(request) {
                 self.ask(request)?;
             }
         }
@@ -175,7 +175,7 @@ impl Gateway {
 
     /// Hands a request that an existing link may answer to the thread that looks for one. If its queue is full, a new
     /// link is created.
-    fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
+    fn send_to_reuse(&self, request: StoreRequest) -> Option<StoreRequest> {
         if !reuse::is_wanted(&request, self.fleet.settings.dedupe) {
             return Some(request);
         }
