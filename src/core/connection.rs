@@ -43,7 +43,7 @@ pub(super) enum ConnState {
     /// Takes no input. The client gets the answers that hyper still has, and then a rejection.
     Rejecting(PendingRejection),
     /// Sends what is queued, then ends.
-    Draining {
+    Flushing {
         /// True if the client has asked to close the connection and sent nothing after that, so that the core may close
         /// it at once.
         client_is_done: bool,
@@ -304,14 +304,14 @@ impl Conn {
                     "without hyper, no earlier answer is pending"
                 );
             }
-            ConnState::Draining { .. } => {
+            ConnState::Flushing { .. } => {
                 assert!(
-                    self.state.is_live() || matches!(self.state, ConnState::Draining { .. }),
+                    self.state.is_live() || matches!(self.state, ConnState::Flushing { .. }),
                     "a closed connection would send again"
                 );
             }
             ConnState::Lingering => {
-                assert!(matches!(self.state, ConnState::Draining { .. }), "queued bytes would be lost");
+                assert!(matches!(self.state, ConnState::Flushing { .. }), "queued bytes would be lost");
                 assert!(!self.transport.is_sending() && self.out.is_empty(), "unsent bytes would be lost");
             }
             ConnState::Closed(_) => assert!(!self.state.is_closed(), "a connection ends once"),

@@ -36,7 +36,7 @@ impl Work {
                 conn.machine.end();
                 stream.end(InputEnd::Last);
             }
-            None => conn.enter(ConnState::Draining { client_is_done: false }),
+            None => conn.enter(ConnState::Flushing { client_is_done: false }),
         }
     }
 

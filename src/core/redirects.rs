@@ -235,7 +235,7 @@ impl Redirects {
         self.respond(conn, pending, found, now);
         if request.close {
             let client_is_done = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
-            conn.enter(ConnState::Draining { client_is_done });
+            conn.enter(ConnState::Flushing { client_is_done });
         }
         Some(LateOutcome::Answered(kept))
     }
@@ -282,7 +282,7 @@ impl Redirects {
         let request = RedirectRequest { close: true, ..pending.request };
         let pending = PendingLookup { request, ..pending }.without_query();
         self.respond(conn, pending, Lookup::NotResident, now);
-        conn.enter(ConnState::Draining { client_is_done: false });
+        conn.enter(ConnState::Flushing { client_is_done: false });
         true
     }
 

@@ -35,7 +35,7 @@ impl Work {
             None => {
                 self.write_rejection(slot, PendingRejection { rejection, noted });
                 if let Some(conn) = self.conns.get(slot) {
-                    conn.enter(ConnState::Draining { client_is_done: false });
+                    conn.enter(ConnState::Flushing { client_is_done: false });
                 }
             }
         }

@@ -47,7 +47,7 @@ pub(super) fn record_visit(
 pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
     if request.close {
         // A TLS client still sends its closing alert, and a closed socket would answer that with a reset.
-        conn.enter(ConnState::Draining { client_is_done: request.asked_to_close && is_last && conn.tls.is_none() });
+        conn.enter(ConnState::Flushing { client_is_done: request.asked_to_close && is_last && conn.tls.is_none() });
     }
     request.close || !may_step(conn)
 }
@@ -275,7 +275,7 @@ mod tests {
                 }
                 Event::Settle => {
                     conn.out.clear();
-                    if let ConnState::Draining { .. } = conn.state {
+                    if let ConnState::Flushing { .. } = conn.state {
                         conn.enter(ConnState::Lingering);
                         conn.hyper = None;
                     }

@@ -33,7 +33,7 @@ impl Core {
         };
         if !out.is_empty() {
             conn.sends.since = self.work.now.tick;
-            let is_last = matches!(conn.state, ConnState::Draining { .. });
+            let is_last = matches!(conn.state, ConnState::Flushing { .. });
             if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
                 conn.keep_buffer(sent);
                 if conn.may_resume_after_send() {
@@ -76,7 +76,7 @@ impl Core {
 /// closed. `tick` is the time of the core.
 #[inline]
 fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
-    if let ConnState::Draining { client_is_done } = conn.state
+    if let ConnState::Flushing { client_is_done } = conn.state
         && !conn.transport.is_sending()
     {
         let has_unread = conn.has_unread();

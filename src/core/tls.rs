@@ -147,6 +147,6 @@ impl Work {
         conn.out.clear();
         conn.machine.end();
         self.tls.uncount_handshake(conn);
-        conn.enter(ConnState::Draining { client_is_done: false });
+        conn.enter(ConnState::Flushing { client_is_done: false });
     }
 }

@@ -166,7 +166,7 @@ impl TlsConnections {
     #[inline]
     pub(super) fn take_sendable(&mut self, conn: &mut Conn) -> Vec<u8> {
         let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
-        let is_last = matches!(conn.state, ConnState::Draining { .. }) && !tls.is_closed();
+        let is_last = matches!(conn.state, ConnState::Flushing { .. }) && !tls.is_closed();
         if conn.out.is_empty() && !tls.has_to_say() && !is_last {
             return Vec::new();
         }

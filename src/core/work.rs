@@ -187,7 +187,7 @@ impl Work {
     fn end_http2(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.enter(ConnState::Draining { client_is_done: false });
+        conn.enter(ConnState::Flushing { client_is_done: false });
         if let Some(stream) = conn.hyper.take() {
             stream.take(&mut conn.out);
             stream.break_off();
@@ -229,7 +229,7 @@ impl Work {
         match &mut conn.state {
             ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
             // The client sends more after it has asked to close, so the connection must linger.
-            ConnState::Draining { client_is_done } => return *client_is_done = false,
+            ConnState::Flushing { client_is_done } => return *client_is_done = false,
             ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed(_) => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
@@ -363,7 +363,7 @@ impl Work {
             }
             None => {
                 self.tls.uncount_handshake(conn);
-                conn.enter(ConnState::Draining { client_is_done: false });
+                conn.enter(ConnState::Flushing { client_is_done: false });
             }
         }
     }
@@ -418,7 +418,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.transport.is_sending()) {
             let rejection = conn.take_rejection().filter(|_| !stream.answered_before_cut());
-            conn.enter(ConnState::Draining { client_is_done: false });
+            conn.enter(ConnState::Flushing { client_is_done: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
             }
