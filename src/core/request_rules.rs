@@ -258,7 +258,7 @@ mod tests {
                 Event::Drained => work.proceed(*slot),
                 Event::PeerEnded => work.peer_ended(*slot),
                 Event::Broken => work.break_off(*slot),
-                Event::Evicted => _ = work.evict(0),
+                Event::Evicted => _ = work.evict_connection(0),
                 Event::Ticks(count) => {
                     work.now.tick += count;
                     (0..4).for_each(|_| {

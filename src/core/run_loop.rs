@@ -301,7 +301,7 @@ impl Core {
                 }
                 if is_exhausted {
                     // The accept is armed again with the next tick, not at once.
-                    (0..EVICTED_FOR_FILES).for_each(|_| _ = self.work.evict(0));
+                    (0..EVICTED_FOR_FILES).for_each(|_| _ = self.work.evict_connection(0));
                 } else {
                     self.finish_if_empty();
                 }

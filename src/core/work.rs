@@ -130,7 +130,7 @@ impl Work {
     /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
         if let Some(idle_for) = self.admission.evicts_after(self.conns.len()) {
-            self.evict(idle_for);
+            self.evict_connection(idle_for);
         }
         let has_room = self.admission.admits(self.conns.len());
         if !has_room {
@@ -141,9 +141,9 @@ impl Work {
 
     /// Closes the connection that has been idle for longest, if that is at least `idle_for` ticks. Returns true if
     /// there was one.
-    pub(super) fn evict(&mut self, idle_for: u32) -> bool {
+    pub(super) fn evict_connection(&mut self, idle_for: u32) -> bool {
         let Some(slot) = self.admission.take_idle(&mut self.conns, self.now.tick, idle_for) else { return false };
-        self.stats.evicted.add(1);
+        self.stats.connections_evicted.add(1);
         self.close(slot, CloseKind::Evicted);
         true
     }

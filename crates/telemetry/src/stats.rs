@@ -51,7 +51,7 @@ pub struct CoreStats {
     /// Connections closed on arrival, because too many were open.
     pub shed: Counter,
     /// Idle connections closed to make room for others.
-    pub evicted: Counter,
+    pub connections_evicted: Counter,
     /// Completed TLS handshakes.
     pub handshakes: Counter,
     /// Completed TLS handshakes that resumed an earlier session.

@@ -166,7 +166,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "connections": core.connections.get(),
         "accepted": core.accepted.get(),
         "shed": core.shed.get(),
-        "evicted": core.evicted.get(),
+        "evicted": core.connections_evicted.get(),
         "handshakes": core.handshakes.get(),
         "resumptions": core.resumptions.get(),
         "handshakeFailures": core.handshake_failures.get(),

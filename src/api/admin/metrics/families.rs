@@ -76,7 +76,7 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         |core| core.shed.get() as f64,
     ),
     counter("carom_connections_evicted_total", "Idle connections closed to make room for new ones.", |core| {
-        core.evicted.get() as f64
+        core.connections_evicted.get() as f64
     }),
     counter(
         "carom_connections_untrusted_total",
