@@ -92,11 +92,11 @@ impl Timeouts {
         match conn.machine.expects(conn.unconsumed.len()) {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => Overdue::Request,
             // While the core does not read, the client's timeout does not run.
-            Expects::Stream if !may_step(conn) => {
+            Expects::UnboundedBody if !may_step(conn) => {
                 conn.wait.since = tick;
                 Overdue::Nothing
             }
-            Expects::Stream if waited >= ticks(self.limits.body_time) => Overdue::Request,
+            Expects::UnboundedBody if waited >= ticks(self.limits.body_time) => Overdue::Request,
             Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => Overdue::Request,
             Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => Overdue::Idle,
             _ => Overdue::Nothing,

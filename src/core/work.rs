@@ -271,7 +271,7 @@ impl Work {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
             if heads != conn.wait.heads || expects != conn.wait.expects {
                 (conn.wait.heads, conn.wait.expects, conn.wait.since) = (heads, expects, tick);
-            } else if expects == Expects::Stream {
+            } else if expects == Expects::UnboundedBody {
                 conn.note_progress(len, self.limits.progress_len(), tick);
             }
         }

@@ -59,13 +59,13 @@ pub enum Expects {
     /// The rest of a body.
     Body,
     /// The rest of a body of unlimited length.
-    Stream,
+    UnboundedBody,
 }
 
 impl Expects {
     /// True if a body is in progress.
     pub fn is_body(self) -> bool {
-        matches!(self, Expects::Body | Expects::Stream)
+        matches!(self, Expects::Body | Expects::UnboundedBody)
     }
 }
 
@@ -190,7 +190,7 @@ impl Connection {
     /// waited for then.
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
-            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::Stream,
+            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::UnboundedBody,
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
             Mode::Proxy => Expects::Head,
             Mode::Fast | Mode::Slow(Part::Head) if unconsumed > 0 => Expects::Head,
@@ -527,7 +527,7 @@ mod tests {
             for _ in 0..100 {
                 let chunk = format!("40000\r\n{}\r\n", "x".repeat(0x40000));
                 assert_eq!(connection.step(chunk.as_bytes()), Step { consumed: chunk.len(), action: Action::Pass });
-                assert_eq!(connection.expects(0), Expects::Stream);
+                assert_eq!(connection.expects(0), Expects::UnboundedBody);
             }
             assert_eq!(connection.step(b"0\r\n\r\n").action, Action::Pass);
             assert_eq!(connection.expects(0), Expects::Request);
