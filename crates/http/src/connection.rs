@@ -1,7 +1,7 @@
 //! The HTTP machine, the state machine of a connection: which bytes make a request that is answered immediately, which
 //! are passed to hyper, and which end the connection.
 //!
-//! The machine owns no buffer. The driver shows it the bytes that are not consumed yet; it returns how many of them it
+//! The machine owns no buffer. The caller shows it the bytes that are not consumed yet; it returns how many of them it
 //! consumed and what to do. Feeding it byte by byte or all at once gives the same actions. A connection starts on the
 //! fast path. It leaves that for good with the first request that is not exactly a `GET` or `HEAD` for a code. From
 //! then on the machine only checks heads and counts bodies, and the checked bytes go to hyper.
@@ -15,12 +15,12 @@ use super::redirect::{RedirectRequest, fast_request};
 use super::rejection::Rejection;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
-/// The driver's next action.
+/// The caller's next action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Wait for more bytes.
     Read,
-    /// Look the code up and answer. The driver must not step again before that.
+    /// Look the code up and answer. The caller must not step again before that.
     Lookup(RedirectRequest),
     /// Let hyper drive this connection from now on. Nothing was consumed; step again.
     HandOver,
@@ -45,7 +45,7 @@ pub enum Action {
 pub struct Step {
     /// Bytes at the front of the input that are consumed.
     pub consumed: usize,
-    /// The driver's next action.
+    /// The caller's next action.
     pub action: Action,
 }
 
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Advances the machine over all bytes that are not consumed yet. After [`Action::Read`] the driver must show the
+    /// Advances the machine over all bytes that are not consumed yet. After [`Action::Read`] the caller must show the
     /// same bytes again with more behind them.
     #[inline]
     pub fn step(&mut self, input: &[u8]) -> Step {
@@ -306,7 +306,7 @@ mod tests {
     use carom_shards::Code;
     use proptest::prelude::*;
 
-    /// A driver's view of a stream: the actions with the bytes they consumed.
+    /// A caller's view of a stream: the actions with the bytes they consumed.
     #[derive(PartialEq, Eq, Debug)]
     enum Seen {
         /// With the query string.
@@ -318,7 +318,7 @@ mod tests {
         HungUp,
     }
 
-    /// Feeds a stream in the given pieces, as the driver does.
+    /// Feeds a stream in the given pieces, as the caller does.
     fn drive(pieces: &[&[u8]]) -> Vec<Seen> {
         drive_on(Connection::for_redirects(), pieces)
     }
