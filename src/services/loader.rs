@@ -20,7 +20,7 @@ use super::map_image::{self, Image};
 use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
+use carom_store::links::{DamagedRange, KeyRange, Links, StoreError, key_ranges};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -152,7 +152,7 @@ impl Shared<'_> {
     /// Loads all links from the store.
     fn load_store(&self) -> Result<LoadReport, StoreError> {
         self.begin(self.links.approximate_len());
-        let (parts, next) = (parts(), AtomicUsize::new(0));
+        let (parts, next) = (key_ranges(), AtomicUsize::new(0));
         let damaged = self.in_parallel(|| self.scan(&parts, &next))?;
         let records = self.records.load(Ordering::Relaxed);
         Ok(LoadReport { records, damaged: damaged.into_iter().flatten().collect(), ..LoadReport::default() })
@@ -264,7 +264,7 @@ impl Shared<'_> {
     }
 
     /// Scans parts of the store until none is left.
-    fn scan(&self, parts: &[CodePartition], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
+    fn scan(&self, parts: &[KeyRange], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
         let mut batches = self.batches();
         let mut damaged = Vec::new();
         while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {

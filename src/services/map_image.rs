@@ -30,7 +30,7 @@ use carom_limits::{
     IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
 };
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{ChangesSince, Links, StoreError, parts};
+use carom_store::links::{ChangesSince, Links, StoreError, key_ranges};
 
 pub use self::file::FILE_NAME;
 pub(super) use self::file::Image;
@@ -310,7 +310,7 @@ impl Maker {
     fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotWritten> {
         let mut pace = WritePace::new(&self.disk, &self.stop, self.pauses).held_by(&self.hold.is_held);
         let mut sorter = self.sorter()?;
-        for part in parts() {
+        for part in key_ranges() {
             let mut sorted = Ok(());
             let damaged = self.links.scan(part, |key, value| {
                 sorted = sort(&mut sorter, &mut pace, key, value);
@@ -344,7 +344,7 @@ impl Maker {
     /// Estimates the bytes of a record in the image: the mean of a few in each part of the store.
     fn record_bytes(&self) -> Result<u64, StoreError> {
         let (mut bytes, mut seen) = (0, 0);
-        for part in parts() {
+        for part in key_ranges() {
             let mut records = 0;
             self.links.scan(part, |key, value| {
                 if let Ok(RecordRef::Link(link)) = record::decode(key, value) {

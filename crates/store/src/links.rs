@@ -130,9 +130,9 @@ impl Batch {
 
 /// A partition of the codes: all codes with the same first character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CodePartition(u8);
+pub struct KeyRange(u8);
 
-impl CodePartition {
+impl KeyRange {
     /// True if the whole partition sorts before a key.
     pub fn is_before(self, key: &[u8]) -> bool {
         key.first().is_some_and(|&first| self.0 < first)
@@ -140,10 +140,10 @@ impl CodePartition {
 }
 
 /// Returns all partitions, in the order of their keys.
-pub fn parts() -> Vec<CodePartition> {
+pub fn key_ranges() -> Vec<KeyRange> {
     let mut firsts = *ALPHABET;
     firsts.sort_unstable();
-    firsts.map(CodePartition).to_vec()
+    firsts.map(KeyRange).to_vec()
 }
 
 impl Links {
@@ -370,7 +370,7 @@ impl Links {
     /// [`StoreError::Failed`] if the operating system refuses to read.
     pub fn scan(
         &self,
-        part: CodePartition,
+        part: KeyRange,
         each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {
         self.scan_behind(part, &[], each)
@@ -382,7 +382,7 @@ impl Links {
     /// [`StoreError::Failed`] if the operating system refuses to read.
     pub fn scan_behind(
         &self,
-        part: CodePartition,
+        part: KeyRange,
         behind: &[u8],
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {

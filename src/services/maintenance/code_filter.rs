@@ -36,7 +36,7 @@ use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::{CODES_IN_FLIGHT_MAX, FILTER_CHANGES_MAX, FILTER_SENT_MAX, IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE};
-use carom_store::links::{DamagedRange, Links, parts};
+use carom_store::links::{DamagedRange, Links, key_ranges};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::CoreStats;
 
@@ -296,7 +296,7 @@ impl Keeper {
     fn read_codes(&self) -> Option<(u64, RuledBits)> {
         let mut batches = CodeBatches::new(&self.node, &self.stop, CODES_IN_FLIGHT_MAX);
         let mut ruled = RuledBits::default();
-        for part in parts() {
+        for part in key_ranges() {
             let unread = scan_codes((&self.node.links, self.node.hasher), part, &mut ruled, |hash| {
                 batches.push(hash);
                 !self.stop.load(Ordering::Acquire)

@@ -12,7 +12,7 @@ use carom_limits::INDEX_BATCH;
 use carom_model::link::record::{self, NewerRecord, RecordRef};
 use carom_model::link::{DueEvent, UrlEntry};
 use carom_store::links::catalog::IndexEntry;
-use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, parts};
+use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, key_ranges};
 
 /// Interval between two progress messages while an index is built.
 const LOG_EVERY: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     tracing::info!("building the index of {names} for about {about} records; this happens once");
     let (mut logged, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
     let mut lacks_newer = false;
-    for part in parts() {
+    for part in key_ranges() {
         // Unreadable records are reported when the links are read back.
         links.scan(part, |key, value| {
             entries.add(key, value);

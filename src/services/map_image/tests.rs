@@ -69,7 +69,7 @@ fn make(node: &TestNode, dir: &Path) -> u64 {
 /// Returns the destinations in the store.
 fn stored(node: &TestNode) -> Targets {
     let mut targets = Targets::new();
-    for part in parts() {
+    for part in key_ranges() {
         let unread = node.links.scan(part, |key, value| {
             if let Ok(RecordRef::Link(link)) = record::decode(key, value) {
                 targets.insert(String::from_utf8(key.to_vec()).unwrap(), link.target.to_owned());

@@ -13,7 +13,7 @@ use carom_shards::Code;
 use super::ndjson;
 use crate::services::maintenance::progress::{Progress, rate};
 use carom_model::link::record::{self, LinkRef, RecordRef};
-use carom_store::links::{CodePartition, Links, StoreError, parts};
+use carom_store::links::{KeyRange, Links, StoreError, key_ranges};
 use carom_telemetry::readable;
 
 /// Bytes of lines in one buffer.
@@ -80,7 +80,7 @@ pub fn export(
     messages: &mut dyn Write,
     terminal: bool,
 ) -> Result<ExportSummary, ExportError> {
-    let parts = parts();
+    let parts = key_ranges();
     let threads = threads.clamp(1, parts.len());
     let mut summary = ExportSummary::default();
     let mut progress = Progress::new(terminal, None);
@@ -88,7 +88,7 @@ pub fn export(
         let queues: Vec<Receiver<Piece>> = (0..threads)
             .map(|first| {
                 let (sender, receiver) = sync_channel(BUFFERS_WAITING);
-                let own: Vec<CodePartition> = parts.iter().copied().skip(first).step_by(threads).collect();
+                let own: Vec<KeyRange> = parts.iter().copied().skip(first).step_by(threads).collect();
                 scope.spawn(move || read_parts(links, &own, &sender));
                 receiver
             })
@@ -149,7 +149,7 @@ pub(super) fn write_line(
 }
 
 /// Reads parts of the store and sends their lines. Ends early once the receiver is gone.
-fn read_parts(links: &Links, parts: &[CodePartition], pieces: &SyncSender<Piece>) {
+fn read_parts(links: &Links, parts: &[KeyRange], pieces: &SyncSender<Piece>) {
     for &part in parts {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);
         let mut count = 0;

@@ -18,7 +18,7 @@ use crate::services::threads::pool;
 use crate::services::threads::priority::{PacedLoop, Priority};
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use carom_model::link::record::LinkRef;
-use carom_store::links::{Links, parts};
+use carom_store::links::{Links, key_ranges};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -59,7 +59,7 @@ fn page(
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
     let mut left = records;
     let (mut last, mut paced) = (Vec::new(), PacedLoop::default());
-    for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
+    for part in key_ranges().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
             paced.step();

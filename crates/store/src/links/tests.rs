@@ -20,7 +20,7 @@ fn code(number: usize) -> Code {
 fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
     let mut keys = Vec::new();
     let damaged = store
-        .scan(CodePartition(b'a'), |key, _| {
+        .scan(KeyRange(b'a'), |key, _| {
             keys.push(text(key));
             true
         })
@@ -92,7 +92,7 @@ fn parts_cover_every_code() {
     }
     store.commit(batch).unwrap();
     let mut seen = 0;
-    for part in parts() {
+    for part in key_ranges() {
         store
             .scan(part, |_, _| {
                 seen += 1;

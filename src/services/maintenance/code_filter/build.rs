@@ -14,7 +14,7 @@ use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::threads::priority::{PacedLoop, pause_if_due};
 use carom_limits::FILTER_PART_PAGES;
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
+use carom_store::links::{DamagedRange, KeyRange, Links, StoreError, key_ranges};
 
 /// Bytes on disk for each link while a file is built: eight for its hash, and two or three for its bits.
 const BYTES_PER_LINK: u64 = 16;
@@ -71,7 +71,7 @@ pub(super) fn is_of_link(key: &[u8], value: &[u8]) -> bool {
 /// If the operating system cannot read the store.
 pub(super) fn scan_codes(
     (links, hasher): (&Links, CodeHasher),
-    part: CodePartition,
+    part: KeyRange,
     ruled: &mut RuledBits,
     mut take: impl FnMut(CodeHash) -> bool,
 ) -> Result<Vec<DamagedRange>, StoreError> {
@@ -113,7 +113,7 @@ fn fill(order: &FilterOrder<'_>, size: FilterSize, writer: &mut FilterWriter) ->
     let count = size.pages().div_ceil(FILTER_PART_PAGES) as usize;
     let mut spill = Spill::new(order.path, count, size_of::<u64>())?;
     let (mut ruled, mut damaged) = (RuledBits::default(), Vec::new());
-    for part in parts() {
+    for part in key_ranges() {
         let mut taken = Ok(());
         let unread = scan_codes((order.links, order.hasher), part, &mut ruled, |hash| {
             taken = sort(&mut spill, size, hash, &mut pace);
