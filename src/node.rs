@@ -46,7 +46,7 @@ use self::cores::{CoreEnds, CorePlan};
 use self::recorders::Rings;
 use self::signals::{Event, next_event};
 pub use self::signals::{Hangup, SignalInbox, SignalSender};
-use self::supervisor::{Phase, Supervisor};
+use self::supervisor::{StopPhase, Supervisor};
 use crate::api::{self, MercureHub, Sessions, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
 use crate::bridge::{Mailboxes, ToCore};
@@ -369,7 +369,7 @@ fn start_cores(
     watchdog::start(base, supervisor)?;
     let (mailboxes, admin) = (base.mailboxes.clone(), CoreId(base.cores.get() as u16));
     mailboxes.to(admin).post(ToCore::Open);
-    supervisor.register(Phase::Cores, "cores", move || {
+    supervisor.register(StopPhase::Cores, "cores", move || {
         mailboxes.to(admin).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
         for core in running {
             // A core that failed has said so itself.

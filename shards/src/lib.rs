@@ -18,7 +18,7 @@ pub mod space;
 
 pub use code::{CODE_KEY_LEN_MAX, CODE_LEN_MAX, Code, CodeError, CodeHash, CodeHasher, DomainId, GeneratedCode};
 pub use filter::CodeFilter;
-pub use link::{MapEntry, Phase, Policy, RedirectStatus};
+pub use link::{LinkPhase, MapEntry, Policy, RedirectStatus};
 pub use map::sealed::{PageBuffer, SealedPage};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};

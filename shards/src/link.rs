@@ -68,7 +68,7 @@ pub struct Policy {
 
 /// A phase in the life of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum LinkPhase {
     /// Before its start date.
     NotYetValid,
     /// The link redirects.
@@ -80,13 +80,13 @@ pub enum Phase {
 impl Policy {
     /// Returns the phase of a link at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
-    pub fn phase(&self, now_ms: u64) -> Phase {
+    pub fn phase(&self, now_ms: u64) -> LinkPhase {
         if self.archived || self.valid_until_ms.is_some_and(|until| until <= now_ms) {
-            Phase::Expired
+            LinkPhase::Expired
         } else if self.valid_since_ms.is_some_and(|since| now_ms < since) {
-            Phase::NotYetValid
+            LinkPhase::NotYetValid
         } else {
-            Phase::Live
+            LinkPhase::Live
         }
     }
 }

@@ -145,7 +145,7 @@ pub fn start(core: UnstartedCore) -> io::Result<Running> {
 
 /// The progress of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum DrainPhase {
     /// Not draining.
     Serving,
     /// New clients are refused; those in the queues still get in.
@@ -167,7 +167,7 @@ pub(super) struct Core {
     pub(super) prefetched: Vec<CodeHash>,
     /// `None` if the kernel cannot gather.
     pub(super) gathering: Option<Gathering>,
-    phase: Phase,
+    phase: DrainPhase,
     pub(super) events: Sender<CoreEvent>,
     #[cfg(feature = "faults")]
     stall_file: Option<std::path::PathBuf>,
@@ -204,7 +204,7 @@ impl Core {
             mail: parts.mail,
             prefetched: Vec::new(),
             gathering,
-            phase: Phase::Serving,
+            phase: DrainPhase::Serving,
             events: parts.events,
             #[cfg(feature = "faults")]
             stall_file: parts.stall_file,
@@ -221,7 +221,7 @@ impl Core {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             let worked = self.turn()?;
-            if let Phase::Finished { since } = self.phase
+            if let DrainPhase::Finished { since } = self.phase
                 && self.work.conns.len() == 0
                 && self.work.redirects.data.as_ref().is_none_or(|data| data.mesh.all_finished())
                 && (!self.work.tasks.has_tasks() || since.elapsed() >= TASKS_TIME_MAX)
@@ -342,7 +342,7 @@ impl Core {
 
     /// True unless the core has finished its drain, and serves no client any more.
     pub(super) fn may_admit(&self) -> bool {
-        !matches!(self.phase, Phase::Finished { .. })
+        !matches!(self.phase, DrainPhase::Finished { .. })
     }
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
@@ -406,9 +406,9 @@ impl Core {
 
     fn arm_accepts(&mut self) {
         match self.phase {
-            Phase::Serving => self.driver.arm_accepts(false),
-            Phase::Closing { .. } => self.driver.arm_accepts(true),
-            Phase::Finishing { .. } | Phase::Finished { .. } => {}
+            DrainPhase::Serving => self.driver.arm_accepts(false),
+            DrainPhase::Closing { .. } => self.driver.arm_accepts(true),
+            DrainPhase::Finishing { .. } | DrainPhase::Finished { .. } => {}
         }
     }
 
@@ -438,12 +438,12 @@ impl Core {
 
     /// Begins a drain, if none has begun. It ends within that time.
     pub(super) fn begin_drain(&mut self, within: Duration) {
-        if self.phase != Phase::Serving {
+        if self.phase != DrainPhase::Serving {
             return;
         }
         self.driver.refuse_new();
         let since = self.work.now.instant;
-        self.phase = Phase::Closing { since, until: since + within };
+        self.phase = DrainPhase::Closing { since, until: since + within };
         self.work.drain();
     }
 
@@ -454,14 +454,14 @@ impl Core {
 
     fn continue_drain(&mut self) {
         match self.phase {
-            Phase::Closing { since, until } if self.is_admin() || since.elapsed() >= DRAIN_GRACE => {
+            DrainPhase::Closing { since, until } if self.is_admin() || since.elapsed() >= DRAIN_GRACE => {
                 // Clients that came in last have until the next tick to send a request.
                 self.close_listeners();
-                self.phase = Phase::Finishing { until };
+                self.phase = DrainPhase::Finishing { until };
             }
-            Phase::Finishing { until } if self.work.now.instant >= until => self.work.break_all(),
-            Phase::Finishing { .. } => self.work.close_all_idle(),
-            Phase::Serving | Phase::Closing { .. } | Phase::Finished { .. } => {}
+            DrainPhase::Finishing { until } if self.work.now.instant >= until => self.work.break_all(),
+            DrainPhase::Finishing { .. } => self.work.close_all_idle(),
+            DrainPhase::Serving | DrainPhase::Closing { .. } | DrainPhase::Finished { .. } => {}
         }
         self.finish_if_empty();
     }
@@ -478,14 +478,14 @@ impl Core {
 
     /// Ends the drain once no connection is left.
     pub(super) fn finish_if_empty(&mut self) {
-        let Phase::Finishing { until } = self.phase else { return };
+        let DrainPhase::Finishing { until } = self.phase else { return };
         let rest = DrainRest {
             connections: self.work.conns.len(),
             may_accept: self.driver.may_accept(),
             is_acknowledged: self.driver.is_acknowledged(),
         };
         if rest.may_end(self.work.now.instant >= until) {
-            self.phase = Phase::Finished { since: self.work.now.instant };
+            self.phase = DrainPhase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.
             self.work.services.close();

@@ -13,7 +13,7 @@ use super::base::Base;
 use super::fleet;
 use super::loading::{self, AfterLoad};
 use super::store_services::StoreChannels;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use crate::bridge::WriterQueue;
 use crate::bridge::fleet_view::FleetView;
 use crate::services::certificates::{self, Certificates, Reload};
@@ -38,16 +38,16 @@ pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Su
     let sampled = base.core_stats.iter().take(base.cores.get()).cloned().collect();
     let sampler = activity_sampler::start(sampled, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the live statistics", &error))?;
-    supervisor.register(Phase::Upkeep, "activity sampler", move || sampler.stop());
+    supervisor.register(StopPhase::Upkeep, "activity sampler", move || sampler.stop());
     let watch = data_dir_watch::start(&settings.data_dir, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the watch of the data directory", &error))?;
-    supervisor.register(Phase::Upkeep, "data directory", move || watch.stop());
+    supervisor.register(StopPhase::Upkeep, "data directory", move || watch.stop());
     if settings.home.is_shared() {
         // A backup of this node would lack nearly all links.
         return start_geo(settings, base, supervisor);
     }
     match backup::start(base.links.clone(), &settings.data_dir) {
-        Ok(attendant) => supervisor.register(Phase::Upkeep, "backup", move || attendant.stop()),
+        Ok(attendant) => supervisor.register(StopPhase::Upkeep, "backup", move || attendant.stop()),
         Err(error) => {
             tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node");
         }
@@ -64,7 +64,7 @@ fn start_geo(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> R
     let (slot, mailboxes, stats) = (base.geo.clone(), base.mailboxes.clone(), Arc::clone(&base.stats));
     let watch = geo::start(GeoSetup { file, slot, mailboxes, stats });
     let watch = watch.map_err(|error| thread_exit("the thread for locations", &error))?;
-    supervisor.register(Phase::Upkeep, "locations", move || watch.stop());
+    supervisor.register(StopPhase::Upkeep, "locations", move || watch.stop());
     Ok(())
 }
 
@@ -83,7 +83,7 @@ pub(super) fn start_certificates(
     let thread = certificates::start(certificates, base.mailboxes.clone(), base.cores, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the certificate thread", &error))?;
     let reload = thread.reload();
-    supervisor.register(Phase::Upkeep, "certificates", move || thread.stop());
+    supervisor.register(StopPhase::Upkeep, "certificates", move || thread.stop());
     Ok((Some(identity), Some(reload)))
 }
 
@@ -112,7 +112,7 @@ pub(super) fn load_and_start(
     let (hold, filters) = match loading::load(settings, base)? {
         AfterLoad::All(image) => {
             let hold = image.hold();
-            supervisor.register(Phase::Upkeep, "map image", move || image.stop());
+            supervisor.register(StopPhase::Upkeep, "map image", move || image.stop());
             (Some(hold), None)
         }
         AfterLoad::Hot(filters) => (None, Some(filters)),
@@ -121,14 +121,14 @@ pub(super) fn load_and_start(
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
     let signing = search::start_signing(catalog).map_err(|error| thread_exit("the search index thread", &error))?;
-    supervisor.register_threads(Phase::Queues, "search index", vec![counting, signing]);
+    supervisor.register_threads(StopPhase::Queues, "search index", vec![counting, signing]);
     let stopped = Arc::clone(catalog);
-    supervisor.register(Phase::Upkeep, "search", move || stopped.stop());
+    supervisor.register(StopPhase::Upkeep, "search", move || stopped.stop());
     if let Some(fleet) = &mut fleet {
         fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error))?;
     }
     if let Some(fleet) = fleet {
-        supervisor.register(Phase::Fleet, "fleet", move || fleet.stop());
+        supervisor.register(StopPhase::Fleet, "fleet", move || fleet.stop());
     }
     let StoreChannels { removals, purges } = ends.store;
     start_purges(settings, base, hold, purges, ends.fleet.as_ref().map(FleetExpiry::view), supervisor)?;
@@ -145,10 +145,10 @@ pub(super) fn load_and_start(
         fleet: ends.fleet,
     })
     .map_err(|error| thread_exit("the expiry thread", &error))?;
-    supervisor.register(Phase::Upkeep, "expiry", move || expiry.stop());
+    supervisor.register(StopPhase::Upkeep, "expiry", move || expiry.stop());
     if let Some(filters) = filters {
         let filters = code_filter::start(*filters).map_err(|error| thread_exit("the filter of codes", &error))?;
-        supervisor.register(Phase::Upkeep, "code filter", move || filters.stop());
+        supervisor.register(StopPhase::Upkeep, "code filter", move || filters.stop());
     }
     Ok(())
 }
@@ -185,6 +185,6 @@ fn start_purges(
         fleet,
     })
     .map_err(|error| thread_exit("the threads of purges", &error))?;
-    supervisor.register(Phase::Upkeep, "purges", move || purges.stop());
+    supervisor.register(StopPhase::Upkeep, "purges", move || purges.stop());
     Ok(())
 }

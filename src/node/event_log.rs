@@ -10,7 +10,7 @@ use carom_settings::{AmqpUrl, Settings};
 use carom_tls::trust;
 
 use super::base::Base;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use crate::api::{MercureHub, describe_link, describe_visit};
 use crate::bridge::ListQueues;
 use crate::services::events::render::{Describe, Renderer};
@@ -79,8 +79,8 @@ pub(super) fn start(
     })
     .map_err(|error| thread_exit("the event log", &error))?;
     let StartedEvents { queue, reader, sinks } = started;
-    supervisor.register_threads(Phase::Queues, "event reader", vec![reader]);
-    supervisor.register(Phase::Upkeep, "event sinks", move || sinks.stop());
+    supervisor.register_threads(StopPhase::Queues, "event reader", vec![reader]);
+    supervisor.register(StopPhase::Upkeep, "event sinks", move || sinks.stop());
     lists.events = Some(queue);
     Ok(hub)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use super::base::Base;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::{JobQueues, LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
@@ -291,7 +291,7 @@ pub(super) fn with_snapshots(
     };
     let started = server::start(terms, &base.mailboxes);
     let (queue, thread) = started.map_err(|error| thread_exit("the thread for snapshots", &error))?;
-    supervisor.register_threads(Phase::Queues, "snapshots", vec![thread]);
+    supervisor.register_threads(StopPhase::Queues, "snapshots", vec![thread]);
     Ok(JobQueues { snapshots: Some(queue), ..jobs })
 }
 

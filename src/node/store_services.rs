@@ -13,7 +13,7 @@ use carom_store::links::Links;
 
 use super::base::Base;
 use super::fleet;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use crate::bridge::access_log::AccessReceiver;
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
 use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, RemovalResult, WriterQueue};
@@ -65,7 +65,7 @@ pub(super) fn start(
     let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
     let threads = counted.threads;
-    supervisor.register(Phase::Store, "visit counter", move || threads.stop());
+    supervisor.register(StopPhase::Store, "visit counter", move || threads.stop());
     let (allowances, thread) = allowances::start(AllowanceSetup {
         links: links.clone(),
         mailboxes: mailboxes.clone(),
@@ -74,7 +74,7 @@ pub(super) fn start(
         shared: fleet::shared_visits(settings)?,
     })
     .map_err(|error| thread_exit("the thread for visit limits", &error))?;
-    supervisor.register_threads(Phase::Queues, "visit limits", vec![thread]);
+    supervisor.register_threads(StopPhase::Queues, "visit limits", vec![thread]);
     let (expiry, removals) = channel();
     let (deliver, deliveries) = channel();
     let (writer, thread) = writer::start(writer::WriterSetup {
@@ -95,14 +95,14 @@ pub(super) fn start(
         faults: crate::services::faults::Faults::from_env(),
     })
     .map_err(|error| thread_exit("the store's writer", &error))?;
-    supervisor.register_threads(Phase::Queues, "writer", vec![thread]);
+    supervisor.register_threads(StopPhase::Queues, "writer", vec![thread]);
     let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
-    supervisor.register_threads(Phase::Queues, "record readers", threads);
+    supervisor.register_threads(StopPhase::Queues, "record readers", threads);
     let (visits, counts) = (counted.visits.clone(), Arc::new(counted.visits));
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
-    supervisor.register_threads(Phase::Queues, "export readers", threads);
+    supervisor.register_threads(StopPhase::Queues, "export readers", threads);
     let (mut lists, threads) = query_workers::start(&ListerSetup {
         catalog: Arc::clone(&base.catalog),
         visits: counts,
@@ -110,12 +110,12 @@ pub(super) fn start(
         stats: Arc::clone(stats),
     })
     .map_err(|error| thread_exit("the threads for lists", &error))?;
-    supervisor.register_threads(Phase::Queues, "query workers", threads);
+    supervisor.register_threads(StopPhase::Queues, "query workers", threads);
     lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
     let (purges, orders) = sync_channel(PURGE_QUEUE_LEN);
     let (jobs, threads) =
         workers::start(mailboxes, purges.clone()).map_err(|error| thread_exit("the worker threads", &error))?;
-    supervisor.register_threads(Phase::Queues, "workers", threads);
+    supervisor.register_threads(StopPhase::Queues, "workers", threads);
     let channels = StoreChannels {
         removals,
         purges: PurgeSources { orders, queue: purges, visits: visits.clone(), visit_log: lists.visits.clone() },
@@ -126,7 +126,7 @@ pub(super) fn start(
 /// Registers the last sync of the store. It is registered first, so that it is the last of its phase.
 fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
     let links = links.clone();
-    supervisor.register(Phase::Store, "store", move || {
+    supervisor.register(StopPhase::Store, "store", move || {
         if let Err(error) = links.sync() {
             tracing::error!("the last sync failed: {error}");
         }
@@ -145,7 +145,7 @@ fn start_access_log(
     let Some(place) = &settings.access_log.place else { return Ok(()) };
     let writing = access_log::start(place, &settings.access_log, access, &base.stats)
         .map_err(|error| thread_exit("the access log", &error))?;
-    supervisor.register(Phase::AccessLog, "access log", move || writing.stop());
+    supervisor.register(StopPhase::AccessLog, "access log", move || writing.stop());
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn start_visit_log(
     })
     .map_err(|error| thread_exit("the visit log", &error))?;
     let StartedVisitLog { queue, reader, threads } = started;
-    supervisor.register(Phase::Store, "visit log", move || threads.stop());
-    supervisor.register_threads(Phase::Queues, "visit queries", vec![reader]);
+    supervisor.register(StopPhase::Store, "visit log", move || threads.stop());
+    supervisor.register_threads(StopPhase::Queues, "visit queries", vec![reader]);
     Ok(Some(queue))
 }

@@ -12,7 +12,7 @@ use carom_settings::exit::{Exit, Reason};
 
 /// The phase of a shutdown in which a service stops. The phases run in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Phase {
+pub(super) enum StopPhase {
     /// While cores still answer: services that bring work of their own, and upkeep.
     Upkeep,
     /// The cores, when every connection is closed; the admin listener's core last.
@@ -31,22 +31,22 @@ pub(super) enum Phase {
     Watchdog,
 }
 
-impl Phase {
-    const ALL: [Phase; 8] = [
-        Phase::Upkeep,
-        Phase::Cores,
-        Phase::Fetchers,
-        Phase::Fleet,
-        Phase::Queues,
-        Phase::Store,
-        Phase::AccessLog,
-        Phase::Watchdog,
+impl StopPhase {
+    const ALL: [StopPhase; 8] = [
+        StopPhase::Upkeep,
+        StopPhase::Cores,
+        StopPhase::Fetchers,
+        StopPhase::Fleet,
+        StopPhase::Queues,
+        StopPhase::Store,
+        StopPhase::AccessLog,
+        StopPhase::Watchdog,
     ];
 }
 
 struct Service {
     name: &'static str,
-    phase: Phase,
+    phase: StopPhase,
     stop: Box<dyn FnOnce()>,
 }
 
@@ -58,13 +58,13 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     /// Registers a running service with what stops it and waits for its end.
-    pub(super) fn register(&mut self, phase: Phase, name: &'static str, stop: impl FnOnce() + 'static) {
+    pub(super) fn register(&mut self, phase: StopPhase, name: &'static str, stop: impl FnOnce() + 'static) {
         assert!(self.services.iter().all(|service| service.name != name), "{name} is registered twice");
         self.services.push(Service { name, phase, stop: Box::new(stop) });
     }
 
     /// Registers threads that end by themselves once nothing can send to their queue any more.
-    pub(super) fn register_threads(&mut self, phase: Phase, name: &'static str, threads: Vec<JoinHandle<()>>) {
+    pub(super) fn register_threads(&mut self, phase: StopPhase, name: &'static str, threads: Vec<JoinHandle<()>>) {
         self.register(phase, name, move || {
             for thread in threads {
                 thread.join().expect("panics abort");
@@ -75,7 +75,7 @@ impl Supervisor {
     /// Stops every service, phase by phase.
     pub(super) fn stop_all(self) {
         let mut services = self.services;
-        for phase in Phase::ALL {
+        for phase in StopPhase::ALL {
             let (now, later): (Vec<Service>, Vec<Service>) =
                 services.into_iter().partition(|service| service.phase == phase);
             for Service { name, stop, .. } in now.into_iter().rev() {
@@ -84,7 +84,7 @@ impl Supervisor {
             }
             services = later;
         }
-        assert!(services.is_empty(), "every phase is in Phase::ALL");
+        assert!(services.is_empty(), "every phase is in StopPhase::ALL");
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
         let stopped = Rc::new(RefCell::new(Vec::new()));
         let mut supervisor = Supervisor::default();
         let services = [
-            ("writer", Phase::Queues),
-            ("access log", Phase::AccessLog),
-            ("expiry", Phase::Upkeep),
-            ("readers", Phase::Queues),
-            ("cores", Phase::Cores),
-            ("backup", Phase::Upkeep),
+            ("writer", StopPhase::Queues),
+            ("access log", StopPhase::AccessLog),
+            ("expiry", StopPhase::Upkeep),
+            ("readers", StopPhase::Queues),
+            ("cores", StopPhase::Cores),
+            ("backup", StopPhase::Upkeep),
         ];
         for (name, phase) in services {
             let stopped = Rc::clone(&stopped);
@@ -130,7 +130,7 @@ mod tests {
     #[should_panic(expected = "registered twice")]
     fn a_service_has_one_stop() {
         let mut supervisor = Supervisor::default();
-        supervisor.register(Phase::Upkeep, "expiry", || ());
-        supervisor.register(Phase::Upkeep, "expiry", || ());
+        supervisor.register(StopPhase::Upkeep, "expiry", || ());
+        supervisor.register(StopPhase::Upkeep, "expiry", || ());
     }
 }

@@ -13,7 +13,7 @@ use carom_telemetry::alarms::Alarm;
 
 use super::base::Base;
 use super::cores::CoreEnds;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use super::{fleet, lists};
 use crate::bridge::{AppsQueue, DomainRedirectsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
@@ -49,7 +49,7 @@ pub(super) fn start_fetchers(
         redis,
     })
     .map_err(|error| thread_exit("the store's fetchers", &error))?;
-    supervisor.register_threads(Phase::Fetchers, "link fetchers", threads);
+    supervisor.register_threads(StopPhase::Fetchers, "link fetchers", threads);
     Ok(Some(queue))
 }
 
@@ -84,7 +84,7 @@ pub(super) fn start_replenisher(
     .map_err(|error| Exit::new(Reason::ThreadEnded, error.to_string()))?;
     let sources = std::mem::take(&mut replenisher.sources);
     assert_eq!(sources.len(), base.cores.get(), "each core has one source of codes");
-    supervisor.register(Phase::Upkeep, "replenisher", move || replenisher.stop());
+    supervisor.register(StopPhase::Upkeep, "replenisher", move || replenisher.stop());
     Ok((sources, segments))
 }
 
@@ -94,9 +94,9 @@ pub(super) fn start_replenisher(
 /// If a source cannot be used, or the operating system refuses a thread.
 pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
     let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.mailboxes, &base.stats)?;
-    supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
+    supervisor.register(StopPhase::Upkeep, "allow list", move || allow.stop());
     let block = lists::start(ListKind::Block, settings, &settings.block, &base.mailboxes, &base.stats)?;
-    supervisor.register(Phase::Upkeep, "block list", move || block.stop());
+    supervisor.register(StopPhase::Upkeep, "block list", move || block.stop());
     Ok(())
 }
 
@@ -130,7 +130,7 @@ pub(super) fn start_domains(
         stats: Arc::clone(&base.stats),
     })
     .map_err(|error| thread_exit("the thread of domain redirects", &error))?;
-    supervisor.register_threads(Phase::Queues, "domain redirects", vec![thread]);
+    supervisor.register_threads(StopPhase::Queues, "domain redirects", vec![thread]);
     Ok((domains, has_others, queue))
 }
 
@@ -156,6 +156,6 @@ pub(super) fn start_api_keys(
         stats: Arc::clone(&base.stats),
     })
     .map_err(|error| thread_exit("the API key thread", &error))?;
-    supervisor.register_threads(Phase::Queues, "API keys", vec![thread]);
+    supervisor.register_threads(StopPhase::Queues, "API keys", vec![thread]);
     Ok((queue, has_keys))
 }

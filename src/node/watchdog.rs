@@ -17,7 +17,7 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 
 use super::announce::{notify_alive, watchdog_timeout};
 use super::base::Base;
-use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::supervisor::{StopPhase, Supervisor, thread_exit};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 
@@ -47,7 +47,7 @@ pub(super) fn start(base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit
     let Some(timeout) = watchdog_timeout() else { return Ok(()) };
     let watchdog = spawn(TurnProgress::new(Arc::clone(&base.core_stats)), Arc::clone(&base.stats), timeout)
         .map_err(|error| thread_exit("the watchdog", &error))?;
-    supervisor.register(Phase::Watchdog, "watchdog", move || watchdog.stop());
+    supervisor.register(StopPhase::Watchdog, "watchdog", move || watchdog.stop());
     Ok(())
 }
 

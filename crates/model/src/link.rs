@@ -11,7 +11,7 @@ pub mod rules;
 pub mod slugs;
 mod target;
 
-use carom_shards::{Code, Phase, Policy, RedirectStatus};
+use carom_shards::{Code, LinkPhase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) use self::target::is_target;
@@ -133,7 +133,7 @@ impl Link {
 
     /// True if the link has expired.
     pub fn is_expired(&self, now_ms: u64) -> bool {
-        self.policy.phase(now_ms) == Phase::Expired
+        self.policy.phase(now_ms) == LinkPhase::Expired
     }
 }
 

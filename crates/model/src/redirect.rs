@@ -8,7 +8,7 @@ pub mod notice;
 
 use std::sync::Arc;
 
-use carom_shards::{MapEntry, Phase, Policy, RedirectStatus};
+use carom_shards::{LinkPhase, MapEntry, Policy, RedirectStatus};
 
 use crate::destination::hosts::{HostSet, host_of};
 use crate::domains::redirects::{DomainRedirects, TargetKind};
@@ -60,9 +60,9 @@ impl<T> Destination<T> {
     #[inline]
     pub fn at(self, now_ms: u64) -> Lookup<Destination<T>> {
         match self.policy.phase(now_ms) {
-            Phase::Live => Lookup::Live(self),
-            Phase::NotYetValid => Lookup::NotYetValid,
-            Phase::Expired => Lookup::Expired,
+            LinkPhase::Live => Lookup::Live(self),
+            LinkPhase::NotYetValid => Lookup::NotYetValid,
+            LinkPhase::Expired => Lookup::Expired,
         }
     }
 }

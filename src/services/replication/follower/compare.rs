@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::super::context::note_error;
-use super::progress::{Compare, Phase};
+use super::progress::{Compare, ComparePhase};
 use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
@@ -48,9 +48,9 @@ impl Follower {
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
         let Compare { which, phase, mut compared, mut logged } = compare;
         let next = match phase {
-            Phase::Down(scan) => self.down(&which, scan, &mut compared),
-            Phase::Up(behind) => self.up(&which, &behind, &mut compared),
-            Phase::Recent(since, until) => self.recent(&which, (since, until), &mut compared),
+            ComparePhase::Down(scan) => self.down(&which, scan, &mut compared),
+            ComparePhase::Up(behind) => self.up(&which, &behind, &mut compared),
+            ComparePhase::Recent(since, until) => self.recent(&which, (since, until), &mut compared),
         };
         // After an error the walk starts over: a cluster may have moved codes that it had not seen.
         let Some(phase) = next? else {
@@ -58,7 +58,7 @@ impl Follower {
             return Ok(false);
         };
         if logged.elapsed() >= LOG_EVERY {
-            let way = if matches!(phase, Phase::Down(_)) { "from Redis" } else { "to Redis" };
+            let way = if matches!(phase, ComparePhase::Down(_)) { "from Redis" } else { "to Redis" };
             tracing::info!(codes = compared, way, "comparing links");
             logged = Instant::now();
         }
@@ -77,7 +77,7 @@ impl Follower {
         self.expected.retain(|partition, _| self.ending.contains_key(partition));
         let scan = self.redis.scan(REDIS_TIMEOUT)?;
         tracing::info!(partitions = which.len(), "comparing links with Redis");
-        self.compare = Some(Compare { which, phase: Phase::Down(scan), compared: 0, logged: Instant::now() });
+        self.compare = Some(Compare { which, phase: ComparePhase::Down(scan), compared: 0, logged: Instant::now() });
         Ok(true)
     }
 
@@ -87,11 +87,11 @@ impl Follower {
         which: &BTreeSet<Partition>,
         mut scan: Scan,
         compared: &mut u64,
-    ) -> Result<Option<Phase>, Stopped> {
+    ) -> Result<Option<ComparePhase>, Stopped> {
         let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, REDIS_TIMEOUT)? else {
             let until = self.fleet.links.log_position();
-            let recent = self.fleet.retention.recent_changes().map(|since| Phase::Recent(since, until));
-            return Ok(Some(recent.unwrap_or_else(|| Phase::Up(Vec::new()))));
+            let recent = self.fleet.retention.recent_changes().map(|since| ComparePhase::Recent(since, until));
+            return Ok(Some(recent.unwrap_or_else(|| ComparePhase::Up(Vec::new()))));
         };
         codes.retain(|code| which.contains(&Partition::of(code)));
         *compared += codes.len() as u64;
@@ -109,11 +109,16 @@ impl Follower {
             found.extend(self.skip_refused(state)?.flatten().map(|state| (*code, state)));
         }
         self.send_found(found)?;
-        Ok(Some(Phase::Down(scan)))
+        Ok(Some(ComparePhase::Down(scan)))
     }
 
     /// Offers some codes that this node has and Redis lacks.
-    fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
+    fn up(
+        &mut self,
+        which: &BTreeSet<Partition>,
+        behind: &[u8],
+        compared: &mut u64,
+    ) -> Result<Option<ComparePhase>, Stopped> {
         let page = self.fleet.links.page(behind, PIECE).map_err(|error| self.cannot_compare(&error))?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = last.clone();
@@ -121,7 +126,7 @@ impl Follower {
         let states = self.decode_all(values.filter(|(code, _)| which.contains(&Partition::of(code))))?;
         *compared += states.len() as u64;
         self.offer_those_lacking(states)?;
-        Ok(Some(Phase::Up(last)))
+        Ok(Some(ComparePhase::Up(last)))
     }
 
     /// Offers some codes that changed between two positions of the change log, and that Redis lacks.
@@ -130,19 +135,19 @@ impl Follower {
         which: &BTreeSet<Partition>,
         (since, until): (LogPosition, LogPosition),
         compared: &mut u64,
-    ) -> Result<Option<Phase>, Stopped> {
+    ) -> Result<Option<ComparePhase>, Stopped> {
         if since >= until {
             return Ok(None);
         }
         let page = self.fleet.links.changes_page(since, PIECE).map_err(|error| self.cannot_compare(&error))?;
         // The log lacks some changes, as after an import: then any state may be a recent one.
-        let Some((codes, next)) = page else { return Ok(Some(Phase::Up(Vec::new()))) };
+        let Some((codes, next)) = page else { return Ok(Some(ComparePhase::Up(Vec::new()))) };
         let codes: BTreeSet<Code> = codes.into_iter().filter(|code| which.contains(&Partition::of(code))).collect();
         let links = &self.fleet.links;
         let states = self.decode_all(codes.into_iter().filter_map(|code| Some((code, links.get(&code).ok()??))))?;
         *compared += states.len() as u64;
         self.offer_those_lacking(states)?;
-        Ok(Some(Phase::Recent(next, until)))
+        Ok(Some(ComparePhase::Recent(next, until)))
     }
 
     /// Returns the states of some values of the store. If only a later version can decode a value, this node cannot offer

@@ -14,7 +14,7 @@ use carom_store::links::LogPosition;
 pub(super) struct Compare {
     /// The partitions to compare. Partitions that are added later are compared after it.
     pub(super) which: BTreeSet<Partition>,
-    pub(super) phase: Phase,
+    pub(super) phase: ComparePhase,
     /// Number of codes that were compared.
     pub(super) compared: u64,
     /// The time of the last progress message.
@@ -22,7 +22,7 @@ pub(super) struct Compare {
 }
 
 /// The pass of a comparison, and its position.
-pub(super) enum Phase {
+pub(super) enum ComparePhase {
     /// The pass down from Redis.
     Down(Scan),
     /// The pass up to Redis, after this key of the store.
