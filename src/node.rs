@@ -174,8 +174,8 @@ impl Node {
         let context = NodeContext {
             domains: Arc::clone(&domains),
             writer: gateway,
-            fetches: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
-            look_ups,
+            store_look_ups: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
+            redis_look_ups: look_ups,
             bulk_look_ups,
             fleet_view: view,
             allowances: store.allowances,

@@ -90,7 +90,7 @@ pub struct NodeContext {
     /// Queues to the threads for work that is too long for a core.
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
-    pub look_ups: Option<LookupQueue>,
+    pub redis_look_ups: Option<LookupQueue>,
     /// Queue to the thread that looks up codes of bulk requests in a shared home of links; `None` if this node stores all
     /// links.
     pub bulk_look_ups: Option<LookupQueue>,
@@ -105,7 +105,7 @@ pub struct NodeContext {
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
-    pub fetches: Option<LookupQueue>,
+    pub store_look_ups: Option<LookupQueue>,
     /// The mailboxes of all cores.
     pub mailboxes: Mailboxes,
     /// The time of day for handlers.
@@ -340,7 +340,7 @@ impl ServiceHandle {
         let begin = Instant::now();
         let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
         // Only in a fleet do such look-ups wait for others.
-        let may_wait = self.context.look_ups.is_some();
+        let may_wait = self.context.redis_look_ups.is_some();
         let is_absent = may_wait && matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
         self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
         looked

@@ -78,7 +78,7 @@ pub(super) struct LookupQueues {
 
 impl LookupQueues {
     pub(super) fn new(me: CoreId, hasher: CodeHasher, context: &NodeContext) -> LookupQueues {
-        let (store, redis) = (context.fetches.clone(), context.look_ups.clone());
+        let (store, redis) = (context.store_look_ups.clone(), context.redis_look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
         LookupQueues {
             me,

@@ -22,7 +22,7 @@ impl ServiceHandle {
         }
         let followed = self.context.fleet_view.as_ref().map(|view| (view, view.followed()));
         let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
-        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.context.look_ups, followed) {
+        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.context.redis_look_ups, followed) {
             (LinkAnswer::NotFound, Some(queue), Some((view, mark))) if !view.is_absent(&code, mark) => {
                 self.read_in_fleet(queue, code).await
             }
@@ -33,7 +33,7 @@ impl ServiceHandle {
     /// Returns the queue to the shared home of the links, and the knowledge about it; `None` if this node stores all links.
     pub(super) fn home(&self) -> Option<(&LookupQueue, &FleetView)> {
         let view = self.context.fleet_view.as_deref().filter(|view| !view.stores_all_links())?;
-        self.context.look_ups.as_ref().map(|queue| (queue, view))
+        self.context.redis_look_ups.as_ref().map(|queue| (queue, view))
     }
 
     /// True if this node stores all links, so that it can list, search and copy them.
@@ -101,7 +101,7 @@ mod tests {
     fn bulk_reads_leave_the_queue_of_redirects_alone() {
         let ((single, singles), (bulk, lines)) = (sync_channel(9), sync_channel(4));
         let context = services(1).0.context().clone();
-        let context = NodeContext { look_ups: Some(single), bulk_look_ups: Some(bulk), ..context };
+        let context = NodeContext { redis_look_ups: Some(single), bulk_look_ups: Some(bulk), ..context };
         let services = Rc::new(ServiceHandle::new(CoreId(0), context, Box::new(NoCodes), Recorders::default()));
         let code = Code::parse(b"abc").unwrap();
         let _answers = services.read_all(5, |_| code);
