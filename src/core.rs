@@ -2,7 +2,7 @@
 //!
 //! The modules, by topic:
 //!
-//! - `run_loop`: the loop of a core; `turn`: the time of a turn; `mail`: the messages of a core; `settle`: what touched
+//! - `run_loop`: the loop of a core; `now`: the time of a turn; `mail`: the messages of a core; `settle`: what touched
 //!   connections need at the end of a turn; `gathering`: waits for several requests before a core wakes up.
 //! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
 //! - `bypass`: the datapath past the kernel's TCP: AF_XDP (crate `carom-xdp`) and the stack (crate `carom-net`).
@@ -45,6 +45,7 @@ mod link_memory;
 pub mod listen;
 mod mail;
 mod mesh;
+mod now;
 mod recalls;
 mod redirects;
 mod rejections;
@@ -57,7 +58,6 @@ mod tasks;
 mod timeouts;
 mod tls;
 mod tls_connections;
-mod turn;
 mod vhosts;
 mod work;
 

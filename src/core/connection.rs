@@ -8,7 +8,7 @@ use carom_shards::Code;
 
 use super::driver::{Tag, Transport};
 use super::hyper_bridge::stream::{InputEnd, Stream};
-use super::turn::Now;
+use super::now::Now;
 use crate::bridge::access_log::PendingEntry;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;

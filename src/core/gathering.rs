@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::turn::TICKS_PER_SECOND;
+use super::now::TICKS_PER_SECOND;
 
 /// Time for which requests are gathered. A request waits for half of it on average. At 40,000 requests a second, four
 /// come in that time.

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
-use super::turn::{Now, TICKS_PER_SECOND};
+use super::now::{Now, TICKS_PER_SECOND};
 use crate::bridge::fleet_view::{FleetView, FollowedMark};
 use crate::bridge::handle::NodeContext;
 use crate::bridge::{Absence, AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::access;
 use super::connection::{ConnState, PendingRejection};
 use super::hyper_bridge::stream::InputEnd;
-use super::turn::TICKS_PER_SECOND;
+use super::now::TICKS_PER_SECOND;
 use super::work::Work;
 use carom_http::Rejection;
 

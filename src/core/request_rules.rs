@@ -98,9 +98,9 @@ mod tests {
     use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Layers;
     use crate::core::mesh::create_meshes;
+    use crate::core::now::Now;
     use crate::core::shard::Shard;
     use crate::core::tls_connections::TlsConnections;
-    use crate::core::turn::Now;
     use crate::core::work::Work;
     use carom_limits::ConnectionLimits;
     use carom_model::domains::DomainIndex;

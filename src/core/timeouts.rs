@@ -2,8 +2,8 @@
 
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::stream::TimeoutAction;
+use super::now::{Now, TICKS_PER_SECOND};
 use super::request_rules::may_step;
-use super::turn::{Now, TICKS_PER_SECOND};
 use carom_http::connection::Expects;
 use carom_limits::{ConnectionLimits, FETCH_TIME_MAX, SEND_TIME_MAX};
 
