@@ -12,7 +12,7 @@
 //!   rejected requests.
 //! - `connection`: the state of one connection; `tls_connections`: handshakes and encryption, which `tls` serves;
 //!   `hyper_bridge`: connections that hyper drives.
-//! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
+//! - `link_sources`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
 //!   in memory. `all_links` serves a node that keeps every link, and `known_codes` filters unknown codes where it does not.
 //!   `ruled_links` has the links with redirect rules.
 //! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
@@ -31,7 +31,6 @@ mod all_links;
 mod answers;
 pub mod bypass;
 mod connection;
-mod data;
 mod drain;
 mod driver;
 pub mod executor;
@@ -42,6 +41,7 @@ mod known_codes;
 mod late_answers;
 mod latencies;
 mod link_memory;
+mod link_sources;
 pub mod listen;
 mod mail;
 mod mesh;

@@ -16,9 +16,9 @@ use carom_shards::{Code, CodeHash};
 use super::access;
 use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
-use super::data::{Data, Remote};
 use super::late_answers::{AskedAt, LookupQueues};
 use super::latencies::CoreLatencies;
+use super::link_sources::{LinkSources, Remote};
 use super::mesh::Question;
 use super::now::Now;
 use super::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
@@ -56,7 +56,7 @@ fn name_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: 
 /// True if the link of a code, or of a code that is looked up if it is missing, may have redirect rules. `next` returns
 /// the code after another one.
 #[inline]
-fn may_have_rules(data: &Data, hash: CodeHash, code: &Code, next: impl Fn(&Code) -> Option<Code>) -> bool {
+fn may_have_rules(data: &LinkSources, hash: CodeHash, code: &Code, next: impl Fn(&Code) -> Option<Code>) -> bool {
     let codes = data.shard.ruled_codes();
     let mut others = std::iter::successors(next(code), next);
     codes.may_hold(hash) || others.any(|code| codes.may_hold(data.shard.resolve(&code).0))
@@ -76,7 +76,7 @@ pub(super) enum LateOutcome {
 /// The links that a core can look up, and the writers of its responses.
 pub(super) struct Redirects {
     /// The links of the core, and the mesh to those of others; `None` for the core of the admin listener.
-    pub(super) data: Option<Box<Data>>,
+    pub(super) data: Option<Box<LinkSources>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
     lookup_queues: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
@@ -97,7 +97,7 @@ impl Redirects {
     /// Prepares the redirects of a core with this data. `hsts` is the value of `Strict-Transport-Security`, if it is
     /// sent; `unix_ms` the time in milliseconds since 1970 UTC.
     pub(super) fn new(
-        data: Option<Box<Data>>,
+        data: Option<Box<LinkSources>>,
         services: &Rc<ServiceHandle>,
         hsts: Option<&str>,
         trust: &Arc<Trust>,

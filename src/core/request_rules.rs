@@ -92,10 +92,10 @@ mod tests {
     use crate::bridge::LinkChange;
     use crate::bridge::fleet_view::FollowedMark;
     use crate::bridge::handle::recording::testing::recording_handle;
-    use crate::core::data::Data;
     use crate::core::driver::Transport;
     use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
+    use crate::core::link_sources::LinkSources;
     use crate::core::listen::Layers;
     use crate::core::mesh::create_meshes;
     use crate::core::now::Now;
@@ -136,7 +136,7 @@ mod tests {
             let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
-            let data = Data::new(shard, create_meshes(count).swap_remove(0));
+            let data = LinkSources::new(shard, create_meshes(count).swap_remove(0));
             let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0, followed: FollowedMark::default() };
             let limits = (ConnectionLimits::default(), Arc::default());

@@ -13,13 +13,13 @@ use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::admission::EVICTED_FOR_FILES;
 use super::bypass::BypassParts;
-use super::data::Data;
 use super::drain::DrainRest;
 use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
 use super::executor::{self, Running};
 use super::gathering::Gathering;
 use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
+use super::link_sources::LinkSources;
 use super::listen::Listener;
 use super::mesh::{self, Mesh};
 use super::now::{Now, TICKS_PER_SECOND};
@@ -185,7 +185,7 @@ impl Core {
             mesh.announce(driver.descriptor());
             let node = Arc::clone(&parts.context.node);
             let shard = Shard::new(parts.core, cores, hasher, parts.memory_budget, Arc::clone(&stats), node);
-            Box::new(Data::new(shard, mesh))
+            Box::new(LinkSources::new(shard, mesh))
         });
         let services = Rc::new(ServiceHandle::new(parts.core, parts.context, parts.codes, parts.recorders));
         let service = (parts.service)(Rc::clone(&services));

@@ -11,10 +11,10 @@ use carom_shards::Code;
 
 use super::admission::Admission;
 use super::connection::{CloseKind, Conn, ConnState, Conns};
-use super::data::Data;
 use super::driver::Transport;
 use super::hyper_bridge::stream::{InputEnd, Stream};
 use super::hyper_bridge::{ConnectionInfo, HttpService};
+use super::link_sources::LinkSources;
 use super::listen::Layers;
 use super::mesh::ReceivedMessage;
 use super::now::Now;
@@ -59,7 +59,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn new(
         now: Now,
-        data: Option<Box<Data>>,
+        data: Option<Box<LinkSources>>,
         services: Rc<ServiceHandle>,
         service: HttpService,
         stats: Arc<CoreStats>,

@@ -15,7 +15,7 @@ use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Links and mesh of a core that has a shard. The core of the admin listener has none.
 #[derive(Debug)]
-pub(super) struct Data {
+pub(super) struct LinkSources {
     pub(super) shard: Shard,
     pub(super) mesh: Mesh,
     /// Copies of other cores' links, and candidates for one. `None` without other cores.
@@ -33,11 +33,11 @@ pub(super) struct Remote {
     pub(super) keeps_copy: bool,
 }
 
-impl Data {
-    pub(super) fn new(mut shard: Shard, mesh: Mesh) -> Data {
+impl LinkSources {
+    pub(super) fn new(mut shard: Shard, mesh: Mesh) -> LinkSources {
         shard.share_ruled_codes(mesh.ruled_codes());
         let copies = (mesh.peers() > 0).then(|| (LinkCopies::new(), RecentRequests::new()));
-        Data { shard, mesh, copies, recalls: PendingRecalls::default() }
+        LinkSources { shard, mesh, copies, recalls: PendingRecalls::default() }
     }
 
     /// Looks for a code without asking another core: in this core's own links, and in its copies of others.
@@ -66,7 +66,7 @@ impl Data {
         now_ms: u64,
         mut take: impl FnMut(ReceivedMessage<'_>) -> Option<Code>,
     ) -> (usize, bool) {
-        let Data { shard, mesh, copies, .. } = self;
+        let LinkSources { shard, mesh, copies, .. } = self;
         let answered = mesh.answer_questions(
             shard,
             |shard, questions| shard.prefetch(questions.iter().map(|question| question.hash)),
@@ -102,7 +102,7 @@ impl Data {
     }
 
     /// Makes a change visible that is durable with commit number `commit`. Returns the answer to send, unless other
-    /// cores may hold copies of the previous link. Then [`Data::confirm_dropped`] returns it later.
+    /// cores may hold copies of the previous link. Then [`LinkSources::confirm_dropped`] returns it later.
     pub(super) fn apply(
         &mut self,
         change: &LinkChange,
@@ -219,7 +219,7 @@ mod tests {
     /// Some cores, their mailboxes, the store and its readers, and the clients' knowledge. A code has versions; every
     /// third one is no link.
     struct Node {
-        cores: Vec<Data>,
+        cores: Vec<LinkSources>,
         mail: Vec<VecDeque<Mail>>,
         /// For each code, the version stored last, and the last one acknowledged.
         stored: [u64; CODES],
@@ -247,7 +247,7 @@ mod tests {
                 cores: create_meshes(count)
                     .into_iter()
                     .zip(0..)
-                    .map(|(mesh, core)| Data::new(shard(core), mesh))
+                    .map(|(mesh, core)| LinkSources::new(shard(core), mesh))
                     .collect(),
                 mail: (0..CORES).map(|_| VecDeque::new()).collect(),
                 stored: [0; CODES],
@@ -460,7 +460,7 @@ mod tests {
         let node = Arc::new(NodeStats::default());
         let shard =
             Shard::new(CoreId(0), count, hasher, MemoryBudget::Tiny, Arc::new(CoreStats::default()), Arc::clone(&node));
-        let mut data = Data::new(shard, create_meshes(count).remove(0));
+        let mut data = LinkSources::new(shard, create_meshes(count).remove(0));
         let answers: Vec<WriterReply> = (0..500)
             .map(|number| {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
@@ -483,11 +483,11 @@ mod tests {
     }
 
     /// Returns a core with hardly any memory for links, its neighbour, and the codes of its links. No other link fits.
-    fn full_core() -> (Vec<Data>, Vec<usize>) {
+    fn full_core() -> (Vec<LinkSources>, Vec<usize>) {
         let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(9));
         let shard = |core| Shard::new(CoreId(core), count, hasher, MemoryBudget::Tiny, Arc::default(), Arc::default());
-        let mut cores: Vec<Data> =
-            create_meshes(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
+        let mut cores: Vec<LinkSources> =
+            create_meshes(count).into_iter().zip(0..).map(|(mesh, core)| LinkSources::new(shard(core), mesh)).collect();
         let mut stored = Vec::new();
         for number in 0.. {
             if cores[0].shard.resolve(&code(number)).1 != CoreId(0) {
