@@ -1,8 +1,8 @@
 //! The REST API and the pages: every response that hyper sends, on the public and on the admin listener.
 //!
-//! * `public` and `admin` are the two routers; `extra_path` reads what of a path and query belongs to a link. `auth` identifies the `caller`, `browser` recognises requests that
+//! * `public` and `admin` are the two routers, and `public::routes` is the table of public paths; `extra_path` reads what of a path and query belongs to a link. `auth` identifies the `caller`, `browser` recognises requests that
 //!   pages of other sites made a browser send, and `cors` lets pages call the REST API with a key. Handlers work with a `context` and build a `response`.
-//! * `rest` holds the REST API: `routes` is the table of public paths and `openapi` their description; `create` and
+//! * `rest` holds the REST API: `openapi` is its description; `create` and
 //!   `patch` check requests; `short_urls`, `list`, `tags`, `visits`, `domains` and `apps` serve one resource each;
 //!   `bulk` and `export` carry many links at once, as `lines`, with bodies that are `streaming`.
 //! * `compat` serves the APIs of other shorteners. `public_pages` serves the form, previews and QR codes. `console`

@@ -24,11 +24,12 @@ use super::compression::Compression;
 use super::console::Console;
 use super::context::{Context, Site};
 use super::problem::{Invalid, Problem};
+use super::public::routes;
 use super::query::Params;
 use super::request::{accepts_html, is_read};
 use super::response::{ApiResponse, answer, json, with};
+use super::rest::apps;
 use super::rest::parameters::{self, Group};
-use super::rest::{apps, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::Role;
 

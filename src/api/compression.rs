@@ -14,9 +14,9 @@ use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 
 use super::context::Context;
+use super::public::routes::SINGLE_STEP_PATH;
 use super::request::{Coding, coding_for, is_read};
 use super::response::{ApiResponse, Content, with};
-use super::rest::routes::SINGLE_STEP_PATH;
 use super::rest::streaming::stream;
 use crate::bridge::JobKind;
 use crate::pages::gzip::{self, PackedPiece, StreamEnd};

@@ -8,8 +8,8 @@ use hyper::{Request, StatusCode};
 
 use super::auth::shows_key;
 use super::context::Context;
+use super::public::routes;
 use super::response::{ApiResponse, empty, with};
-use super::rest::routes;
 use carom_model::access::origins::{CorsOrigins, OriginGrant};
 
 /// Request headers that pages may send.

@@ -8,10 +8,10 @@ use hyper::Request;
 use hyper::body::Incoming;
 
 use super::context::Context;
+use super::public::routes;
 use super::query::percent_decoded;
 use super::request::is_read;
 use super::response::ApiResponse;
-use super::rest::routes;
 use carom_http::redirect::{has_parameter, without_parameter};
 use carom_model::destination::extra_path::{ExtraPath, with_extra_path};
 use carom_model::domains::DomainIndex;

@@ -1,5 +1,7 @@
 //! The router of the public listener, for every request that the fast path passes on.
 
+pub(in crate::api) mod routes;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, json, uncached_redirect, with};
-use super::rest::{openapi, parameters, routes};
+use super::rest::{openapi, parameters};
 use crate::bridge::TaskLookup;
 use crate::bridge::geo::source;
 use crate::bridge::handle::ServiceHandle;

@@ -1,7 +1,7 @@
 //! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request, and `bulk/` for those with many
 //! links.
 //!
-//! [`routes`] is the table of paths, [`parameters`] that of query parameters, and [`openapi`] the description that a node
+//! [`parameters`] is the table of query parameters, and [`openapi`] the description that a node
 //! serves. [`create`] and [`patch`] check the fields of a link; [`short_urls`] asks the store for it and answers.
 
 pub(in crate::api) mod apps;
@@ -17,7 +17,6 @@ mod own_key;
 pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
 mod purges;
-pub(in crate::api) mod routes;
 mod rules;
 pub(in crate::api) mod short_urls;
 pub(in crate::api) mod single_step;

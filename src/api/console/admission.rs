@@ -13,8 +13,8 @@ use super::watchers::Watchers;
 use crate::api::auth::shows_key;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::public::routes::SINGLE_STEP_PATH;
 use crate::api::request::is_read;
-use crate::api::rest::routes::SINGLE_STEP_PATH;
 
 /// Request header that proves that a page of the console sent a change.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");

@@ -22,7 +22,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::rest::routes::{ROUTES, SINGLE_STEP_PATH};
+    use crate::api::public::routes::{ROUTES, SINGLE_STEP_PATH};
 
     fn document() -> Value {
         serde_json::from_str(DOCUMENT).unwrap()

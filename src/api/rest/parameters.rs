@@ -5,8 +5,8 @@
 
 use hyper::Method;
 
-use super::routes::{MATCHING_PATH, SINGLE_STEP_PATH, route_of};
 use crate::api::problem::Invalid;
+use crate::api::public::routes::{MATCHING_PATH, SINGLE_STEP_PATH, route_of};
 use crate::api::query::pairs;
 use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 use carom_model::visits::breakdown::VisitProperty;

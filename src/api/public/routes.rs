@@ -15,7 +15,7 @@ use crate::bridge::{BULK_PATH, CHANGES_PATH, IMPORT_PATH};
 pub(in crate::api) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
 
 /// Path of an edit of all links that match a filter.
-pub(super) const MATCHING_PATH: &str = "/rest/v3/short-urls/bulk/matching";
+pub(in crate::api) const MATCHING_PATH: &str = "/rest/v3/short-urls/bulk/matching";
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
