@@ -6,7 +6,7 @@ use carom_shards::Code;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::home::shown;
+use super::form::shown;
 use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::request::accepts_html;
