@@ -16,16 +16,16 @@
 //! * `sharing`: the state that the threads share, and its file;
 //! * `outgoing`: own blocks on their way to the other nodes;
 //! * `received`: numbers own blocks, and writes those of other nodes;
-//! * `exchange`, `follow`: the thread that asks Redis.
+//! * `block_exchange`, `follow`: the thread that asks Redis.
 //!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
 //! and seals segments. The thread `visit-query` lets the cores go first. It answers queries, and does the upkeep in
 //! between. The thread `redis-visit-log` exchanges blocks with the other nodes of a fleet.
 
+mod block_exchange;
 pub mod copies;
 mod deletions;
 mod events;
-mod exchange;
 mod follow;
 mod mark;
 mod outgoing;

@@ -11,7 +11,7 @@
 //! * `aggregator`: combines the above, and recovers the counts after a crash;
 //! * `reader`: the counts for other threads;
 //! * `top_links`: the most visited links;
-//! * `exchange`, `following`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
+//! * `count_exchange`, `following`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
 //! * `copies`: copies for backups.
 //!
 //! A redirect pays for one message to a ring and nothing else. A reader of counts empties the rings first, so that it
@@ -19,7 +19,7 @@
 
 mod aggregator;
 pub mod copies;
-mod exchange;
+mod count_exchange;
 mod fleet_counts;
 mod fold;
 mod following;
@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use self::aggregator::VisitAggregator;
-pub use self::exchange::FleetVisits;
+pub use self::count_exchange::FleetVisits;
 use self::intake::{BUSY, COLLECT_BUSY, COLLECT_EVERY, Intake, locked};
 pub use self::reader::VisitReader;
 use super::threads;
@@ -91,7 +91,7 @@ pub fn start(
     let (stop, stop_exchange) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (checked_sender, checked_receiver) = channel();
     let exchange = fleet.map(|fleet| {
-        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange), checked_sender)?;
+        let thread = count_exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange), checked_sender)?;
         Ok::<_, io::Error>((stop_exchange, thread))
     });
     let exchange = exchange.transpose()?;

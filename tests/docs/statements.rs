@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use carom_model::visits::exchange::CountsLack;
+use carom_model::visits::count_exchange::CountsLack;
 use carom_telemetry::alarms::Alarm;
 use serde_json::Value;
 

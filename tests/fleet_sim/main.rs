@@ -29,7 +29,7 @@
 //!
 //! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere. So have the counts of visits (`counts.rs`):
-//! `visits::batches` and `visits::exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
+//! `visits::batches` and `visits::count_exchange` decide. So has the retention (`retention.rs`): states expire in Redis,
 //! nodes lag behind, and join by a copy. So have recycled codes (`recycling.rs`): links expire, and their codes wait for
 //! all members. So have limits on visits (`grants.rs`): `visits::grants` decides, and servers lose what they granted. So
 //! have two sites (`sites.rs`): their relays bring states across. An hour of separation (`sites/separation.rs`) adds

@@ -3,7 +3,7 @@
 //! One service thread drains the rings. If a ring is full, the visit is dropped and counted, and the redirect proceeds.
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
-//! counted them. [`batches`] and [`exchange`] decide how nodes share counts, and [`entries`] is the form in which they
+//! counted them. [`batches`] and [`count_exchange`] decide how nodes share counts, and [`entries`] is the form in which they
 //! do. The counting thread is `services::visits`. [`allowance`] and [`grants`] limit the visits of a link, on one node and in
 //! a fleet; [`left_grants`] is what a node that stops leaves to the others.
 //!
@@ -14,8 +14,8 @@ pub mod allowance;
 pub mod batches;
 pub mod breakdown;
 pub mod campaign;
+pub mod count_exchange;
 pub mod entries;
-pub mod exchange;
 pub mod grants;
 pub mod history;
 pub mod left_grants;

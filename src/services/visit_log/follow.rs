@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::exchange::{Interrupted, LogExchange, REDIS_TIMEOUT, own_of};
+use super::block_exchange::{Interrupted, LogExchange, REDIS_TIMEOUT, own_of};
 use super::mark::{BlockContent, BlockMark};
 use super::segment::take_block;
 use super::sharing::ReceivedBlock;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
-use super::exchange;
+use super::block_exchange;
 use super::sharing::Sharing;
 use super::upkeep::Upkeep;
 use super::{FOLDER, Intake, LogSharing, Shared, StartedVisitLog, VisitLogSetup, VisitLogThreads, Writer, read_back};
@@ -33,7 +33,7 @@ pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
     let until = Arc::clone(&stop);
     let exchange = fleet.map(|fleet| {
         let stop = Arc::new(AtomicBool::new(false));
-        let thread = exchange::start(Arc::clone(&shared), fleet, Arc::clone(&stop))?;
+        let thread = block_exchange::start(Arc::clone(&shared), fleet, Arc::clone(&stop))?;
         Ok::<_, io::Error>((stop, thread))
     });
     let exchange = exchange.transpose()?;

@@ -1,11 +1,11 @@
 //! One turn through the streams of all other origins: the order in which they are read, and what is missing of each.
 //!
-//! [`OtherOrigins`] keeps the rules, and `exchange` has the streams.
+//! [`OtherOrigins`] keeps the rules, and `count_exchange` has the streams.
 
 use std::time::Duration;
 
 use super::unfinished::Unfinished;
-use carom_model::visits::exchange::{CountsLack, OtherOrigins};
+use carom_model::visits::count_exchange::{CountsLack, OtherOrigins};
 use carom_model::visits::origins::OriginId;
 
 /// An origin as Redis describes it.

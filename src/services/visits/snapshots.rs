@@ -13,7 +13,7 @@ use super::unfinished::Unfinished;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, VisitNotes};
 use carom_limits::VISITS_CHUNK_BYTES;
-use carom_model::visits::exchange::{STALE_AFTER, SeenRequests, SnapshotRequest, WantedSnapshot};
+use carom_model::visits::count_exchange::{STALE_AFTER, SeenRequests, SnapshotRequest, WantedSnapshot};
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};

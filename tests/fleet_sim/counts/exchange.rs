@@ -4,8 +4,8 @@
 //! that fails, as a turn of the thread does.
 
 use carom_model::visits::batches::{Admission, OriginCounts};
+use carom_model::visits::count_exchange::{SnapshotRequest, WantedSnapshot};
 use carom_model::visits::entries::batches_of;
-use carom_model::visits::exchange::{SnapshotRequest, WantedSnapshot};
 use carom_model::visits::origins::OriginId;
 
 use super::node::{Process, visits_of};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use carom_model::visits::batches::{BatchId, FleetCounts, LoggedPiece, VisitBatch};
-use carom_model::visits::exchange::{OtherOrigins, OwnStream, STALE_AFTER, SeenRequests, WantedSnapshot};
+use carom_model::visits::count_exchange::{OtherOrigins, OwnStream, STALE_AFTER, SeenRequests, WantedSnapshot};
 use carom_model::visits::origins::{OriginId, OriginSlot, OriginTable};
 
 use super::Guard;

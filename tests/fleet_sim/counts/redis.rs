@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use carom_model::visits::exchange::VisitEntry;
+use carom_model::visits::count_exchange::VisitEntry;
 use carom_model::visits::origins::OriginId;
 
 /// Servers: the last one has everything but the streams.

@@ -4,7 +4,7 @@
 //! delete links, also of the same slugs, and count visits. Streams are trimmed, and one Redis may lose everything. Redis
 //! keeps states for a week, as by default, or for less than the hour, or for a little more. Then the sites meet again,
 //! and a Redis may lose everything once more. The steps are those of [`super::World`]; `may_have_missed` and
-//! `read_of_pass` decide what a gap means. `visits::batches` and `visits::exchange` decide on visits, of which Redis
+//! `read_of_pass` decide what a gap means. `visits::batches` and `visits::count_exchange` decide on visits, of which Redis
 //! keeps a short window.
 //!
 //! The promises, beside that of each look of a node:
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use carom_model::replication::retention::first_kept;
 use carom_model::visits::batches::{Admission, BatchId, FleetCounts};
+use carom_model::visits::count_exchange::OwnStream;
 use carom_model::visits::entries::batches_of;
-use carom_model::visits::exchange::OwnStream;
 use carom_model::visits::origins::OriginId;
 
 use super::{Guard, Relay};

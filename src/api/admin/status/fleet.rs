@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::api::uptime::uptime;
 use carom_model::dates;
 use carom_model::replication::formats;
-use carom_model::visits::exchange::CountsLack;
+use carom_model::visits::count_exchange::CountsLack;
 use carom_telemetry::stats::{FleetStats, LogOriginStats, MemberStats, NodeStats, VisitLogStats, VisitOriginStats};
 
 /// Time without a heartbeat after which a node counts as silent. Nodes send one each second.

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use carom_model::visits::exchange::{STALE_AFTER, SnapshotRequest};
+use carom_model::visits::count_exchange::{STALE_AFTER, SnapshotRequest};
 use carom_model::visits::origins::OriginId;
 
 /// Time for which a request waits for a node of its own site.

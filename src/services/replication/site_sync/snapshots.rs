@@ -3,7 +3,7 @@
 use super::forwards::at_other_site;
 use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
 use crate::services::replication::redis::{RedisError, VisitNotes};
-use carom_model::visits::exchange::SnapshotRequest;
+use carom_model::visits::count_exchange::SnapshotRequest;
 
 /// Number of chunks that are brought in one turn, each of 256 KiB.
 const CHUNKS_TOGETHER: usize = 2;

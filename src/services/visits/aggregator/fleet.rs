@@ -13,7 +13,7 @@ use super::super::stored::damaged;
 use super::VisitAggregator;
 use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
 use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
-use carom_model::visits::exchange::CountsLack;
+use carom_model::visits::count_exchange::CountsLack;
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::{OriginId, OriginSlot};
 use carom_model::visits::tally::{Subject, VisitCounts};

@@ -11,7 +11,7 @@ use super::*;
 use crate::services::testing::KEY;
 use carom_limits::SNAPSHOT_NAMES_NOTED;
 use carom_model::visits::batches::VisitBatch;
-use carom_model::visits::exchange::CountsLack;
+use carom_model::visits::count_exchange::CountsLack;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};

@@ -27,7 +27,7 @@ use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::visits::FleetVisits;
 use carom_limits::{VISIT_DELETIONS_MAX, VISIT_LOG_LAG_MAX, VISIT_LOG_ORIGINS_MAX};
-use carom_model::visits::exchange::OtherOrigins;
+use carom_model::visits::count_exchange::OtherOrigins;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogEntry, LogNote, LogSpan, OriginPosition, OwnLogStream};
 use carom_telemetry::clock::unix_ms;

@@ -5,7 +5,7 @@
 //! origin has come, and reads the streams of those that have come further than its own counts. Redis keeps a bounded
 //! window of each stream. A node that misses a batch asks for a snapshot (`snapshots`).
 //!
-//! [`carom_model::visits::exchange`] decides, and this asks Redis.
+//! [`carom_model::visits::count_exchange`] decides, and this asks Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,8 +24,8 @@ use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
+use carom_model::visits::count_exchange::{CountsLack, OtherOrigins, OwnStream};
 use carom_model::visits::entries::{NoBatches, batches_of};
-use carom_model::visits::exchange::{CountsLack, OtherOrigins, OwnStream};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
