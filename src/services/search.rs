@@ -5,6 +5,7 @@
 //! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of
 //! [`query_workers`].
 
+mod bounded_scan;
 mod catalog;
 mod counted;
 mod counting;
@@ -12,27 +13,26 @@ mod domains;
 pub(super) mod filter;
 mod filter_builder;
 mod forgetting;
-mod held;
-mod keeping;
 mod list;
 mod ngram_filters;
 mod ordered_scan;
-mod part;
 mod purging;
 pub mod query_workers;
 mod rank_index;
 mod ranked_page;
+mod recent_texts;
 mod search_scan;
 mod section;
 mod section_file;
+mod section_store;
 mod shared_filters;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod text_chunk;
 mod text_file;
 mod texts;
 pub mod visits;
-mod walk;
 
 pub use self::catalog::{Catalog, IndexedChange, listing};
 pub use self::counting::start as start_counting;

@@ -6,9 +6,9 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use memchr::memmem::Finder;
 
+use super::bounded_scan::{FilterResult, Listed};
 use super::texts::Texts;
 use super::visits::VisitSource;
-use super::walk::{FilterResult, Listed};
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::query::{Condition, Filter, LinkPosition};

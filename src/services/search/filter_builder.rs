@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog::Catalog;
-use super::keeping;
 use super::ngram_filters::{Work, divided};
-use super::part::{TextPart, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::section_store;
+use super::text_chunk::{TextPart, entry_of};
 use super::texts::Texts;
 use crate::services::threads;
 use crate::services::threads::priority::{Priority, pause_if_due};
@@ -49,7 +49,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         catalog.filters.set_signer();
         let signed = sign_at_start(&catalog).and_then(|()| keep_signed(&catalog));
         if signed.is_ok() {
-            keeping::save(&catalog, true);
+            section_store::save(&catalog, true);
         } else if let Err(error) = signed {
             // Otherwise new links would pile up in memory, waiting to be signed.
             catalog.filters.give_up();
@@ -69,11 +69,11 @@ pub fn sign_once(links: &Links, search_memory: u64, dir: &Path) -> Result<(), St
     }
     let failed = |error: StoreError| format!("the search index: {error}");
     let catalog = Catalog::new(links.clone(), search_memory, dir).map_err(failed)?;
-    keeping::restore(&catalog).map_err(failed)?;
+    section_store::restore(&catalog).map_err(failed)?;
     while work_once(&catalog, || {}).map_err(failed)? {}
     // Few links count as no change.
     catalog.unsaved.fetch_add(1, Ordering::Relaxed);
-    keeping::save(&catalog, true);
+    section_store::save(&catalog, true);
     if catalog.texts.is_none() || catalog.is_unwritten.load(Ordering::Relaxed) {
         return Err(format!("the search index cannot be stored in {}", dir.display()));
     }
@@ -83,7 +83,7 @@ pub fn sign_once(links: &Links, search_memory: u64, dir: &Path) -> Result<(), St
 /// Restores the sections that the last process stored, and signs all other links.
 fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
     let start = Instant::now();
-    let restored = keeping::restore(catalog)?;
+    let restored = section_store::restore(catalog)?;
     catalog.forgetting.note_restored();
     if let Some((links, changed)) = restored {
         let seconds = start.elapsed().as_secs_f64();
@@ -91,7 +91,7 @@ fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
     }
     if sign_all(catalog, 0)? {
         log_completion(catalog, start);
-        keeping::save(catalog, restored.is_none());
+        section_store::save(catalog, restored.is_none());
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
         if catalog.stopping.load(Ordering::Acquire) {
             return Ok(false);
         }
-        keeping::save(catalog, false);
+        section_store::save(catalog, false);
         let rest = if catalog.signatures().is_pressed() { PAUSE } else { start.elapsed() * rests };
         std::thread::sleep(rest.clamp(PAUSE, REST_MAX));
     }
@@ -137,7 +137,7 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
             std::thread::park();
         } else if sign_all(catalog, RESTS)? {
             // Nothing may have been signed.
-            keeping::save(catalog, false);
+            section_store::save(catalog, false);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Finds one page of a list of links.
 //!
 //! By age, links are sorted in the indexes. If the indexes alone decide which links match, counting finds any page
-//! ([`super::counting`]); otherwise candidates are scanned up to a bound ([`super::walk`]). By code, links are sorted
+//! ([`super::counting`]); otherwise candidates are scanned up to a bound ([`super::bounded_scan`]). By code, links are sorted
 //! in the store itself. For any other order, the matching links are sorted for each page if the list is short enough;
 //! otherwise, a scan finds them ([`super::ordered_scan`]).
 
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use super::bounded_scan::{FilterResult, Run, ScanDemand, ScanResult, candidates, union, walk};
 use super::catalog::{Catalog, Tallies};
 use super::filter::LinkFilter;
 use super::ranked_page::{Around, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
-use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, union, walk};
 use crate::bridge::LinksAnswer;
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;

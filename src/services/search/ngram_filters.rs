@@ -17,9 +17,9 @@ pub(super) mod skip;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::held::Held;
-use super::part::{TextPart, key_of};
+use super::recent_texts::Held;
 use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::text_chunk::{TextPart, key_of};
 use super::text_file::Extent;
 use crate::services::threads::priority::pause_if_due;
 use carom_limits::SEARCH_HELD_BYTES;
@@ -200,7 +200,7 @@ impl NgramFilters {
         self.sections_max > 0
     }
 
-    /// Adds the new texts of links, as entries made by [`super::part::entry_of`].
+    /// Adds the new texts of links, as entries made by [`super::text_chunk::entry_of`].
     pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) {
         // In the order of keys, so that few are added to a section after it is closed.
         entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
+use super::bounded_scan::FilterResult;
 use super::filter::LinkFilter;
 use super::list::Finder;
-use super::walk::FilterResult;
 use crate::bridge::LinksAnswer;
 use crate::services::threads::priority::PacedLoop;
 use carom_limits::{LIST_ORDER_TIME_FACTOR, LIST_SORTED_MAX};

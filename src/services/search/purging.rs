@@ -5,7 +5,7 @@
 //! ranges of the text file.
 
 use super::catalog::Catalog;
-use super::keeping::remove_sections;
+use super::section_store::remove_sections;
 use carom_model::purge::PurgedLink;
 
 impl Catalog {

@@ -11,13 +11,13 @@ use std::time::Instant;
 use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
+use super::bounded_scan::{FilterResult, Run};
 use super::catalog::Catalog;
 use super::filter::LinkFilter;
 use super::list::Finder;
 use super::ranked_page;
 use super::tags;
 use super::visits::VisitSource;
-use super::walk::{FilterResult, Run};
 use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
 use crate::services::threads::priority::{Priority, pause_if_due};

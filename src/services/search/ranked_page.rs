@@ -1,8 +1,8 @@
 //! Pages of a run whose entries all match, so that counting finds any page at the same cost.
 
+use super::bounded_scan::Run;
 use super::catalog::{Catalog, Tallies};
 use super::rank_index::{Fence, Fences};
-use super::walk::Run;
 use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::{IndexKind, View};

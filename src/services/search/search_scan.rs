@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
+use super::bounded_scan::{Entries, Listed, Run};
 use super::catalog::Catalog;
 use super::ngram_filters::Range;
 use super::ngram_filters::skip::SkipStep;
-use super::part::TextPart;
 use super::section::{Needle, Readable, ToRead};
-use super::walk::{Entries, Listed, Run};
+use super::text_chunk::TextPart;
 use crate::services::threads::priority::pause_if_due;
 use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::catalog::{IndexKind, Marks, View, place_of};

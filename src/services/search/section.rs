@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::held::Held;
-use super::part::{TextPart, key_of, texts_of};
+use super::recent_texts::Held;
+use super::text_chunk::{TextPart, key_of, texts_of};
 use super::text_file::Extent;
 use carom_limits::SEARCH_SECTION_BYTES;
 
@@ -144,7 +144,7 @@ impl Section {
         self.signature = Some(Arc::new(words));
     }
 
-    /// Adds an entry made by [`super::part::entry_of`].
+    /// Adds an entry made by [`super::text_chunk::entry_of`].
     pub(super) fn add(&mut self, entry: &[u8]) {
         if let Source::Memory(held) = &mut self.texts {
             held.push(entry);

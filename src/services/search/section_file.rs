@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::held::Held;
+use super::recent_texts::Held;
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::text_file::TextFile;
 use crate::services::threads::priority::pause_if_due;

@@ -16,7 +16,7 @@ use carom_limits::SEARCH_HELD_BYTES;
 /// writers.
 const QUEUED_BYTES_MAX: usize = SEARCH_HELD_BYTES / 8;
 
-/// The texts of the links of a commit, as entries made by [`super::part::entry_of`].
+/// The texts of the links of a commit, as entries made by [`super::text_chunk::entry_of`].
 type Entries = Vec<Vec<u8>>;
 
 /// The filters, and the texts that are not in them yet.

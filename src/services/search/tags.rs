@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 
+use super::bounded_scan::Run;
 use super::visits::VisitSource;
-use super::walk::Run;
 use crate::services::threads::priority::PacedLoop;
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, fallocate};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::part::TextPart;
+use super::text_chunk::TextPart;
 use crate::services::maintenance::disk_guard::DiskGuard;
 
 /// Name of the file.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::part::{TextPart, key_of};
+use super::text_chunk::{TextPart, key_of};
 
 /// Size of a chunk in bytes. A commit copies that much if a search is reading the last chunk.
 const CHUNK_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
@@ -36,7 +36,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Adds an entry made by [`super::part::entry_of`], and replaces an earlier one of the same link.
+    /// Adds an entry made by [`super::text_chunk::entry_of`], and replaces an earlier one of the same link.
     pub(super) fn push(&mut self, entry: &[u8]) {
         let hash = xxh3_64(key_of(entry));
         let replaced = self.newest.get(&hash).map(|at| self.entry(*at));

@@ -10,9 +10,9 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog::Catalog;
-use super::part::entry_of;
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file::{self, Image};
+use super::text_chunk::entry_of;
 use super::text_file::TextFile;
 use super::texts::Texts;
 use crate::services::threads::priority::{PacedLoop, pause_if_due};
