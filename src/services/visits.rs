@@ -28,7 +28,7 @@ mod intake;
 mod log;
 mod reader;
 mod snapshots;
-mod stored;
+mod stored_rows;
 mod top_links;
 mod unfinished;
 

@@ -12,8 +12,8 @@ mod batch;
 mod earlier_visits;
 pub(super) mod idempotency;
 pub mod planner;
+mod read_state;
 pub mod similar_urls;
-mod stored;
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use self::batch::BatchBuilder;
 use self::planner::{CommitEffect, CommitPlanner, Conflict, SettleTimes, Writes, refused};
-use self::stored::look_up;
+use self::read_state::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use super::threads;

@@ -36,7 +36,7 @@ use super::fold::{FOLD_STEP, Fold, Period};
 use super::groups::{Apps, Unstored};
 use super::intake::{Intake, locked, tally_of};
 use super::log::{self, Log};
-use super::stored::{add_stored, damaged};
+use super::stored_rows::{add_stored, damaged};
 use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;

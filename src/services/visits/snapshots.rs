@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::aggregator::fleet::OriginView;
 use super::reader::VisitReader;
-use super::stored::add_stored;
+use super::stored_rows::add_stored;
 use super::unfinished::Unfinished;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, VisitNotes};

@@ -8,7 +8,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 use super::planner::CodeState;
-use super::stored::look_up;
+use super::read_state::look_up;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";

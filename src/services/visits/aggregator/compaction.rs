@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::super::stored::add_stored;
+use super::super::stored_rows::add_stored;
 use super::VisitAggregator;
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::OriginSlot;

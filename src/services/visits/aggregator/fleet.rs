@@ -9,7 +9,7 @@ use carom_shards::Code;
 use super::super::fold::Period;
 use super::super::intake::tally_of;
 use super::super::log::{self, Content};
-use super::super::stored::damaged;
+use super::super::stored_rows::damaged;
 use super::VisitAggregator;
 use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
 use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
