@@ -223,7 +223,7 @@ impl Node {
         let mut here = None;
         let told = match outcome {
             CommitEffect::Answer(reply) => Some(reply),
-            CommitEffect::Apply { code, change, notify } => {
+            CommitEffect::Apply { code, change, answer } => {
                 let index = index_of(&code);
                 match change {
                     LinkChange::Remove(_) => {
@@ -236,7 +236,7 @@ impl Node {
                         self.served.set(index, Some(state));
                     }
                 }
-                notify
+                answer
             }
         };
         let Some(reply) = told else { return Ok(()) };

@@ -133,7 +133,7 @@ impl Counting {
     fn follow(&mut self, other: &Counting, guard: Option<Guard>) {
         let origin = other.counts.own_origin().0;
         let entries = self.streams.get(&origin).cloned().unwrap_or_default();
-        for batch in entries.iter().flat_map(|(_, entry)| batches_of(entry).unwrap()) {
+        for batch in entries.iter().flat_map(|(last, entry)| batches_of(entry, *last).unwrap()) {
             let admission = self.counts.admits(origin, batch.number);
             let is_again = admission == Admission::Known && guard == Some(Guard::VisitOnce);
             if admission == Admission::Next || is_again {
