@@ -359,7 +359,7 @@ const SHOWN_LACKS: &str =
 })";
 
 #[test]
-fn unknown_reasons_of_missing_visits_are_named() {
+fn unknown_reasons_of_lost_visits_are_named() {
     let console = OpenConsole::open();
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, ""));

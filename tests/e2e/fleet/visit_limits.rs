@@ -157,7 +157,7 @@ fn grants_of_silent_nodes_are_not_repeated() {
 }
 
 #[test]
-fn nobody_waits_for_a_node_that_was_stopped() {
+fn nobody_waits_for_a_stopped_node() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let start = |number: usize| fleet.setup(number).expect("counter_regressed").start();

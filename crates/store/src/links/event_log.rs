@@ -133,6 +133,14 @@ impl EventLog {
         Ok(EventLog { db: db.clone(), events, sinks, name, end: Arc::new(end) })
     }
 
+    /// Replaces an event by bytes that only a later version can read.
+    #[cfg(test)]
+    pub(super) fn replace(&self, seq: u64, event: &[u8]) {
+        let mut batch = self.db.batch();
+        batch.insert(&self.events, seq.to_be_bytes(), event);
+        batch.commit().expect("the store takes it");
+    }
+
     /// Commits a batch together with events, which get the next numbers.
     pub(super) fn commit(&self, mut batch: fjall::OwnedWriteBatch, events: Vec<Vec<u8>>) -> Result<(), StoreError> {
         let _one_at_a_time = self.end.appends.lock().unwrap_or_else(PoisonError::into_inner);

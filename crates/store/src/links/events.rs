@@ -197,9 +197,9 @@ mod tests {
     fn unknown_event_is_as_old_as_the_next_known_one() {
         let dir = tempfile::tempdir().unwrap();
         let (links, log) = open(dir.path());
-        let unknown = vec![vec![u8::MAX; 40]; 5];
-        let events = [event(1, 0), event(2, 0)].into_iter().chain(unknown).chain([event(9, 0)]);
-        links.append_events(events.collect()).unwrap();
+        let ages = [1, 2, 3, 4, 5, 6, 7, 9];
+        links.append_events(ages.map(|at_ms| event(at_ms, 0)).to_vec()).unwrap();
+        (3..=7).for_each(|seq| log.replace(seq, &[u8::MAX; 40]));
         for (since_ms, first) in [(1, 1), (2, 2), (5, 3), (9, 3), (10, 8)] {
             assert_eq!(log.first_since(1, log.last(), since_ms), first, "{since_ms}");
         }
