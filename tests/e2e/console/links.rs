@@ -61,6 +61,24 @@ fn links_are_archived_deleted_and_restored() {
     node.terminate();
 }
 
+/// The offer to undo a delete counts down, also under a pointer, and ends with the link.
+#[test]
+fn undo_of_a_delete_counts_down() {
+    let console = OpenConsole::open().expecting(&["status of 404"]);
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("gone", TARGET);
+    browser.go(&at(node, "links/gone"));
+    press(browser, "main", "delete");
+    says(browser, ".toast", "“gone” no longer redirects.");
+    browser.value("document.querySelector('.toast').dispatchEvent(new Event('pointerenter'))");
+    let seconds = "Number(/\\d+/.exec(document.querySelector('.toast [data-action=undo-delete]').textContent)[0])";
+    wait_until("fewer seconds", || browser.value(&format!("{seconds} < 18")) == true);
+    says(browser, ".toast", "“gone” deleted.");
+    lacks(browser, ".toast [data-action=undo-delete]");
+    wait_until("a link that is gone", || node.wire().get("/gone").status == 404);
+    console.close();
+}
+
 /// A pending delete leaves a link alone that another client has restored or created again meanwhile.
 #[test]
 fn restored_or_recreated_links_stay() {

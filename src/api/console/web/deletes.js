@@ -4,7 +4,7 @@
 import { del, keyOf, linkPath, patch, withQuery } from "./api.js";
 import { forMany, tellFailed } from "./many.js";
 import { actions } from "./strings-links.js";
-import { toast } from "./toast.js";
+import { toast, toastUntil } from "./toast.js";
 
 const KEY = "carom.console.deletes";
 const WAIT_SECONDS = 20;
@@ -66,13 +66,15 @@ export async function deleteLater(links, onChange) {
   const after = WAIT_SECONDS + Math.ceil((entries.length - 1) / SCHEDULED_PER_SECOND);
   const { done, failed } = await forMany(entries, actions.deleting, async (entry) => {
     const path = withQuery(`/admin/api/links/${encodeURIComponent(entry.shortCode)}`, { domain: entry.domain, after });
-    const { deletesAt } = await del(path);
-    entry.at = Date.parse(deletesAt);
+    // By the clock of this browser, which may differ from that of the node. The node starts to count later.
+    const at = Date.now() + after * 1000;
+    await del(path);
+    entry.at = at;
   });
   tellFailed(failed);
   if (done.length > 0) {
     change(done, done);
-    offerUndo(done, Math.min(...done.map(({ at }) => at)) - Date.now(), onChange);
+    offerUndo(done, onChange);
   }
   onChange();
 }
@@ -80,9 +82,8 @@ export async function deleteLater(links, onChange) {
 /** Offers once more to undo what was deleted on a page that was left meanwhile. */
 export function offerUndoAgain() {
   const entries = waiting();
-  const left = Math.min(...entries.map(({ at }) => at)) - Date.now();
-  if (entries.length > 0 && left > 2_000) {
-    offerUndo(entries, left, () => listeners.forEach((listener) => listener()));
+  if (entries.length > 0 && firstOf(entries) - Date.now() > 2_000) {
+    offerUndo(entries, () => listeners.forEach((listener) => listener()));
   }
 }
 
@@ -91,10 +92,14 @@ export function keepAfterAll(links) {
   change(links);
 }
 
-function offerUndo(entries, leftMs, onChange) {
-  const seconds = Math.max(Math.floor(leftMs / 1000), 1);
-  const said = entries.length === 1 ? actions.deletedOne(entries[0].shortCode, seconds) : actions.deletedMany(entries.length, seconds);
-  toast(said, { seconds, action: { name: "undo-delete", label: actions.undoFor(seconds), run: () => undo(entries, onChange) } });
+/** When the first of some links is deleted. */
+const firstOf = (entries) => Math.min(...entries.map(({ at }) => at));
+
+function offerUndo(entries, onChange) {
+  toastUntil(firstOf(entries), actions.deletedLater(entries), {
+    action: { name: "undo-delete", labelOf: actions.undoFor, run: () => undo(entries, onChange) },
+    over: () => actions.deletedNow(actions.named(entries)),
+  });
 }
 
 async function undo(entries, onChange) {

@@ -5,7 +5,6 @@ import { choicesField } from "./choices.js";
 import { deleteLater, keepAfterAll } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
-import { count } from "./format.js";
 import { forMany, tellFailed } from "./many.js";
 import { hasAllLinks } from "./rights.js";
 import { actions as text } from "./strings-links.js";
@@ -29,8 +28,7 @@ async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
     onChange([...answers.values()]);
     tellFailed(back.failed);
   };
-  const what = done.length === 1 ? done[0].shortCode : count(done.length, "link");
-  toast(text.done(what, said), { seconds: 10, action: { name: "undo", label: common.undo, run: undo } });
+  toast(text.done(text.named(done), said), { seconds: 10, action: { name: "undo", label: common.undo, run: undo } });
 }
 
 /** Archives links, or restores them. */
@@ -109,7 +107,7 @@ async function removeNow(links, onChange) {
   const { done, failed } = await forMany(links, text.deleting, (link) => del(linkPath(link)));
   tellFailed(failed);
   if (done.length > 0) {
-    toast(text.deletedNow(done.length === 1 ? done[0].shortCode : count(done.length, "link")));
+    toast(text.deletedNow(text.named(done)));
   }
   onChange();
   return true;

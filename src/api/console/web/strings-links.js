@@ -33,11 +33,12 @@ export const actions = {
   untagged: "untagged",
   done: (what, done) => `${what} ${done}.`,
   undoFor: (seconds) => `Undo (${seconds} s)`,
-  deletedOne: (code, seconds) => `${code} no longer redirects. It is deleted for good in ${seconds} s, even if you close this page.`,
-  deletedMany: (links, seconds) => `${count(links, "link")} no longer redirect. They are deleted for good in ${seconds} s, even if you close this page.`,
+  /** Links by name: the slug of one, the number of many. */
+  named: (links) => (links.length === 1 ? `“${links[0].shortCode}”` : count(links.length, "link")),
+  deletedLater: (links) => (links.length === 1 ? `${actions.named(links)} no longer redirects. It will be deleted for good, even if you close this page.` : `${actions.named(links)} no longer redirect. They will be deleted for good, even if you close this page.`),
   deletedAlready: (links) => `${count(links, "link")} had already been deleted.`,
   askDelete: (links) => `Delete ${count(links, "link")}?`,
-  askDeleteOne: (code) => `Delete ${code}?`,
+  askDeleteOne: (code) => `Delete “${code}”?`,
   askDeleteNow: (links) => (links === 1 ? "The link stops redirecting and is deleted for good. This cannot be undone." : "The links stop redirecting and are deleted for good. This cannot be undone."),
   deletedNow: (what) => `${what} deleted.`,
   askDeleteText: "The links stop redirecting now. You can undo this for 20 seconds; then the links and their visits are deleted for good, even if you close this page.",
@@ -54,7 +55,7 @@ export const actions = {
 export const form = {
   create: "New link",
   createAction: "Create link",
-  edit: (code) => `Edit ${code}`,
+  edit: (code) => `Edit “${code}”`,
   destination: "Destination URL",
   title: "Title",
   titleHint: "Shown in lists and previews.",
@@ -99,8 +100,8 @@ export const form = {
   startsOn: (when) => `It redirects from ${when} on.`,
   expiresOn: (when) => `Expires ${when}.`,
   neverExpires: "Never expires.",
-  changed: (code) => `${code} saved.`,
-  reverted: (code) => `Changes to ${code} were undone.`,
+  changed: (code) => `“${code}” saved.`,
+  reverted: (code) => `Changes to “${code}” were undone.`,
   notReverted: "The changes could not be undone.",
 };
 

@@ -66,9 +66,13 @@ fn hold_exports(browser: &Browser) {
     assert_eq!(browser.value(script), true);
 }
 
-/// Keeps messages on the page, as a pointer on them does.
+/// Keeps messages on the page, as a pointer on them does, and stops the clock by which they count down.
 fn hold_messages(browser: &Browser) {
-    let script = "document.querySelectorAll('.toast').forEach((one) => one.dispatchEvent(new Event('pointerenter')))";
+    let script = "(() => {
+        const now = Date.now();
+        Date.now = () => now;
+        document.querySelectorAll('.toast').forEach((one) => one.dispatchEvent(new Event('pointerenter')));
+    })()";
     browser.value(script);
 }
 
