@@ -79,6 +79,28 @@ fn undo_of_a_delete_counts_down() {
     console.close();
 }
 
+/// An undo says that it was done, and a link that is restored by its own button is no longer announced as deleted.
+#[test]
+fn restored_links_are_confirmed() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("kept", TARGET);
+    browser.go(&at(node, "links/kept"));
+    press(browser, "main", "delete");
+    press(browser, ".toast", "undo-delete");
+    says(browser, "#toasts", "“kept” restored.");
+    shows(browser, ".link-head [data-state=active]");
+    press(browser, "main", "delete");
+    shows(browser, ".toast [data-action=undo-delete]");
+    press(browser, "main", "restore");
+    shows(browser, ".link-head [data-state=active]");
+    lacks(browser, ".toast [data-action=undo-delete]");
+    press(browser, ".toast", "undo");
+    says(browser, "#toasts", "Changes to “kept” were undone.");
+    wait_until("an archived link", || node.wire().get("/kept").status == 410);
+    console.close();
+}
+
 /// A pending delete leaves a link alone that another client has restored or created again meanwhile.
 #[test]
 fn restored_or_recreated_links_stay() {

@@ -74,6 +74,7 @@ export async function deleteLater(links, onChange) {
   tellFailed(failed);
   if (done.length > 0) {
     change(done, done);
+    withdraw(done);
     offerUndo(done, onChange);
   }
   onChange();
@@ -87,25 +88,51 @@ export function offerUndoAgain() {
   }
 }
 
-/** Withdraws the offer to undo for links that somebody here has restored in another way. */
-export function keepAfterAll(links) {
+/** Withdraws the offer to undo for links whose `archived` somebody here has changed in another way, which calls their deletion off. */
+export function callOff(links) {
   change(links);
+  withdraw(links);
+}
+
+/** The offers that are shown: `{ entries, message }`. */
+const offers = new Set();
+
+/** Takes links out of the offers that are shown. */
+function withdraw(links) {
+  const gone = new Set(links.map(keyOf));
+  for (const offer of offers) {
+    const left = offer.entries.filter((entry) => !gone.has(keyOf(entry)));
+    if (left.length === 0) {
+      offers.delete(offer);
+      offer.message.close();
+    } else if (left.length < offer.entries.length) {
+      offer.entries = left;
+      offer.message.say(actions.deletedLater(left));
+    }
+  }
 }
 
 /** When the first of some links is deleted. */
 const firstOf = (entries) => Math.min(...entries.map(({ at }) => at));
 
 function offerUndo(entries, onChange) {
-  toastUntil(firstOf(entries), actions.deletedLater(entries), {
-    action: { name: "undo-delete", labelOf: actions.undoFor, run: () => undo(entries, onChange) },
-    over: () => actions.deletedNow(actions.named(entries)),
-  });
+  const offer = { entries };
+  const run = () => {
+    offers.delete(offer);
+    undo(offer.entries, onChange);
+  };
+  const over = () => {
+    offers.delete(offer);
+    return actions.deletedNow(actions.named(offer.entries));
+  };
+  offer.message = toastUntil(firstOf(entries), actions.deletedLater(entries), { action: { name: "undo-delete", labelOf: actions.undoFor, run }, over });
+  offers.add(offer);
 }
 
 async function undo(entries, onChange) {
   const gone = [];
   change(entries);
-  const { failed } = await forMany(entries, actions.restoring, async (entry) => {
+  const { done, failed } = await forMany(entries, actions.restoring, async (entry) => {
     try {
       await patch(linkPath(entry), { archived: entry.archived });
     } catch (error) {
@@ -116,6 +143,10 @@ async function undo(entries, onChange) {
     }
   });
   tellFailed(failed);
+  const restored = done.filter((entry) => !gone.includes(entry));
+  if (restored.length > 0) {
+    toast(actions.done(actions.named(restored), actions.restored));
+  }
   if (gone.length > 0) {
     toast(actions.deletedAlready(gone.length), { kind: "bad" });
   }

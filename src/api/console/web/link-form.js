@@ -8,7 +8,7 @@ import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
-import { form as text } from "./strings-links.js";
+import { actions, form as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
@@ -199,7 +199,7 @@ export async function editDialog(link, onChange) {
 async function restore(link, old, onChange) {
   try {
     onChange(await patch(linkPath(link), old));
-    toast(text.reverted(link.shortCode));
+    toast(actions.reverted(actions.named([link])));
   } catch (error) {
     toastError(error, text.notReverted);
   }

@@ -2,7 +2,7 @@
 
 import { del, get, keyOf, linkPath, patch } from "./api.js";
 import { choicesField } from "./choices.js";
-import { deleteLater, keepAfterAll } from "./deletes.js";
+import { callOff, deleteLater } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { forMany, tellFailed } from "./many.js";
@@ -27,21 +27,24 @@ async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
     const back = await forMany(done, text.undoing, send((link) => undoOf(link, changed.get(keyOf(link)))));
     onChange([...answers.values()]);
     tellFailed(back.failed);
+    if (back.done.length > 0) {
+      toast(text.reverted(text.named(back.done)));
+    }
   };
   toast(text.done(text.named(done), said), { seconds: 10, action: { name: "undo", label: common.undo, run: undo } });
 }
 
 /** Archives links, or restores them. */
 export function archive(links, archived, onChange) {
-  if (!archived) {
-    keepAfterAll(links);
-  }
   return change(links, {
     doing: archived ? text.archiving : text.restoring,
     done: archived ? text.archived : text.restored,
     bodyOf: () => ({ archived }),
     undoOf: (link) => ({ archived: link.archived }),
-    onChange,
+    onChange(changed) {
+      callOff(changed);
+      onChange(changed);
+    },
   });
 }
 

@@ -32,6 +32,7 @@ export const actions = {
   untagging: "Removing tags",
   untagged: "untagged",
   done: (what, done) => `${what} ${done}.`,
+  reverted: (what) => `Changes to ${what} were undone.`,
   undoFor: (seconds) => `Undo (${seconds} s)`,
   /** Links by name: the slug of one, the number of many. */
   named: (links) => (links.length === 1 ? `“${links[0].shortCode}”` : count(links.length, "link")),
@@ -101,7 +102,6 @@ export const form = {
   expiresOn: (when) => `Expires ${when}.`,
   neverExpires: "Never expires.",
   changed: (code) => `“${code}” saved.`,
-  reverted: (code) => `Changes to “${code}” were undone.`,
   notReverted: "The changes could not be undone.",
 };
 
