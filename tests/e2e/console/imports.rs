@@ -64,6 +64,30 @@ fn large_file_reports_refused_lines() {
     console.close();
 }
 
+/// The button for an import counts the lines of the file, then the links that a dry run has found.
+#[test]
+fn imports_without_a_link_are_off() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    node.wire().shorten_as("taken", TARGET);
+    let file = files.path().join("links.csv");
+    std::fs::write(&file, "url,slug\nhttps://example.org/,taken\n").unwrap();
+    open_imports(browser, node);
+    browser.fill("#file", &file.to_string_lossy());
+    says(browser, "main [data-action=import]", "Import 1 line");
+    press(browser, "main", "import");
+    shows(browser, ".import-done[data-dry=false][data-made='0'][data-rejected='1']");
+    says(browser, ".bad-text", "Nothing imported");
+    press(browser, "main", "dry-run");
+    shows(browser, ".import-done[data-dry=true][data-made='0']");
+    says(browser, "main [data-action=import]", "Import 0 links");
+    shows(browser, "main [data-action=import]:disabled");
+    says(browser, ".bad-text", "Nothing would be imported");
+    browser.is_accessible();
+    console.close();
+}
+
 /// A script that returns the problem of the whole file, or else the first line that was rejected.
 const PROBLEM: &str =
     "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";

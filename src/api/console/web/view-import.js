@@ -136,7 +136,7 @@ function showFile(page) {
   // What was read of the file, and how far it is.
   page.host.dataset.work = "import";
   page.dry = begin(text.dryRun, true, { "data-action": "dry-run" });
-  page.make = begin(text.run(good.length), false, { kind: "primary", "data-action": "import" });
+  page.make = begin(text.runLines(good.length), false, { kind: "primary", "data-action": "import" });
   [page.dry, page.make].forEach((one) => {
     one.disabled = good.length === 0;
   });
@@ -204,8 +204,7 @@ async function advance(page, run) {
 function showResult(page, run, error) {
   const { made, refused, left, isDry } = run;
   const unread = page.file.rows.filter((one) => one.error !== undefined);
-  const title = left > 0 ? text.stopped : isDry ? text.dryRunDone : text.done;
-  const head = card(title, {},
+  const head = card(resultTitle(run), {},
     h("p", { role: "status", class: "import-done", "data-dry": String(isDry), "data-made": String(made), "data-rejected": String(refused.length) },
       text.summary({ made, refused: refused.length, seconds: run.seconds, isDry })),
     left > 0 && h("p", { class: "notice warn import-left", "data-unsure": String(run.unsure) }, outside(whatIsLeft(run, error))),
@@ -215,10 +214,21 @@ function showResult(page, run, error) {
     refused.length > 0 && refusedCard(text.rejected, refused, page.file.name),
     unread.length > 0 && refusedCard(text.unread, unread, page.file.name));
   page.dry.disabled = false;
-  page.make.disabled = !isDry;
+  page.make.disabled = !isDry || (left === 0 && made === 0);
+  setText(page.make, isDry && left === 0 ? text.run(made) : text.runLines(run.rows.length));
   if (page.host.isConnected) {
-    (head.querySelector("button, a") ?? (isDry ? page.make : page.dry)).focus();
+    (head.querySelector("button, a") ?? (page.make.disabled ? page.dry : page.make)).focus();
   }
+}
+
+function resultTitle({ made, left, isDry }) {
+  if (left > 0) {
+    return text.stopped;
+  }
+  if (made === 0) {
+    return h("span", { class: "bad-text" }, isDry ? text.wouldMakeNone : text.madeNone);
+  }
+  return isDry ? text.dryRunDone : text.done;
 }
 
 /** Why lines are left, from which one on, and what is not known of them. */
