@@ -88,6 +88,22 @@ fn imports_without_a_link_are_off() {
     console.close();
 }
 
+/// A preview says how much of the file it shows, with the names of fields in the console.
+#[test]
+fn previews_name_fields_and_their_lines() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("links.csv");
+    std::fs::write(&file, lines(12)).unwrap();
+    open_imports(browser, node);
+    browser.fill("#file", &file.to_string_lossy());
+    says(browser, "main", "The first 10 of 12 readable lines");
+    let titles = "[...document.querySelectorAll('main thead th')].map((one) => one.textContent)";
+    assert_eq!(browser.value(titles), json!(["Line", "Destination", "Custom slug"]));
+    console.close();
+}
+
 /// A script that returns the problem of the whole file, or else the first line that was rejected.
 const PROBLEM: &str =
     "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";

@@ -1,6 +1,10 @@
 // Words of imports: the file, what cannot be read in it, the run and its report.
 
 import { bytes, count, duration, number } from "./format.js";
+import { form, page } from "./strings-links.js";
+
+/** What the fields of a line are called in the rest of the console. */
+export const fieldNames = { ...page.fields, customSlug: form.slug, domain: form.domain, private: form.private, findIfExists: form.findIfExists };
 
 export const text = {
   toList: "All links",
@@ -38,7 +42,7 @@ export const text = {
   valid: "Readable",
   invalid: "Invalid",
   unknownColumns: (columns) => (columns === 1 ? ["Unrecognised column ", " will be ignored."] : ["Unrecognised columns ", " will be ignored."]),
-  firstLines: (lines) => `The first ${number(lines)} lines`,
+  firstLines: (shown, all) => (shown < all ? `The first ${number(shown)} of ${count(all, "readable line")}` : count(all, "readable line")),
   line: "Line",
   begun: "Starting…",
   running: "Import",

@@ -8,7 +8,7 @@ import { decode, readFile } from "./import-rows.js";
 import { ImportRun } from "./import-run.js";
 import { settingLink, snippet, tiles } from "./parts.js";
 import { hasAllLinks } from "./rights.js";
-import { text } from "./strings-import.js";
+import { fieldNames, text } from "./strings-import.js";
 import { pages } from "./strings-shell.js";
 import { toast } from "./toast.js";
 
@@ -160,8 +160,9 @@ function unknownColumns(columns) {
 function preview(rows) {
   const names = [...new Set(rows.slice(0, SHOWN).flatMap(({ fields }) => Object.keys(fields)))];
   const cells = rows.slice(0, SHOWN).map(({ line, fields }) => row({ content: String(line), class: "num" }, ...names.map((name) => ({ content: cell(fields[name]), class: "fluid-cell" }))));
-  const columns = [{ title: text.line, class: "num" }, ...names.map((name) => ({ title: name }))];
-  return rows.length > 0 && regionTable(text.firstLines(Math.min(SHOWN, rows.length)), columns, cells).element;
+  const columns = [{ title: text.line, class: "num" }, ...names.map((name) => ({ title: fieldNames[name] ?? name }))];
+  const said = text.firstLines(cells.length, rows.length);
+  return rows.length > 0 && [h("p", { class: "soft" }, said), regionTable(said, columns, cells).element];
 }
 
 const cell = (value) => (value === undefined || value === null ? "" : clipped(Array.isArray(value) ? value.join(", ") : String(value)));
