@@ -5,7 +5,7 @@
 //! the session of the signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their
 //! own. Those serve live activity (`events`, `watchers`, `latencies`), the use of all links (`usage`) and of one
 //! (`link_visits`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts` checks URLs
-//! and shows the effective settings.
+//! and shows the effective settings. Redirect rules can be tried before they are saved (`rest::rules`).
 
 mod admission;
 mod assets;
@@ -51,7 +51,7 @@ impl Context {
             ["sign-in"] => "GET, HEAD, POST",
             ["api", "session"] => "GET, HEAD, DELETE",
             ["api", "sessions"] | ["api", "sessions", _] => "DELETE",
-            ["api", "check-url"] => "POST",
+            ["api", "check-url"] | ["api", "try-rules", _] => "POST",
             ["api", "links", _] => "DELETE",
             _ => "GET, HEAD",
         };
@@ -124,6 +124,7 @@ impl Admitted {
             ["links", code] => context.delete_later(&percent_decoded(code), query).await,
             ["settings"] => context.settings_in_force(),
             ["check-url"] => context.check_url(request).await,
+            ["try-rules", code] => context.try_drafted_rules(&percent_decoded(code), request).await,
             _ => Problem::no_route().into_answer(),
         }
     }

@@ -17,6 +17,7 @@ use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::StoreRequest;
 use crate::bridge::geo::source;
 use carom_limits::{CONDITIONS_WRITTEN_AT_ONCE, REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
+use carom_model::access::Role;
 use carom_model::clients::locations::{GeoLocation, GeoSource};
 use carom_model::dates;
 use carom_model::link::Link;
@@ -102,9 +103,38 @@ impl Context {
     }
 
     async fn tried_rules(&self, code: &str, query: Option<&str>) -> Result<Vec<u8>, Problem> {
-        let now_ms = self.services.unix_ms();
-        let tried = TriedVisitor::read(query, now_ms).map_err(|invalid| Problem::invalid(&invalid))?;
+        let tried = self.tried_visitor(query)?;
         let (link, _) = self.find_in(code, query).await?;
+        self.write_decision(tried, link).await
+    }
+
+    /// Handles `POST /admin/api/try-rules/{shortCode}`: tries the rules of the body in place of those of the link.
+    pub(in crate::api) async fn try_drafted_rules(&self, code: &str, request: Request<Incoming>) -> ApiResponse {
+        match self.tried_draft(code, request).await {
+            Ok(text) => json_text(StatusCode::OK, text),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn tried_draft(&self, code: &str, request: Request<Incoming>) -> Result<Vec<u8>, Problem> {
+        // The check of a destination tells what the lists of hosts have.
+        self.caller.require(Role::WriteOwn)?;
+        let query = request.uri().query().map(str::to_owned);
+        let tried = self.tried_visitor(query.as_deref())?;
+        let (link, _) = self.find_in(code, query.as_deref()).await?;
+        let fields = read_object(&self.services, request).await?;
+        let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
+        let mut draft = Link::clone(&link);
+        draft.labels.rules = rules;
+        self.write_decision(tried, Arc::new(draft)).await
+    }
+
+    /// Reads the visitor that a query describes.
+    fn tried_visitor(&self, query: Option<&str>) -> Result<TriedVisitor, Problem> {
+        TriedVisitor::read(query, self.services.unix_ms()).map_err(|invalid| Problem::invalid(&invalid))
+    }
+
+    async fn write_decision(&self, tried: TriedVisitor, link: Arc<Link>) -> Result<Vec<u8>, Problem> {
         let (geo, count) = (self.services.geo().clone(), conditions_of(&link));
         let write = move || to_json(&tried.decide(&link, source(&geo)));
         self.services.write_document(count, CONDITIONS_WRITTEN_AT_ONCE, write).await.map_err(rules_unavailable)

@@ -147,6 +147,8 @@ fn console_follows_the_role_of_the_key() {
             _ => 403,
         };
         assert_eq!(deleted.status, expected, "{role}: {}", deleted.text());
+        let tried = user.send("POST", &format!("/admin/api/try-rules/{code}"), JSON, r#"{"redirectRules": []}"#);
+        assert_eq!(tried.status, expected, "{role}: {}", tried.text());
         // No role lets a user end the session of another key.
         let id = boss.get("/admin/api/session").json();
         let id = id["sessions"].as_array().unwrap().iter().find(|one| one["current"] == true).unwrap()["id"].clone();

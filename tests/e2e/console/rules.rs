@@ -228,3 +228,26 @@ fn visitor_is_tried() {
     );
     console.close();
 }
+
+#[test]
+fn drafts_are_tried_before_they_are_saved() {
+    let console = OpenConsole::open().expecting(&["status of 400"]);
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("ruled", TARGET);
+    open_editor(browser, node, "ruled");
+    put(browser, "longUrl", "https://app.example/");
+    press(browser, "dialog", "open-try");
+    press(browser, "dialog", "try");
+    says(browser, "dialog .try-result", TARGET);
+    browser.value("document.querySelector('dialog .try-form [name=userAgent]').value = 'ios'");
+    press(browser, "dialog", "try");
+    says(browser, "dialog .try-result", "https://app.example/");
+    says(browser, "dialog .try-result", "Rule 1 matches.");
+    browser.fits_everywhere(|_| {});
+    assert_eq!(rules(&mut node.wire(), "ruled"), Vec::<Value>::new(), "nothing is saved");
+    put(browser, "longUrl", "nothing");
+    press(browser, "dialog", "try");
+    shows(browser, "dialog .rule-form [name=longUrl][aria-invalid]");
+    assert_eq!(browser.value("document.querySelector('dialog .try-result').textContent"), "");
+    console.close();
+}

@@ -5,6 +5,7 @@ import { formDialog } from "./dialog.js";
 import { button, fill, h, setText, uniqueId } from "./dom.js";
 import { field } from "./field.js";
 import { conditionForm, FIRST_CONDITION } from "./rule-conditions.js";
+import { draftTry } from "./rules-try.js";
 import { common } from "./strings-shell.js";
 import { rules as text } from "./strings-rules.js";
 import { toast, toastError } from "./toast.js";
@@ -17,7 +18,7 @@ const plain = (rules) => rules.map(({ longUrl, conditions }) => ({
 export async function editRules(link, rules, onChange) {
   const editor = new RulesEditor(rules);
   const save = (wanted) => post(linkPath(link, "/redirect-rules"), { redirectRules: wanted });
-  const saved = await formDialog(text.editTitle(link.shortCode), { fields: [editor], intro: text.intro, action: text.save, wide: true, submit: () => save(editor.value()) });
+  const saved = await formDialog(text.editTitle(link.shortCode), { fields: [editor, draftTry(link, editor)], intro: text.intro, action: text.save, wide: true, submit: () => save(editor.value()) });
   if (!saved) {
     return;
   }

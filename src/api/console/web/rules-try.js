@@ -1,6 +1,6 @@
 // The try-out of redirect rules: a form that describes a visitor, and the destination that the visitor would get.
 
-import { get, linkPath } from "./api.js";
+import { get, linkPath, post, withQuery } from "./api.js";
 import { countryChoices } from "./countries.js";
 import { submitFields } from "./dialog.js";
 import { button, busyWhile, fill, h, targetLink } from "./dom.js";
@@ -32,21 +32,39 @@ function visitorFields() {
   ];
 }
 
-/** The try-out of a link, folded until somebody wants it. */
+/** The try-out of the saved rules of a link, folded until somebody wants it. */
 export function rulesTry(link) {
+  return tryForm(text.intro, (visitor) => get(linkPath(link, "/redirect-rules/try"), { query: visitor }));
+}
+
+/** The try-out of rules that an editor has, before they are saved. Their errors stand beside their fields. */
+export function draftTry(link, editor) {
+  const path = `/admin/api/try-rules/${encodeURIComponent(link.shortCode)}`;
+  return tryForm(text.introDraft, (visitor) => post(withQuery(path, { ...visitor, domain: link.domain }), { redirectRules: editor.value() }), editor);
+}
+
+/** A form for a visitor, which `ask(visitor)` sends. It is no form of HTML, because it may stand in one. */
+function tryForm(intro, ask, editor) {
   const fields = visitorFields();
   const said = h("div", { class: "form-error", role: "alert" });
   const result = h("div", { class: "try-result", role: "status" });
-  const send = button(text.action, null, { kind: "primary", type: "submit", "data-action": "try" });
-  const form = h("form", { class: "try-form", novalidate: true }, h("p", { class: "soft" }, text.intro),
-    h("div", { class: "pair" }, fields.map((one) => one.element)), said, h("p", null, send), result);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    busyWhile(send, async () => {
-      const tried = await submitFields(fields, said, (visitor) => get(linkPath(link, "/redirect-rules/try"), { query: visitor }));
-      fill(result, tried && resultOf(tried.result));
-    });
+  const visitor = () => Object.fromEntries(fields.map((one) => [one.name, one.value()]));
+  const run = () => busyWhile(send, async () => {
+    const tried = await submitFields(editor ? [...fields, editor] : fields, said, () => ask(visitor()));
+    fill(result, tried && resultOf(tried.result));
   });
+  const send = button(text.action, run, { "data-action": "try" });
+  const form = h("div", { class: "try-form" }, h("p", { class: "soft" }, intro),
+    h("div", { class: "pair" }, fields.map((one) => one.element)), said, h("p", null, send), result);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("input")) {
+      event.preventDefault();
+      run();
+    }
+  });
+  // The result is of the rules as they were.
+  editor?.element.addEventListener("input", () => fill(result));
+  editor?.element.addEventListener("click", (event) => event.target.closest("button") && fill(result));
   const details = h("details", { class: "try" }, h("summary", { "data-action": "open-try" }, text.title), form);
   const country = fields.find((one) => one.name === "country").input;
   details.addEventListener("toggle", () => country.append(...countryChoices().map(([code, name]) => h("option", { value: code }, name))), { once: true });

@@ -94,7 +94,8 @@ export const conditions = {
 
 export const tryOut = {
   title: "Which destination would a visitor get?",
-  intro: "Describe a visitor. Empty fields mean that nothing is known. The saved rules are tried; no visit is counted.",
+  intro: "Describe a visitor, and leave empty what you do not know. This tries the saved rules, and counts no visit.",
+  introDraft: "Describe a visitor, and leave empty what you do not know. This tries the rules above before you save them, and counts no visit.",
   device: "Device",
   devices: { none: "Unknown device", own: "This browser", android: "Android phone", ios: "iPhone", windows: "Windows computer", macos: "Mac", linux: "Linux computer", chromeos: "Chromebook" },
   languages: "Accepted languages",
