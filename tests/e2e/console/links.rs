@@ -246,6 +246,23 @@ fn link_of_another_domain_has_a_page() {
     console.close();
 }
 
+/// A destination needs no scheme, and what is wrong with it is a sentence until the next letter.
+#[test]
+fn destinations_without_a_scheme_get_one() {
+    let console = OpenConsole::open().expecting(&["status of 400"]);
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "links"));
+    press(browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", "nothing");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .error", "This is not an absolute URL, which begins with https:// or http://.");
+    browser.fill("dialog input[name=longUrl]", ".example:8080/page");
+    lacks(browser, "dialog .error:not([hidden])");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created + p", "https://nothing.example:8080/page");
+    console.close();
+}
+
 /// The action of the control that has the focus, and the code of its link.
 const FOCUS: &str =
     "[document.activeElement.dataset.action, document.activeElement.dataset.code].filter(Boolean).join(' ')";

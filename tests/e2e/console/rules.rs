@@ -235,7 +235,8 @@ fn drafts_are_tried_before_they_are_saved() {
     let OpenConsole { node, browser, .. } = &console;
     node.wire().shorten_as("ruled", TARGET);
     open_editor(browser, node, "ruled");
-    put(browser, "longUrl", "https://app.example/");
+    // A destination without a scheme gets one.
+    put(browser, "longUrl", "app.example/");
     press(browser, "dialog", "open-try");
     press(browser, "dialog", "try");
     says(browser, "dialog .try-result", TARGET);

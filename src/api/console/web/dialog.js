@@ -124,11 +124,14 @@ function inWordsOf(inputs, reason) {
   return reason.replace(/\b[a-z]+[A-Z]\w*\b/g, (name) => (labels.has(name) ? `“${labels.get(name)}”` : name));
 }
 
+/** A reason as a sentence: those of the node begin with a verb, because the name of a field stands before it. */
+const asSentence = (reason) => (/^[a-z]/.test(reason) ? forms.wrong(reason.replace(/\.$/, "")) : reason);
+
 function showErrors(inputs, said, error) {
   const reasons = new Map(error.reasons ?? []);
   const wrong = inputs.filter((one) => reasons.has(one.name));
   wrong.forEach((one) => {
-    one.setError(inWordsOf(inputs, reasons.get(one.name)));
+    one.setError(asSentence(inWordsOf(inputs, reasons.get(one.name))));
     reasons.delete(one.name);
   });
   const rest = [...reasons].map(([name, reason]) => `${name}: ${reason}`).join("; ");

@@ -22,6 +22,8 @@ export function field({ name, label, hint, type = "text", options = [], value = 
       input.removeAttribute("aria-invalid");
     }
   };
+  // What is wrong with a value is not wrong with the next one.
+  input.addEventListener("input", () => setError(null));
   const caption = h("label", { for: id }, label);
   const about = hint && h("small", { id: hintId }, hint);
   const element = type === "checkbox"
@@ -45,6 +47,15 @@ function control(type, options, value, props) {
     return h("input", { type, checked: value === true, ...props });
   }
   return h("input", { type, value, ...props });
+}
+
+/** A name with a dot, which may have a port, a path and so on: a URL without its scheme. */
+const NO_SCHEME = /^(?:[\p{L}\p{N}_-]+\.)+[\p{L}\p{N}-]+\.?(?::\d+)?(?:[/?#].*)?$/u;
+
+/** A field for a destination. One without a scheme gets `https://`, as in the address bar of a browser. */
+export function destinationField(props) {
+  const read = (typed) => (NO_SCHEME.test(typed.trim()) ? `https://${typed.trim()}` : typed.trim());
+  return field({ name: "longUrl", type: "url", placeholder: "https://example.com/…", autocomplete: "off", read, ...props });
 }
 
 /** Fields beside each other where there is room. */

@@ -3,7 +3,7 @@
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
-import { beside, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
+import { beside, destinationField, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
 import { detailPath, qrCode } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
@@ -38,7 +38,7 @@ function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
   const [starts, expires] = ["validSince", "validUntil"].map((name) => toLocalInput(meta[name]));
   const fields = {
-    longUrl: field({ name: "longUrl", label: text.destination, type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (typed) => typed.trim() }),
+    longUrl: destinationField({ label: text.destination, required: true, value: link?.longUrl ?? "" }),
     title: field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
     tags: field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
     starts: field({

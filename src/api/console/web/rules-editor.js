@@ -3,7 +3,7 @@
 import { linkPath, post } from "./api.js";
 import { formDialog } from "./dialog.js";
 import { button, fill, h, setText, uniqueId } from "./dom.js";
-import { field } from "./field.js";
+import { destinationField } from "./field.js";
 import { conditionForm, FIRST_CONDITION } from "./rule-conditions.js";
 import { draftTry } from "./rules-try.js";
 import { common } from "./strings-shell.js";
@@ -112,7 +112,7 @@ function ruleForm({ longUrl, conditions }, { move, remove }) {
   const up = button("↑", () => move(-1), { kind: "icon", "data-action": "move-up" });
   const down = button("↓", () => move(1), { kind: "icon", "data-action": "move-down" });
   const removal = button("×", remove, { kind: "icon", "data-action": "remove-rule" });
-  const url = field({ name: "longUrl", label: text.sendTo, type: "url", value: longUrl, placeholder: "https://example.com/…", autocomplete: "off", read: (typed) => typed.trim() });
+  const url = destinationField({ label: text.sendTo, value: longUrl });
   const list = h("ul", { class: "condition-forms", "aria-label": text.conditions });
   const adding = button(text.addCondition, () => add(FIRST_CONDITION).type.input.focus(), { kind: "quiet", "data-action": "add-condition" });
   const own = [];

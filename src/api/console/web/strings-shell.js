@@ -154,6 +154,7 @@ export const forms = {
   discardText: "Your changes have not been saved.",
   discardAction: "Discard",
   incomplete: "Enter a complete and valid value.",
+  wrong: (reason) => `This ${reason}.`,
 };
 
 export const many = {
