@@ -263,6 +263,48 @@ fn destinations_without_a_scheme_get_one() {
     console.close();
 }
 
+/// Chooses when the link of a form expires.
+fn choose_expiry(browser: &Browser, when: &str) {
+    let script = format!(
+        "(() => {{ const one = document.querySelector('dialog select[name=expires]'); one.value = {}; one.dispatchEvent(new Event('change')); return one.value; }})()",
+        json!(when)
+    );
+    assert_eq!(browser.value(&script), json!(when));
+}
+
+/// New links and existing ones expire by default, never, or on a date that must be there.
+#[test]
+fn links_expire_never_or_on_a_date() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let until = || node.wire().get(&format!("{SHORT_URLS}/lasting")).json()["meta"]["validUntil"].clone();
+    browser.go(&at(node, "links"));
+    press(browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=customSlug]", "lasting");
+    choose_expiry(browser, "never");
+    press(browser, "dialog", "submit");
+    says(browser, "dialog .created-times", "Never expires.");
+    assert_eq!(until(), json!(null));
+    browser.go(&at(node, "links/lasting"));
+    press(browser, "main", "edit");
+    shows(browser, "dialog select[name=expires]");
+    choose_expiry(browser, "date");
+    press(browser, "dialog", "submit");
+    shows(browser, "dialog input[name=validUntil][aria-invalid]");
+    browser.is_accessible();
+    browser.value("document.querySelector('dialog input[name=validUntil]').value = '2099-01-02T03:04'");
+    press(browser, "dialog", "submit");
+    wait_until("an expiry", || until().is_string());
+    says(browser, "main", "2099");
+    press(browser, "main", "edit");
+    shows(browser, "dialog select[name=expires]");
+    choose_expiry(browser, "never");
+    press(browser, "dialog", "submit");
+    wait_until("no expiry", || until().is_null());
+    console.close();
+}
+
 /// The action of the control that has the focus, and the code of its link.
 const FOCUS: &str =
     "[document.activeElement.dataset.action, document.activeElement.dataset.code].filter(Boolean).join(' ')";

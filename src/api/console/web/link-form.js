@@ -18,34 +18,69 @@ const DAYS_FROM_SECONDS = 3 * UNIT_SECONDS.d;
 
 const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
-/** The hint at an empty expiry date. `lifetime` is in seconds: `null` if such links never expire, `undefined` if it is unknown. */
-function expiryHint(lifetime, starts = "") {
-  if (!lifetime) {
-    return text.expiresHint.zone(lifetime === null ? text.expiresHint.never : text.expiresHint.unknown, zoneName());
-  }
-  // The lifetime counts from the start of a link that starts later.
-  const begins = Math.max(Date.now(), Date.parse(starts) || 0);
-  const ends = begins + lifetime * 1000;
-  const when = lifetime < DAYS_FROM_SECONDS ? instant(ends) : dayHere(ends);
-  return text.expiresHint.zone(text.expiresHint.after(when, duration(lifetime)), zoneName());
+/** When a new link expires by default. `lifetime` is in seconds, and counts from the start of a link that starts later. */
+function defaultExpiry(lifetime, starts) {
+  const ends = Math.max(Date.now(), Date.parse(starts) || 0) + lifetime * 1000;
+  return lifetime < DAYS_FROM_SECONDS ? instant(ends) : dayHere(ends);
 }
 
 /**
- * The fields of the forms for new and for existing links. `link` has their first values; `expiryHint` explains `lifetime`. Fields
+ * The field for the expiry `validUntil`: never or on a date, and for new links also after the default `lifetime` in seconds: `null`
+ * if that is never, `undefined` if it is unknown. `check()` throws if the date is missing.
+ */
+function expiryField(validUntil, { isNew, lifetime }) {
+  const { never, date: onDate, usual } = text.expiresChoices;
+  const choices = [["never", never], ["date", onDate]];
+  const options = isNew && lifetime !== null ? [["default", usual(lifetime && duration(lifetime))], ...choices] : choices;
+  const kind = field({ name: "expires", label: text.expires, type: "select", options, value: validUntil ? "date" : options[0][0], hint: " " });
+  const date = field({ name: "validUntil", label: text.expiresAt, type: "datetime-local", value: toLocalInput(validUntil), hint: text.zone(zoneName()), read: fromLocalInput });
+  const isOnDate = () => kind.value() === "date";
+  const show = (starts = "") => {
+    date.element.hidden = !isOnDate();
+    setText(kind.element.querySelector("small"), kind.value() === "default" && lifetime ? text.expiresOn(defaultExpiry(lifetime, starts)) : "");
+  };
+  return {
+    name: "validUntil",
+    label: text.expires,
+    element: h("div", { class: "pair" }, kind.element, date.element),
+    kind,
+    show,
+    get input() {
+      return isOnDate() ? date.input : kind.input;
+    },
+    isNever: () => kind.value() === "never" && lifetime !== null,
+    value: () => (isOnDate() ? date.value() : null),
+    setError(said) {
+      kind.setError(isOnDate() ? null : said);
+      date.setError(isOnDate() ? said : null);
+    },
+    check() {
+      if (isOnDate() && date.value() === null) {
+        throw Object.assign(new Error(text.dateMissing), { reasons: [["validUntil", text.dateMissing]] });
+      }
+    },
+  };
+}
+
+/**
+ * The fields of the forms for new and for existing links. `link` has their first values; `expiryField` explains `lifetime`. Fields
  * that need all links are `false` on a node that does not store them, and so refuses them.
  */
 function commonFields(link, lifetime) {
   const meta = link?.meta ?? {};
-  const [starts, expires] = ["validSince", "validUntil"].map((name) => toLocalInput(meta[name]));
+  const expires = expiryField(meta.validUntil, { isNew: link === null, lifetime });
+  const starts = field({
+    name: "validSince", label: text.starts, type: "datetime-local", value: toLocalInput(meta.validSince), hint: text.startsHint(zoneName()), read: fromLocalInput,
+    oninput: () => expires.show(starts.input.value),
+  });
+  expires.kind.input.addEventListener("change", () => expires.show(starts.input.value));
+  expires.show();
   const fields = {
     longUrl: destinationField({ label: text.destination, required: true, value: link?.longUrl ?? "" }),
     title: field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
     tags: field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
-    starts: field({
-      name: "validSince", label: text.starts, type: "datetime-local", value: starts, hint: text.startsHint(zoneName()), read: fromLocalInput,
-      oninput: (event) => setText(fields.expires.element.querySelector("small"), expiryHint(lifetime, event.target.value)),
-    }),
-    expires: field({ name: "validUntil", label: text.expires, type: "datetime-local", value: expires, hint: expiryHint(lifetime), read: fromLocalInput }),
+    starts,
+    expires,
     maxVisits: hasAllLinks() && field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
   };
   const redirect = [
@@ -128,8 +163,22 @@ async function askForLink(destination) {
   return formDialog(text.create, {
     fields: [longUrl, domain === null ? slug : beside(domain, slug), beside(title, tags), expires, fieldGroup(groupSlug, code), fieldGroup(groupStart, limits), fieldGroup(text.groupRedirect, redirect)],
     action: text.createAction,
-    submit: (values) => post("/rest/v3/short-urls", values),
+    submit: (values) => {
+      expires.check();
+      return expires.isNever() ? createForever(values) : post("/rest/v3/short-urls", values);
+    },
   });
+}
+
+/** Creates a link that never expires. A create without an expiry gets the default one, so a change takes it away; no link is reused for that. */
+async function createForever({ findIfExists: _reuse, ...values }) {
+  const link = await post("/rest/v3/short-urls", values);
+  try {
+    return await patch(linkPath(link), { validUntil: null });
+  } catch (error) {
+    toastError(error, text.stillExpires(actions.named([link])));
+    return link;
+  }
 }
 
 /** Says whether a new link redirects now, and when it starts and expires. */
@@ -183,6 +232,7 @@ export async function editDialog(link, onChange) {
   const all = [longUrl, title, tags, ...limits, ...redirect];
   const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
   const submit = async (values) => {
+    expires.check();
     // Only what was changed: fields of the form are coarser than those of the link.
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
