@@ -57,6 +57,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "format.js",
     PICTURE "icon.svg",
     SCRIPT "icons.js",
+    SCRIPT "import-changes.js",
     SCRIPT "import-report.js",
     SCRIPT "import-rows.js",
     SCRIPT "import-run.js",

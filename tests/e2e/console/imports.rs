@@ -104,6 +104,45 @@ fn previews_name_fields_and_their_lines() {
     console.close();
 }
 
+/// Chooses what happens to lines whose slug is in use.
+fn choose_existing(browser: &Browser, what: &str) {
+    let script = format!(
+        "(() => {{ const one = document.querySelector('select[name=existing]'); one.value = {}; one.dispatchEvent(new Event('change')); return one.value; }})()",
+        json!(what)
+    );
+    assert_eq!(browser.value(&script), json!(what));
+}
+
+/// An edited export updates the links that differ from it, or skips all of them.
+#[test]
+fn edited_exports_update_links() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("links.csv");
+    let csv = "shortCode,longUrl,title\nedited,TARGET,New title\nsame,TARGET,\nnew,TARGET,\nnew,TARGET,\n";
+    std::fs::write(&file, csv.replace("TARGET", TARGET)).unwrap();
+    for code in ["edited", "same"] {
+        node.wire().shorten_as(code, TARGET);
+    }
+    open_imports(browser, node);
+    browser.fill("#file", &file.to_string_lossy());
+    shows(browser, "select[name=existing]");
+    choose_existing(browser, "skip");
+    press(browser, "main", "dry-run");
+    shows(browser, ".import-done[data-dry=true][data-made='1'][data-skipped='2'][data-rejected='1']");
+    choose_existing(browser, "update");
+    press(browser, "main", "dry-run");
+    shows(browser, ".import-done[data-dry=true][data-made='1'][data-updated='1'][data-same='1'][data-rejected='1']");
+    says(browser, "main [data-action=import]", "Import 1 link, update 1");
+    browser.is_accessible();
+    press(browser, "main", "import");
+    shows(browser, ".import-done[data-dry=false][data-made='1'][data-updated='1'][data-same='1'][data-rejected='1']");
+    let title = |code: &str| node.wire().get(&format!("/rest/v3/short-urls/{code}")).json()["title"].clone();
+    assert_eq!([title("edited"), title("same")], [json!("New title"), json!(null)]);
+    console.close();
+}
+
 /// A script that returns the problem of the whole file, or else the first line that was rejected.
 const PROBLEM: &str =
     "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";

@@ -7,7 +7,8 @@ const TEXTS = ["longUrl", "customSlug", "domain", "title", "validSince", "validU
 const NUMBERS = ["maxVisits", "redirectStatus", "cacheSeconds"];
 const FLAGS = ["crawlable", "forwardQuery", "archived", "private", "findIfExists"];
 const OTHER_NAMES = { shortcode: "customSlug", slug: "customSlug", url: "longUrl", target: "longUrl", longurl: "longUrl" };
-const KNOWN = [...TEXTS, ...NUMBERS, ...FLAGS, "tags"];
+/** The fields of a line that an import knows. */
+export const KNOWN = [...TEXTS, ...NUMBERS, ...FLAGS, "tags"];
 /** Columns of an export that an import ignores. */
 const PASSED_OVER = ["app", "appversion", "datecreated", "visits", "shorturl"];
 

@@ -1,18 +1,27 @@
 // An import in progress: links go to the node in chunks, and the result of each line is read while more are sent.
 
-import { lineBatches, send } from "./api.js";
+import { get, lineBatches, linkPath, patch, send } from "./api.js";
+import { changesOf } from "./import-changes.js";
 import { lines } from "./strings-import.js";
 
 const CHUNK = 2_000;
 const BULK = "/rest/v3/short-urls/bulk";
+/** How many existing links are read and changed at once. */
+const CHANGED_AT_ONCE = 6;
 
 /** Rows on their way to the node. Stopped or broken off, it can be gone on with: what was answered stays answered. */
 export class ImportRun {
-  constructor(rows, { isDry }) {
+  /** `existing` says what happens to a line whose slug is in use: "reject", "skip" or "update". */
+  constructor(rows, { isDry, existing }) {
     this.rows = rows;
     this.isDry = isDry;
+    this.existing = existing;
     /** How many rows are answered: all before this one. */
     this.at = 0;
+    /** Answered rows whose links are still to be compared with them. */
+    this.compared = [];
+    /** How many rows changed a link, told nothing new about it, or were skipped. */
+    this.updated = this.same = this.skipped = 0;
     /** Those that were refused, each with its reason. */
     this.refused = [];
     /** Rows behind those, which were sent, and whose answer was lost. */
@@ -23,16 +32,16 @@ export class ImportRun {
   }
 
   get made() {
-    return this.at - this.refused.length;
+    return this.at - this.compared.length - this.refused.length - this.updated - this.same - this.skipped;
   }
 
   get left() {
-    return this.rows.length - this.at;
+    return this.rows.length - this.at + this.compared.length;
   }
 
-  /** The first row that nobody has answered for. */
+  /** The first row that is not done. */
   get next() {
-    return this.rows[this.at];
+    return this.compared[0] ?? this.rows[this.at];
   }
 
   /**
@@ -49,7 +58,12 @@ export class ImportRun {
     this.unsure = 0;
     try {
       while (this.left > 0 && !shouldStop()) {
-        await this.sendChunk(this.rows.slice(this.at, this.at + CHUNK), signal, tell);
+        if (this.compared.length > 0) {
+          await this.compareSome(signal);
+          tell();
+        } else {
+          await this.sendChunk(this.rows.slice(this.at, this.at + CHUNK), signal, tell);
+        }
       }
       return null;
     } catch (error) {
@@ -96,14 +110,59 @@ export class ImportRun {
       this.unsure = 0;
       throw new Error(error?.detail ?? lines.stopping);
     }
-    const { line, text, fields } = this.next;
-    const before = this.isDry && status < 400 ? this.tryEnding(fields, line) : undefined;
-    if (status >= 400) {
-      this.refused.push({ line, text, error: error?.detail ?? lines.status(status) });
-    } else if (before !== undefined) {
+    const row = this.rows[this.at];
+    const { line, text, fields } = row;
+    const isTaken = error?.customSlug !== undefined && this.existing !== "reject";
+    const before = status < 400 || isTaken ? this.tryEnding(fields, line) : undefined;
+    if (before !== undefined && (this.isDry || isTaken)) {
       this.refused.push({ line, text, error: lines.duplicateSlug(before, fields.customSlug) });
+    } else if (isTaken && this.existing === "skip") {
+      this.skipped += 1;
+    } else if (isTaken) {
+      this.compared.push({ ...row, error: error.detail });
+    } else if (status >= 400) {
+      this.refused.push({ line, text, error: error?.detail ?? lines.status(status) });
     }
     this.at += 1;
     this.unsure -= 1;
+  }
+
+  /** Compares some rows with the links that have their slugs, and changes these links. */
+  async compareSome(signal) {
+    const rows = this.compared.slice(0, CHANGED_AT_ONCE);
+    const results = await Promise.all(rows.map((row) => this.compare(row, signal)));
+    this.compared.splice(0, rows.length);
+    results.forEach((result, index) => {
+      const { line, text } = rows[index];
+      if (typeof result === "string") {
+        this.refused.push({ line, text, error: result });
+      } else if (result) {
+        this.updated += 1;
+      } else {
+        this.same += 1;
+      }
+    });
+  }
+
+  /** Resolves to whether the link of a row changes, or to the reason for which it cannot. */
+  async compare({ fields, error }, signal) {
+    const path = linkPath({ shortCode: fields.customSlug, domain: fields.domain });
+    try {
+      const changes = changesOf(fields, await get(path, { signal }));
+      const isChanged = Object.keys(changes).length > 0;
+      if (isChanged && !this.isDry) {
+        await patch(path, changes, { signal });
+      }
+      return isChanged;
+    } catch (refusal) {
+      if (refusal.status === 404) {
+        // The slug belongs to a link that this key may not see.
+        return error;
+      }
+      if (refusal.status >= 400 && refusal.status < 500 && ![401, 429].includes(refusal.status)) {
+        return refusal.detail;
+      }
+      throw refusal;
+    }
   }
 }

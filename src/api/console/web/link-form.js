@@ -5,7 +5,7 @@ import { formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside, setText, targetLink } from "./dom.js";
 import { beside, destinationField, field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { dayHere, duration, instant, zoneName } from "./format.js";
-import { detailPath, qrCode } from "./link-parts.js";
+import { detailPath, qrCode, valueIn } from "./link-parts.js";
 import { hasAllLinks, mayManage, mayWrite } from "./rights.js";
 import { go } from "./router.js";
 import { actions, form as text } from "./strings-links.js";
@@ -218,11 +218,6 @@ export async function domainChoices() {
     // A link on the default domain can be created all the same.
     return [["", text.defaultDomain]];
   }
-}
-
-/** The value of a field as it is in a link. */
-function valueIn(link, name) {
-  return ["validSince", "validUntil", "maxVisits"].includes(name) ? link.meta[name] : link[name];
 }
 
 /** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */

@@ -46,6 +46,11 @@ function shownState(link) {
   return link.blocked && state === "active" ? "blocked" : state;
 }
 
+/** The value of a field as it is in a link. */
+export function valueIn(link, name) {
+  return ["validSince", "validUntil", "maxVisits"].includes(name) ? link.meta[name] : link[name];
+}
+
 /** The page of a link in the console. */
 export function detailPath({ shortCode, domain }) {
   return withQuery(`/admin/links/${encodeURIComponent(shortCode)}`, { domain });

@@ -37,7 +37,10 @@ export const text = {
   dryRun: "Dry run",
   /** What the button says: before a dry run, nobody knows how many lines become links. */
   runLines: (lines_) => `Import ${count(lines_, "line")}`,
-  run: (links) => `Import ${count(links, "link")}`,
+  run: (links, updated) => (updated === 0 ? `Import ${count(links, "link")}` : links === 0 ? `Update ${count(updated, "link")}` : `Import ${count(links, "link")}, update ${number(updated)}`),
+  existing: "Existing slugs",
+  existingChoices: [["reject", "Reject the line"], ["skip", "Skip the line"], ["update", "Update the link"]],
+  existingHint: "An update keeps what the file has no column or an empty cell for.",
   lines: "Lines",
   valid: "Readable",
   invalid: "Invalid",
@@ -55,7 +58,10 @@ export const text = {
   wouldMakeNone: "Nothing would be imported",
   madeNone: "Nothing imported",
   done: "Import finished",
-  summary: ({ made, refused, seconds, isDry }) => `${count(made, "link")} ${isDry ? "would be imported" : "imported"}, ${count(refused, "line")} rejected, in ${duration(Math.max(seconds, 0.001))}.`,
+  summary: ({ made, updated, same, skipped, refused, seconds, isDry }) => {
+    const existing = [[updated, "updated"], [same, "unchanged"], [skipped, "skipped"]].filter(([links]) => links > 0).map(([links, what]) => `, ${number(links)} ${what}`);
+    return `${count(made, "link")} ${isDry ? "would be imported" : "imported"}${existing.join("")}, ${count(refused, "line")} rejected, in ${duration(Math.max(seconds, 0.001))}.`;
+  },
   resume: "Resume",
   seeLinks: "View links",
   rejected: "Rejected lines",

@@ -1,6 +1,7 @@
 // Import: many links from a file, with a dry run and a report of rejected lines.
 
 import { badge, button, card, clipped, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
+import { field } from "./field.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
 import { refusedCard } from "./import-report.js";
@@ -130,7 +131,13 @@ function showFile(page) {
   const { name, kind, columns, rows } = page.file;
   const good = rows.filter((one) => one.error === undefined);
   const unknown = columns.filter((column) => column.field === undefined);
-  const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry })), props);
+  page.existing = field({
+    name: "existing", label: text.existing, type: "select", options: text.existingChoices, hint: text.existingHint, onchange: () => {
+      page.make.disabled = good.length === 0;
+      setText(page.make, text.runLines(good.length));
+    },
+  });
+  const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry, existing: page.existing.value() })), props);
   const out = h("div", { class: "stack" });
   page.out = out;
   // What was read of the file, and how far it is.
@@ -144,7 +151,7 @@ function showFile(page) {
     card(outside(name), { beside: badge(kind) },
       tiles([[text.lines, format.number(rows.length)], [text.valid, format.number(good.length)], [text.invalid, format.number(rows.length - good.length)]]),
       unknown.length > 0 && unknownColumns(unknown),
-      preview(good), h("p", { class: "line" }, page.dry, page.make)),
+      preview(good), page.existing.element, h("p", { class: "line" }, page.dry, page.make)),
     out);
   const unread = rows.filter((one) => one.error !== undefined);
   if (unread.length > 0) {
@@ -172,9 +179,9 @@ async function advance(page, run) {
   const running = new AbortController();
   markWork(page, running);
   let isStopping = false;
-  page.dry.disabled = page.make.disabled = true;
+  page.dry.disabled = page.make.disabled = page.existing.input.disabled = true;
   page.chooser.setOff(true);
-  const bar = h("progress", { max: run.rows.length, value: run.at, "aria-label": text.progressLabel });
+  const bar = h("progress", { max: run.rows.length, value: run.rows.length - run.left, "aria-label": text.progressLabel });
   const said = h("p", { role: "status" }, text.begun);
   // What was sent is answered before it stops, unless that takes too long for somebody.
   const stop = button(text.stop, () => {
@@ -190,44 +197,45 @@ async function advance(page, run) {
     signal: running.signal,
     shouldStop: () => isStopping,
     told() {
-      bar.value = run.at;
-      setText(said, text.progress({ at: run.at, all: run.rows.length, made: run.made, refused: run.refused.length, rate: run.at / run.seconds, isDry: run.isDry }));
+      const at = run.rows.length - run.left;
+      bar.value = at;
+      setText(said, text.progress({ at, all: run.rows.length, made: run.made, refused: run.refused.length, rate: at / run.seconds, isDry: run.isDry }));
     },
   });
   markWork(page, null);
   page.chooser.setOff(false);
   showResult(page, run, error);
   if (!page.host.isConnected) {
-    tellElsewhere(page, run.left > 0 ? text.stoppedElsewhere : run.isDry ? text.dryRunDone : text.doneElsewhere(run.made));
+    tellElsewhere(page, run.left > 0 ? text.stoppedElsewhere : run.isDry ? text.dryRunDone : text.doneElsewhere(run.made + run.updated));
   }
 }
 
 function showResult(page, run, error) {
-  const { made, refused, left, isDry } = run;
+  const { made, updated, same, skipped, refused, left, isDry } = run;
   const unread = page.file.rows.filter((one) => one.error !== undefined);
   const head = card(resultTitle(run), {},
-    h("p", { role: "status", class: "import-done", "data-dry": String(isDry), "data-made": String(made), "data-rejected": String(refused.length) },
-      text.summary({ made, refused: refused.length, seconds: run.seconds, isDry })),
+    h("p", { role: "status", class: "import-done", "data-dry": String(isDry), "data-made": String(made), "data-rejected": String(refused.length), "data-updated": String(updated), "data-same": String(same), "data-skipped": String(skipped) },
+      text.summary({ made, updated, same, skipped, refused: refused.length, seconds: run.seconds, isDry })),
     left > 0 && h("p", { class: "notice warn import-left", "data-unsure": String(run.unsure) }, outside(whatIsLeft(run, error))),
     h("p", { class: "line" }, left > 0 && button(text.resume, () => advance(page, run), { kind: "primary", "data-action": "resume" }),
-      !isDry && made > 0 && hasAllLinks() && pageLink("/admin/links", text.seeLinks, { class: "button" })));
+      !isDry && made + updated > 0 && hasAllLinks() && pageLink("/admin/links", text.seeLinks, { class: "button" })));
   fill(page.out, head,
-    refused.length > 0 && refusedCard(text.rejected, refused, page.file.name),
+    refused.length > 0 && refusedCard(text.rejected, refused.toSorted((one, other) => one.line - other.line), page.file.name),
     unread.length > 0 && refusedCard(text.unread, unread, page.file.name));
-  page.dry.disabled = false;
-  page.make.disabled = !isDry || (left === 0 && made === 0);
-  setText(page.make, isDry && left === 0 ? text.run(made) : text.runLines(run.rows.length));
+  page.dry.disabled = page.existing.input.disabled = false;
+  page.make.disabled = !isDry || (left === 0 && made + updated === 0);
+  setText(page.make, isDry && left === 0 ? text.run(made, updated) : text.runLines(run.rows.length));
   if (page.host.isConnected) {
     (head.querySelector("button, a") ?? (page.make.disabled ? page.dry : page.make)).focus();
   }
 }
 
-function resultTitle({ made, left, isDry }) {
+function resultTitle({ made, updated, refused, left, isDry }) {
   if (left > 0) {
     return text.stopped;
   }
-  if (made === 0) {
-    return h("span", { class: "bad-text" }, isDry ? text.wouldMakeNone : text.madeNone);
+  if (made + updated === 0) {
+    return h("span", { class: refused.length > 0 ? "bad-text" : null }, isDry ? text.wouldMakeNone : text.madeNone);
   }
   return isDry ? text.dryRunDone : text.done;
 }
