@@ -351,6 +351,34 @@ fn focus_stays_after_an_action() {
     console.close();
 }
 
+#[test]
+fn menu_of_a_row_has_its_uses() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.allow_clipboard();
+    node.wire().shorten_as("used", TARGET);
+    browser.go(&at(node, "links"));
+    let open_menu = || {
+        browser.click("[data-action=menu][data-code=used]");
+        shows(browser, ".menu:popover-open");
+    };
+    open_menu();
+    let names = "[...document.querySelectorAll('.menu button')].slice(0, 4).map((one) => one.textContent)";
+    assert_eq!(browser.value(names), json!(["Details", "Visit", "QR code", "Copy short URL"]));
+    browser.click(".menu [data-action=copy-url]");
+    says(browser, "#toasts", "Copied.");
+    open_menu();
+    press(browser, ".menu", "qr");
+    shows(browser, "dialog .qr img");
+    press(browser, "dialog", "close");
+    lacks(browser, "dialog");
+    open_menu();
+    press(browser, ".menu", "details");
+    shows(browser, ".link-head [data-action=open]");
+    says(browser, ".link-head [data-action=open]", "Visit");
+    console.close();
+}
+
 /// The address, the fields and the rows say the same, whatever was typed, left, or gone back to.
 #[test]
 fn list_follows_its_address() {

@@ -123,7 +123,8 @@ export function copyButton(text, label = common.copy) {
   return h("span", { class: "copy" }, button(face, copy, { kind: "icon", "data-action": "copy", "aria-label": `${label} ${text}`, title: label }), said);
 }
 
-async function copyText(text) {
+/** Copies a text; resolves to whether that worked. */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -3,6 +3,7 @@
 import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
 import { linkPath, withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
+import { openDialog } from "./dialog.js";
 import { page, states as text } from "./strings-links.js";
 
 const STATES = {
@@ -71,6 +72,11 @@ export function qrCode(link) {
     h("p", { class: "line" },
       h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, page.downloadSvg),
       h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, page.downloadPng)));
+}
+
+/** Shows the QR code of a link in a dialog. */
+export function openQr(link) {
+  openDialog(page.qrOf(link.shortUrl), qrCode(link));
 }
 
 /** Tags in a row; of many the first, and how many more there are. */

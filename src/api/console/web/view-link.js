@@ -2,11 +2,10 @@
 
 import { get, linkPath } from "./api.js";
 import { badge, button, card, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
-import { openDialog } from "./dialog.js";
 import { factsCard, historyCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
 import { icon } from "./icons.js";
-import { qrCode, stateBadge } from "./link-parts.js";
+import { openQr, stateBadge } from "./link-parts.js";
 import { linkVisits } from "./link-visits.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
@@ -126,12 +125,11 @@ function noHistory() {
 
 /** The short URL with what is wanted of it, and the destination. */
 function headOf(link, edit) {
-  const showQr = () => openDialog(text.qrOf(link.shortUrl), qrCode(link));
   return h("div", { class: "link-head card stack" },
     h("p", { class: "line" },
       targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl),
-      button([icon("qr"), text.showQr], showQr, { kind: "quiet", "data-action": "qr", "aria-haspopup": "dialog" }),
-      h("a", { class: "button quiet", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), text.open),
+      button([icon("qr"), actions.qr], () => openQr(link), { kind: "quiet", "data-action": "qr", "aria-haspopup": "dialog" }),
+      h("a", { class: "button quiet", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), actions.visit),
       stateBadge(link), link.private && badge(states.private)),
     h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
       mayWrite() && button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),

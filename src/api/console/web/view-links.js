@@ -1,12 +1,12 @@
 // The list of links: searched, filtered, sorted, page by page; and what can be done with one or many of them.
 
-import { button, card, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
+import { button, card, copyText, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { createDialog, editDialog, onCreated } from "./link-form.js";
 import { linkOpener } from "./link-opener.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
-import { detailPath } from "./link-parts.js";
+import { detailPath, openQr } from "./link-parts.js";
 import { addTags, archive, remove, removeTags } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
 import { hasAllLinks, mayWrite } from "./rights.js";
@@ -22,7 +22,7 @@ import { openMenu } from "./menu.js";
 import { missingHere } from "./shared-home.js";
 import { actions, list as text, opener } from "./strings-links.js";
 import { common, pages, sharedHome } from "./strings-shell.js";
-import { toastError } from "./toast.js";
+import { toast, toastError } from "./toast.js";
 
 export async function show(main, context) {
   if (!hasAllLinks()) {
@@ -285,12 +285,17 @@ class LinkList {
 
   menuOf(link) {
     const changed = (done) => this.changed(done);
-    const open = [actions.open, () => this.context.go(detailPath(link)), { name: "open" }];
+    const uses = [
+      [actions.details, () => this.context.go(detailPath(link)), { name: "details" }],
+      [actions.visit, () => window.open(link.shortUrl, "_blank", "noopener,noreferrer"), { name: "visit" }],
+      [actions.qr, () => openQr(link), { name: "qr" }],
+      [actions.copy, async () => toast(await copyText(link.shortUrl) ? common.copied : common.notCopied), { name: "copy-url" }],
+    ];
     if (!mayWrite()) {
-      return [open];
+      return uses;
     }
     return [
-      open,
+      ...uses,
       [actions.edit, () => editDialog(link, (now) => this.changed([now])), { name: "edit" }],
       [link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, changed), { name: link.archived ? "restore" : "archive" }],
       [actions.addTags, () => addTags([link], changed), { name: "add-tags" }],
