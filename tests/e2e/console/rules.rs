@@ -83,7 +83,7 @@ fn rules_are_made_and_moved_by_keyboard() {
     says(browser, "dialog [role=status]", "Rule 2 is now rule 1.");
     press(browser, "dialog", "submit");
     says(browser, "#rules", "Device is Android");
-    says(browser, ".history", "Device is Android → https://app.example/");
+    says(browser, ".history", "None → Device is Android: https://app.example/");
     let set = rules(&mut wire, "ruled");
     let urls: Vec<&Value> = set.iter().map(|rule| &rule["longUrl"]).collect();
     assert_eq!(urls, ["https://app.example/", "https://fr.example/"]);
@@ -240,7 +240,9 @@ fn drafts_are_tried_before_they_are_saved() {
     press(browser, "dialog", "open-try");
     press(browser, "dialog", "try");
     says(browser, "dialog .try-result", TARGET);
-    browser.value("document.querySelector('dialog .try-form [name=userAgent]').value = 'ios'");
+    // A device is named with its system, as in the conditions.
+    let device = "(() => { const one = document.querySelector('dialog .try-form [name=userAgent]'); one.value = 'ios'; return one.selectedOptions[0].textContent; })()";
+    assert_eq!(browser.value(device), "iPhone (iOS)");
     press(browser, "dialog", "try");
     says(browser, "dialog .try-result", "https://app.example/");
     says(browser, "dialog .try-result", "Rule 1 matches.");

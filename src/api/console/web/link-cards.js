@@ -87,7 +87,7 @@ function shown(field, value) {
     case "cacheSeconds":
       return format.duration(value);
     case "redirectRules":
-      return value.map(({ longUrl, conditions }, at) => [at > 0 && "; ", outside(`${conditions.map(conditionText).join(", ")} → ${longUrl}`)]);
+      return value.map(({ longUrl, conditions }, at) => [at > 0 && "; ", outside(`${conditions.map(conditionText).join(", ")}: ${longUrl}`)]);
     case "maxVisits":
       return format.number(value);
     default:

@@ -97,7 +97,7 @@ export const tryOut = {
   intro: "Describe a visitor, and leave empty what you do not know. This tries the saved rules, and counts no visit.",
   introDraft: "Describe a visitor, and leave empty what you do not know. This tries the rules above before you save them, and counts no visit.",
   device: "Device",
-  devices: { none: "Unknown device", own: "This browser", android: "Android phone", ios: "iPhone", windows: "Windows computer", macos: "Mac", linux: "Linux computer", chromeos: "Chromebook" },
+  devices: { none: "Unknown device", own: "This browser", android: "Android phone", ios: "iPhone (iOS)", windows: "Windows computer", macos: "Mac (macOS)", linux: "Linux computer", chromeos: "Chromebook (ChromeOS)" },
   languages: "Accepted languages",
   languagesHint: "As in Accept-Language, for example fr-CA,fr;q=0.9",
   query: "Query string",
