@@ -351,6 +351,21 @@ fn focus_stays_after_an_action() {
     console.close();
 }
 
+/// The page of a deleted link says so, and its history shows what it was, without striking that out.
+#[test]
+fn page_of_a_deleted_link_says_so() {
+    let console = OpenConsole::open().expecting(&["status of 404"]);
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("gone", TARGET);
+    assert_eq!(node.wire().delete("gone").status, 204);
+    browser.go(&at(node, "links/gone"));
+    says(browser, ".state", "“gone” was deleted");
+    says(browser, ".history", TARGET);
+    assert_eq!(browser.value("document.querySelector('.history del')"), json!(null));
+    browser.is_accessible();
+    console.close();
+}
+
 #[test]
 fn menu_of_a_row_has_its_uses() {
     let console = OpenConsole::open();

@@ -68,7 +68,7 @@ function editItem({ at, app, keyId, through, what, changes }) {
   return h("li", null,
     badge(text.badges[what] ?? what, what === "deleted" ? "bad" : ""), " ", format.time(at), text.by, who, text.through, text.ways[through] ?? outside(through),
     h("ul", { class: "changes" }, changes.filter((one) => what !== "deleted" || !isEmpty(one.from)).map(({ field, from, to }) =>
-      h("li", null, h("b", null, text.fields[field] ?? field), " ", h("del", null, shown(field, from)), what !== "deleted" && [" → ", h("ins", null, shown(field, to))]))));
+      h("li", null, h("b", null, text.fields[field] ?? field), " ", what === "deleted" ? shown(field, from) : [h("del", null, shown(field, from)), " → ", h("ins", null, shown(field, to))]))));
 }
 
 const isEmpty = (value) => value === null || value === false || (Array.isArray(value) && value.length === 0);

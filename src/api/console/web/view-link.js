@@ -1,7 +1,7 @@
 // One link: everything that is known of it, how it is used, and who has changed what.
 
 import { get, linkPath } from "./api.js";
-import { badge, button, card, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
+import { badge, button, card, copyButton, emptyState, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
 import { factsCard, historyCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
 import { icon } from "./icons.js";
@@ -81,7 +81,8 @@ async function showMissing({ named, buttons, host, signal }, error) {
   const told = error.status === 404 && hasAllLinks()
     ? await get(historyPath(named), { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
-  const state = errorState(error, error.status === 404 ? undefined : () => location.reload());
+  const isDeleted = told?.history[0]?.what === "deleted";
+  const state = isDeleted ? emptyState(text.deleted(actions.named([named])), text.deletedText) : errorState(error, error.status === 404 ? undefined : () => location.reload());
   state.append(h("p", null, pageLink("/admin/links", hasAllLinks() ? text.toList : pages.links, { class: "button" })));
   fill(host, state, told?.history.length > 0 && historyCard(told.history));
 }
