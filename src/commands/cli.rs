@@ -40,6 +40,9 @@ pub use self::link::{
 };
 pub use self::purge::PurgeArgs;
 
+/// Time of day at which a date ends that is the end of something, such as an expiry.
+const DAY_END: &str = "T23:59:59Z";
+
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
 #[command(name = "carom", version, long_version = texts::version(), arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]

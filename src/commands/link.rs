@@ -203,7 +203,7 @@ fn changes_of(arguments: &LinkEditArgs) -> Result<Value, Exit> {
     }
     if body.is_empty() {
         return Err(Exit::new(Reason::Usage, "nothing to change").with_remedy(
-            "pass what to change, such as --destination URL or --clear valid-until; -h lists the options",
+            "pass what to change, such as --destination URL or --clear expires; -h lists the options",
         ));
     }
     Ok(Value::Object(body))

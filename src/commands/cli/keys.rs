@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::DAY_END;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::{APP_NAME_LEN_MAX, AppName, KEY_NAME_LEN_MAX, KeyName, Role};
 use carom_model::dates;
@@ -25,7 +26,7 @@ pub enum AppCommand {
         /// Role of the key: read, read-all, write-own, write-all or admin
         #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = role)]
         role: Role,
-        /// Expiry date of the key, such as 2030-01-31 [default: never]
+        /// Expiry of the key: a date such as 2030-01-31 (until its end in UTC), or a date and time [default: never]
         #[arg(long, value_name = "DATE", value_parser = end)]
         expires: Option<u64>,
         /// Links that the app may create per second on all nodes together [default: limits.creates_per_second]
@@ -128,10 +129,10 @@ fn role(text: &str) -> Result<Role, String> {
     Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
 }
 
-/// Parses an expiry: a date, with an optional time, to milliseconds since 1970 UTC.
+/// Parses an expiry: the end of a date, or a date and time, to milliseconds since 1970 UTC.
 fn end(text: &str) -> Result<u64, String> {
     let is_day = text.len() == 10;
-    let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
+    let ms = dates::parse(&if is_day { format!("{text}{DAY_END}") } else { text.to_owned() });
     match ms.map_err(|_| "expected a date such as 2030-01-31 or 2030-01-31T12:00:00Z".to_owned())? {
         ms if ms <= unix_ms() => Err("this date has passed; expected a date in the future".to_owned()),
         ms => Ok(ms),
@@ -175,7 +176,7 @@ mod tests {
         for wrong in ["", "h", "5", "-1h", "1.5h", "400d", "é", "9999999999d"] {
             assert!(grace(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(end("9000-01-01"), end("9000-01-01T00:00:00Z"));
+        assert_eq!(end("9000-01-01"), end("9000-01-01T23:59:59Z"));
         assert!(end("2020-01-01").is_err() && end("soon").is_err());
         assert!(key_name("Anna’s phone").is_ok() && key_name(" ").is_err());
         assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));

@@ -4,6 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::DAY_END;
 use super::api::ApiPlace;
 use carom_limits::LIST_PER_PAGE_MAX;
 use carom_model::dates;
@@ -46,11 +47,11 @@ pub struct LinkFields {
     /// Tag; can be repeated. In a change, the tags replace all others
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Start: a date, a date and time, or a time from now such as 12h
-    #[arg(long, value_name = "DATE", value_parser = later)]
+    /// Start: a date (from 00:00 UTC), a date and time, or a time from now such as 12h
+    #[arg(long = "starts", alias = "valid-since", value_name = "DATE", value_parser = later)]
     pub valid_since: Option<String>,
-    /// Expiry: a date, a date and time, or a time from now such as 30d
-    #[arg(long, value_name = "DATE", value_parser = later)]
+    /// Expiry: a date (until its end in UTC), a date and time, or a time from now such as 30d
+    #[arg(long = "expires", alias = "valid-until", value_name = "DATE", value_parser = later_end)]
     pub valid_until: Option<String>,
     /// Number of visits after which the link returns 410
     #[arg(long, value_name = "N")]
@@ -208,8 +209,8 @@ pub struct LinkStatsArgs {
     /// Start of the period: a date, or a time until now such as 7d
     #[arg(long, value_name = "DATE", value_parser = earlier)]
     pub since: Option<String>,
-    /// End of the period: a date, or a time until now such as 1d
-    #[arg(long, value_name = "DATE", value_parser = earlier)]
+    /// End of the period: a date (with the whole day), or a time until now such as 1d
+    #[arg(long, value_name = "DATE", value_parser = earlier_end)]
     pub until: Option<String>,
     /// Leave out visits of bots in the lists
     #[arg(long)]
@@ -292,8 +293,10 @@ pub enum ClearedField {
     /// All tags.
     Tags,
     /// The start date.
+    #[value(name = "starts", alias = "valid-since")]
     ValidSince,
     /// The expiry.
+    #[value(name = "expires", alias = "valid-until")]
     ValidUntil,
     /// The visit limit.
     MaxVisits,
@@ -315,20 +318,34 @@ impl ClearedField {
     }
 }
 
-/// Parses an instant: a date, a date and time, or a time from now.
+/// Time of day at which a date begins that is the start of something.
+const DAY_BEGIN: &str = "T00:00:00Z";
+
+/// Parses an instant: the beginning of a date, a date and time, or a time from now.
 fn later(text: &str) -> Result<String, String> {
-    instant(text, |now_ms, span_ms| now_ms.checked_add(span_ms))
+    instant(text, DAY_BEGIN, u64::checked_add)
 }
 
-/// Parses an instant: a date, a date and time, or a time until now.
+/// Parses an instant: the end of a date, a date and time, or a time from now.
+fn later_end(text: &str) -> Result<String, String> {
+    instant(text, DAY_END, u64::checked_add)
+}
+
+/// Parses an instant: the beginning of a date, a date and time, or a time until now.
 fn earlier(text: &str) -> Result<String, String> {
-    instant(text, |now_ms, span_ms| now_ms.checked_sub(span_ms))
+    instant(text, DAY_BEGIN, u64::checked_sub)
 }
 
-fn instant(text: &str, shifted: impl Fn(u64, u64) -> Option<u64>) -> Result<String, String> {
+/// Parses an instant: the end of a date, a date and time, or a time until now.
+fn earlier_end(text: &str) -> Result<String, String> {
+    instant(text, DAY_END, u64::checked_sub)
+}
+
+/// Parses an instant. `time_of_day` is that of a date without one, and `shifted` moves the current time by a distance.
+fn instant(text: &str, time_of_day: &str, shifted: fn(u64, u64) -> Option<u64>) -> Result<String, String> {
     let ms = match span_ms(text) {
         Some(span_ms) => shifted(unix_ms(), span_ms),
-        None if text.len() == 10 => dates::parse(&format!("{text}T00:00:00Z")).ok(),
+        None if text.len() == 10 => dates::parse(&format!("{text}{time_of_day}")).ok(),
         None => dates::parse(text).ok(),
     };
     ms.map(|ms| dates::format(dates::whole_second(ms))).ok_or_else(|| {
@@ -369,6 +386,15 @@ mod tests {
         for wrong in ["", "d", "soon", "2030-02-30", "-1d", "1.5h", "99999999w", "é"] {
             assert!(earlier(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_date_as_an_end_includes_its_day() {
+        for ended in [later_end, earlier_end] {
+            assert_eq!(ended("2030-01-31"), later("2030-01-31T23:59:59Z"));
+            assert_eq!(ended("2030-01-31T02:00:00+02:00"), later("2030-01-31"));
+        }
+        assert_eq!(earlier("2030-01-31"), later("2030-01-31"));
     }
 
     #[test]

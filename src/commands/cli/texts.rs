@@ -109,9 +109,9 @@ pub(super) const LINKS: &str = "\
 Without a login, the commands use the node on this machine, http://127.0.0.1:8080. `carom login` sets another one.
 
 Examples:
-  carom link create https://example.com/sale --slug summer --tag sale --valid-until 30d --qr
+  carom link create https://example.com/sale --slug summer --tag sale --expires 30d --qr
   carom link list sale --order visits
-  carom link edit summer --destination https://example.com/new --clear valid-until
+  carom link edit summer --destination https://example.com/new --clear expires
   carom link stats https://go.example/summer --since 7d
   url=$(carom link create https://example.com/)";
 

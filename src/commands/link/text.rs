@@ -19,12 +19,18 @@ fn text_of(value: &Value) -> String {
     plain(value.as_str().unwrap_or_default())
 }
 
+/// Returns an instant to the minute, such as `2030-01-31 23:59 UTC`. Another text stays as it is.
+fn minute(text: &str) -> String {
+    match dates::parse(text) {
+        Ok(ms) => format!("{} UTC", dates::format(ms)[..16].replace('T', " ")),
+        Err(_) => plain(text),
+    }
+}
+
 /// Describes a link in one line: where it leads, and until when.
 pub(super) fn line(link: &Value) -> String {
-    let until = match link["meta"]["validUntil"].as_str() {
-        Some(until) => format!("  (expires {})", plain(until).chars().take(10).collect::<String>()),
-        None => String::new(),
-    };
+    let until = link["meta"]["validUntil"].as_str();
+    let until = until.map_or(String::new(), |until| format!("  (expires {})", minute(until)));
     format!("{}  →  {}{until}\n", text_of(&link["shortUrl"]), text_of(&link["longUrl"]))
 }
 
@@ -168,6 +174,16 @@ mod tests {
         let archived = table(&[link("https://example.com/", &json!({"archived": true}))], Some(100), 0);
         assert!(archived.lines().next().unwrap().ends_with("STATE") && archived.trim_end().ends_with("archived"));
         assert_eq!(table(&[], Some(80), 0), "");
+    }
+
+    #[test]
+    fn lines_name_the_minute_of_the_expiry() {
+        let expiring = |until: Value| line(&link("https://example.com/", &json!({"meta": {"validUntil": until}})));
+        let url = "https://go.example/abc  →  https://example.com/";
+        assert_eq!(expiring(Value::Null), format!("{url}\n"));
+        let until = expiring(json!("2026-02-01T00:59:59+01:00"));
+        assert_eq!(until, format!("{url}  (expires 2026-01-31 23:59 UTC)\n"));
+        assert_eq!(expiring(json!("soon\u{1b}")), format!("{url}  (expires soon)\n"));
     }
 
     #[test]

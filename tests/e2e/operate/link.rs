@@ -89,6 +89,22 @@ fn edits_set_and_remove_values() {
 }
 
 #[test]
+fn dates_of_ends_include_their_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, user) = with_user(&Setup::new(folder.path()));
+    let create = ["link", "create", "https://example.org/", "--slug", "fair", "--starts", "2030-01-31"];
+    let link = user.json(&[&create[..], &["--expires", "2030-01-31", "--json"]].concat());
+    assert_eq!(link["meta"]["validSince"], "2030-01-31T00:00:00+00:00");
+    assert_eq!(link["meta"]["validUntil"], "2030-01-31T23:59:59+00:00");
+    let cleared = user.json(&["link", "edit", "fair", "--clear", "starts", "--clear", "expires", "--json"]);
+    assert_eq!((&cleared["meta"]["validSince"], &cleared["meta"]["validUntil"]), (&Value::Null, &Value::Null));
+    // The names of earlier versions.
+    let former = ["link", "edit", "fair", "--valid-since", "2031-01-31", "--clear", "valid-until", "--json"];
+    assert_eq!(user.json(&former)["meta"]["validSince"], "2031-01-31T00:00:00+00:00");
+    node.terminate();
+}
+
+#[test]
 fn deletes_ask_or_are_told_not_to() {
     let folder = tempfile::tempdir().unwrap();
     let (node, user) = with_user(&Setup::new(folder.path()));

@@ -132,7 +132,7 @@ fn link(recorder: &mut Recorder, node: &Node) {
     recorder
         .page
         .section("carom link", "[Links from the command line](../guides/command-line.md) explains the commands.");
-    recorder.run("carom link create https://example.com/sale --slug summer --tag sale --valid-until 30d");
+    recorder.run("carom link create https://example.com/sale --slug summer --tag sale --expires 30d");
     recorder.run("carom link create https://example.com/guide --slug guide --title Guide");
     for (slug, visits) in [("summer", 3), ("guide", 1)] {
         let fields = "Referer: https://news.example/page\r\nAccept-Language: de\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n";
