@@ -18,17 +18,6 @@ fn main() -> ExitCode {
     logging::set_verbosity(cli.verbosity());
     let Cli { command, colour, .. } = cli;
     terminal::set_colours(colour);
-    // Commands that a person uses on any machine have no log of a node to write to.
-    let is_client = matches!(
-        command,
-        Command::Link(_)
-            | Command::Purge(_)
-            | Command::Fleet(_)
-            | Command::Login(_)
-            | Command::Logout
-            | Command::Doctor(_)
-            | Command::Man { .. }
-    );
     let done = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::Config(command) => config::run(&command),
@@ -61,11 +50,7 @@ fn main() -> ExitCode {
     match output::checked(done) {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            if is_client {
-                logging::print_error(&exit);
-            } else {
-                logging::log_exit(&exit);
-            }
+            logging::log_exit(&exit);
             exit.reason.into()
         }
     }

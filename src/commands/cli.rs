@@ -350,7 +350,7 @@ fn end(error: &clap::Error) -> ! {
         output::keep(printed);
     }
     if let Err(lost) = output::checked(Ok(())) {
-        logging::print_error(&lost);
+        logging::log_exit(&lost);
         std::process::exit(i32::from(lost.reason.code()));
     }
     std::process::exit(error.exit_code())

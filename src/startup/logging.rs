@@ -64,19 +64,14 @@ pub fn start(level: &str, is_json: bool) {
     }
 }
 
-/// Logs the reason for the end of the process.
+/// Reports the reason for the end of the process, and what to do about it: in the log if it is JSON, or else as text.
 pub fn log_exit(exit: &Exit) {
     if IS_JSON.load(Ordering::Relaxed) {
         tracing::error!(exit_code = exit.reason.code(), remedy = exit.remedy(), "{}", exit.what);
     } else {
         // Standard error may be closed; the exit code remains.
-        let _ = writeln!(io::stderr(), "carom: {exit}");
+        let _ = writeln!(io::stderr(), "{exit}");
     }
-}
-
-/// Prints the reason for the end of a command, and what to do about it.
-pub fn print_error(exit: &Exit) {
-    let _ = writeln!(io::stderr(), "error: {}\nhint: {}", exit.what, exit.remedy());
 }
 
 /// Runs `work` such that a panic in it ends the process for that reason. It is for libraries that panic on unreadable

@@ -173,7 +173,10 @@ impl Exit {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  what to do: {}\n  exit code {}", self.what, self.remedy(), self.reason.code())
+        write!(f, "error: {}\nhint: {}", self.what, self.remedy())?;
+        // Only these numbers say more than that the command failed.
+        let code = self.reason.code();
+        if code >= Reason::RingForbidden.code() { write!(f, "\nexit code: {code}") } else { Ok(()) }
     }
 }
 
@@ -220,6 +223,8 @@ mod tests {
         let general = Exit::new(Reason::DiskFull, "/data has 12 KiB left");
         assert_eq!(general.remedy(), Reason::DiskFull.remedy());
         let precise = general.with_remedy("free 5 MiB");
-        assert_eq!(precise.to_string(), "/data has 12 KiB left\n  what to do: free 5 MiB\n  exit code 17");
+        assert_eq!(precise.to_string(), "error: /data has 12 KiB left\nhint: free 5 MiB\nexit code: 17");
+        let usual = Exit::new(Reason::Incomplete, "no link").with_remedy("look again");
+        assert_eq!(usual.to_string(), "error: no link\nhint: look again");
     }
 }

@@ -161,5 +161,5 @@ fn unconfigured_socket_is_refused() {
         .expect("perl");
     let said = String::from_utf8_lossy(&made.stderr).into_owned();
     assert!(said.contains("which is not in listen or admin_listen"), "{said}");
-    assert!(said.contains("exit code 14"), "{said}");
+    assert!(said.contains("exit code: 14"), "{said}");
 }

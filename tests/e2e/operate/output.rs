@@ -109,3 +109,24 @@ fn verbosity_decides_on_notes_and_details() {
     assert!(request.starts_with("GET http://127.0.0.1") && request.contains(": 200 after "), "{details}");
     node.terminate();
 }
+
+#[test]
+fn errors_of_all_commands_have_one_shape() {
+    let user = CliUser::new();
+    let nobody = "127.0.0.1:1";
+    for (arguments, code) in [
+        (vec!["top", "--admin", nobody], 2),
+        (vec!["status", "--admin", nobody], 1),
+        (vec!["health", "--admin", nobody], 1),
+        (vec!["export", "--data-dir", "none"], 2),
+        (vec!["app", "list", "--data-dir", "none"], 2),
+        (vec!["config", "check", "none.toml"], 2),
+        (vec!["link", "list", "--url", "http://127.0.0.1:1"], 1),
+    ] {
+        let ran = user.run(&arguments);
+        let lines: Vec<&str> = ran.err.lines().collect();
+        assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
+        let has_shape = lines[0].starts_with("error: ") && lines[lines.len() - 1].starts_with("hint: ");
+        assert!(has_shape, "{arguments:?}: {ran:?}");
+    }
+}
