@@ -32,6 +32,35 @@ const WAIT_MAX: u64 = 5;
 /// Longest text of a node in an error, in characters.
 const DETAIL_LEN_MAX: usize = 500;
 
+/// Type of the problem of a link that does not exist.
+const NO_LINK: &str = "https://shlink.io/api/error/short-url-not-found";
+
+/// Fields and parameters of the API, and the options that set them.
+const OPTIONS: [(&str, &str); 22] = [
+    ("longUrl", "the destination"),
+    ("customSlug", "--slug"),
+    ("domain", "--domain"),
+    ("title", "--title"),
+    ("tags", "--tag"),
+    ("validSince", "--starts"),
+    ("validUntil", "--expires"),
+    ("maxVisits", "--max-visits"),
+    ("redirectStatus", "--status"),
+    ("cacheSeconds", "--cache-seconds"),
+    ("forwardQuery", "--forward-query"),
+    ("crawlable", "--crawlable"),
+    ("searchTerm", "TEXT"),
+    ("tags[]", "--tag"),
+    ("orderBy", "--order"),
+    ("page", "--page"),
+    ("cursor", "--cursor"),
+    ("startDate", "--since"),
+    ("endDate", "--until"),
+    ("app", "--app"),
+    ("tag", "--tag"),
+    ("destination", "--destination"),
+];
+
 /// A client of the API of one node.
 pub(crate) struct NodeApi {
     agent: Agent,
@@ -138,18 +167,22 @@ impl NodeApi {
     }
 
     fn refused(&self, answer: &NodeAnswer) -> Exit {
-        let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
-        let text = |name: &str| body.as_ref().and_then(|body| body.get(name)).and_then(Value::as_str);
-        let status = answer.status;
+        let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let text = |name: &str| problem[name].as_str();
+        let (status, has_key) = (answer.status, self.access.key.is_some());
         let Some(detail) = text("detail").or_else(|| text("title")) else {
             return match status {
                 300..=399 => self.foreign(&format!("it redirects with status {status}")),
                 _ => self.foreign(&format!("the status is {status}, without a reason")),
             };
         };
-        let detail: String = plain(detail).chars().take(DETAIL_LEN_MAX).collect();
+        let what = match status {
+            401 if !has_key => format!("{} requires an API key", self.url()),
+            _ => missing_link(&problem).unwrap_or_else(|| plain(detail)),
+        };
+        let correction = correction(&problem);
         let (reason, remedy) = match status {
-            401 if self.access.key.is_none() => {
+            401 if !has_key => {
                 (Reason::Usage, "log in with `carom login`, or pass a file with an API key with --key-file")
             }
             401 => (
@@ -159,14 +192,42 @@ impl NodeApi {
             403 => (Reason::Usage, "use a key with more rights: `carom app add NAME --role ROLE` creates one"),
             404 => (
                 Reason::Incomplete,
-                "`carom link list` shows the links of this key; --domain names the domain of a code, if it has several",
+                "`carom link list` shows the links of this key; --domain names the domain of a slug, if the node has several",
             ),
-            400 | 409 | 410 | 413 | 415 | 422 => (Reason::Usage, "correct what the message names"),
+            400 | 409 | 410 | 413 | 415 | 422 => (Reason::Usage, &*correction),
             429 => (Reason::Incomplete, "wait a moment, and try again"),
             _ => (Reason::Incomplete, "try again in a moment; `carom status` and the log of the node show more"),
         };
-        Exit::new(reason, detail).with_remedy(remedy)
+        Exit::new(reason, what.chars().take(DETAIL_LEN_MAX).collect::<String>()).with_remedy(remedy)
     }
+}
+
+/// Names a link that does not exist, in the words of the command line; `None` for another problem.
+fn missing_link(problem: &Value) -> Option<String> {
+    let slug = problem["shortCode"].as_str().filter(|_| problem["type"] == NO_LINK)?;
+    let domain = problem["domain"].as_str().map_or(String::new(), |domain| format!(" on {}", plain(domain)));
+    Some(format!("no link has the slug \"{}\"{domain}", plain(slug)))
+}
+
+/// Says what to change after a node has refused values: the options that set the fields that the problem names.
+fn correction(problem: &Value) -> String {
+    let text = |name: &str| problem[name].as_str().map(plain);
+    if let Some(slug) = text("customSlug") {
+        let domain = text("domain").map_or(String::new(), |domain| format!(" --domain {domain}"));
+        return format!("choose another --slug; `carom link show {slug}{domain}` shows the link that has this one");
+    }
+    let fields = problem["invalidElements"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut options = Vec::new();
+    for field in fields {
+        let option = OPTIONS.iter().find(|(name, _)| field.as_str() == Some(*name)).map(|(_, option)| *option);
+        if let Some(option) = option && !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    if options.is_empty() {
+        return "change the value that the message names; -h describes the options".to_owned();
+    }
+    format!("change {}; -h describes the options", options.join(" and "))
 }
 
 /// Escapes a text for a segment of a path, or for a value of a query.
@@ -202,6 +263,28 @@ mod tests {
         assert_eq!(refused(503, problem, None).reason, Reason::Incomplete);
         let long = refused(400, &format!("{{\"detail\": \"{}\"}}", "x".repeat(10_000)), None);
         assert_eq!(long.what.len(), DETAIL_LEN_MAX);
+    }
+
+    #[test]
+    fn hints_name_the_options_to_change() {
+        let hint = |problem: &str| refused(400, problem, None).remedy().to_owned();
+        let fields = r#"{"detail": "wrong", "invalidElements": ["validUntil", "tags", "tags[]", "colour"]}"#;
+        assert_eq!(hint(fields), "change --expires and --tag; -h describes the options");
+        let other = "change the value that the message names; -h describes the options";
+        assert_eq!(hint(r#"{"detail": "wrong", "invalidElements": ["colour"]}"#), other);
+        assert_eq!(hint(r#"{"detail": "wrong", "invalidElements": 5}"#), other);
+        let taken = r#"{"detail": "taken", "customSlug": "sale", "domain": "go.example"}"#;
+        assert!(hint(taken).contains("`carom link show sale --domain go.example`"), "{}", hint(taken));
+    }
+
+    #[test]
+    fn errors_use_the_words_of_the_command_line() {
+        let what = |status: u16, problem: &str| refused(status, problem, None).what;
+        let problem = |more: &str| format!(r#"{{"detail": "No URL", "type": "{NO_LINK}", "shortCode": "a"{more}}}"#);
+        assert_eq!(what(404, &problem("")), "no link has the slug \"a\"");
+        assert_eq!(what(404, &problem(r#", "domain": "go.example""#)), "no link has the slug \"a\" on go.example");
+        assert_eq!(what(404, r#"{"detail": "No tag", "shortCode": "a"}"#), "No tag");
+        assert_eq!(what(401, r#"{"detail": "Expected one of"}"#), "https://go.example requires an API key");
     }
 
     #[test]

@@ -31,6 +31,8 @@ fn created_links_redirect() {
     assert_eq!((&link["redirectStatus"], &link["cacheSeconds"]), (&json!(301), &json!(60)));
     assert_eq!((&link["forwardQuery"], &link["crawlable"]), (&json!(false), &json!(true)));
     assert!(link["meta"]["maxVisits"] == 5 && link["meta"]["validUntil"].is_string(), "{link}");
+    let taken = ["already in use", "hint: choose another --slug; `carom link show sale`"];
+    user.refused(&["link", "create", "https://example.org/other", "--slug", "sale"], 2, &taken);
     let again = user.done(&["link", "create", "https://example.org/first", "--find-if-exists"]);
     assert_eq!(again, out);
     let private = user.json(&["link", "create", "https://example.org/", "--private", "--json"]);
@@ -84,7 +86,7 @@ fn edits_set_and_remove_values() {
     assert_eq!(node.wire().get("/a").status, 410);
     user.refused(&["link", "edit", "a"], 2, &["error: nothing to change", "hint: "]);
     user.refused(&["link", "edit", "a", "--title", "x", "--clear", "title"], 2, &["set and cleared"]);
-    user.refused(&["link", "edit", "a", "--status", "200"], 2, &["redirectStatus"]);
+    user.refused(&["link", "edit", "a", "--status", "200"], 2, &["redirectStatus", "hint: change --status;"]);
     node.terminate();
 }
 
@@ -153,14 +155,15 @@ fn errors_name_the_cause_and_a_remedy() {
     let setup = Setup::new(folder.path());
     let key = new_key(&setup, "shop", "read");
     let (node, user) = with_user(&setup);
-    user.refused(&["link", "list"], 2, &["error: Expected one of", "hint: log in with `carom login`"]);
+    user.refused(&["link", "list"], 2, &[" requires an API key\n", "hint: log in with `carom login`"]);
     let file = user.file("key", &key);
     let user = user.env("CAROM_KEY_FILE", file.to_str().unwrap());
     user.done(&["link", "list"]);
     user.refused(&["link", "create", "https://example.org/"], 2, &["role read", "--role"]);
-    user.refused(&["link", "show", "none"], 1, &["No URL found with short code \"none\"", "hint: "]);
+    user.refused(&["link", "show", "none"], 1, &["error: no link has the slug \"none\"", "hint: "]);
     user.refused(&["link", "show", "https://other.example/a b"], 2, &["neither a short code nor a short URL"]);
     user.refused(&["link", "list", "--limit", "501"], 2, &["1 to 500"]);
+    user.refused(&["link", "list", "--cursor", "wrong"], 2, &["cursor", "hint: change --cursor;"]);
     node.terminate();
     let gone = user.run(&["link", "list"]);
     assert!(gone.code == 1 && gone.err.contains("does not answer") && !gone.err.contains(&key), "{gone:?}");
