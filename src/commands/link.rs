@@ -1,11 +1,13 @@
 //! `carom link`: the links of a node, through its REST API.
 
+mod destination;
 mod name;
 mod stats;
 mod text;
 
 use serde_json::{Map, Value, json};
 
+use self::destination::with_scheme;
 use self::name::{LINKS, LinkName};
 use super::cli::{
     ApiPlace, LinkCommand, LinkCreateArgs, LinkDeleteArgs, LinkEditArgs, LinkFields, LinkListArgs, LinkPlace,
@@ -52,7 +54,7 @@ fn create(arguments: &LinkCreateArgs) -> Result<(), Exit> {
     let LinkCreateArgs { long_url, slug, domain, fields, private, find_if_exists, qr, json, place } = arguments;
     let api = api_of(place)?;
     let mut body = fields_of(fields);
-    body.insert("longUrl".to_owned(), json!(long_url));
+    body.insert("longUrl".to_owned(), json!(with_scheme(long_url)));
     for (name, value) in [("customSlug", slug), ("domain", domain)] {
         body.extend(value.as_ref().map(|value| (name.to_owned(), json!(value))));
     }
@@ -192,7 +194,7 @@ fn edit(arguments: &LinkEditArgs) -> Result<(), Exit> {
 fn changes_of(arguments: &LinkEditArgs) -> Result<Value, Exit> {
     let LinkEditArgs { destination, fields, archived, cleared, .. } = arguments;
     let mut body = fields_of(fields);
-    body.extend(destination.as_ref().map(|destination| ("longUrl".to_owned(), json!(destination))));
+    body.extend(destination.as_ref().map(|destination| ("longUrl".to_owned(), json!(with_scheme(destination)))));
     body.extend(archived.map(|archived| ("archived".to_owned(), json!(archived))));
     for field in cleared.iter().map(|cleared| cleared.field()) {
         let nothing = if field == "tags" { json!([]) } else { Value::Null };
@@ -279,6 +281,9 @@ mod tests {
         let titled = || LinkFields { title: Some("t".to_owned()), ..LinkFields::default() };
         let both = edit_of(titled(), vec![ClearedField::ValidUntil, ClearedField::Tags, ClearedField::Tags]);
         assert_eq!(changes_of(&both), Ok(json!({"title": "t", "validUntil": null, "tags": []})));
+        let mut moved = edit_of(LinkFields::default(), vec![]);
+        moved.destination = Some("example.com/new".to_owned());
+        assert_eq!(changes_of(&moved), Ok(json!({"longUrl": "https://example.com/new"})));
         let twice = changes_of(&edit_of(titled(), vec![ClearedField::Title])).unwrap_err();
         assert!(twice.what.contains("title is set and cleared"), "{twice}");
         assert!(changes_of(&edit_of(LinkFields::default(), vec![])).unwrap_err().what.contains("nothing to change"));

@@ -73,7 +73,7 @@ pub struct LinkFields {
 /// Options of `carom link create`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkCreateArgs {
-    /// Destination, such as https://example.com/a/long/way
+    /// Destination, such as https://example.com/a/long/way; without a scheme, https:// is put before it
     #[arg(value_name = "DESTINATION")]
     pub long_url: String,
     /// Custom short code [default: a generated one]

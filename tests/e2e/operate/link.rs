@@ -31,6 +31,9 @@ fn created_links_redirect() {
     assert_eq!((&link["redirectStatus"], &link["cacheSeconds"]), (&json!(301), &json!(60)));
     assert_eq!((&link["forwardQuery"], &link["crawlable"]), (&json!(false), &json!(true)));
     assert!(link["meta"]["maxVisits"] == 5 && link["meta"]["validUntil"].is_string(), "{link}");
+    let bare = user.json(&["link", "create", "example.org:8443/bare?a=b", "--json"]);
+    assert_eq!(bare["longUrl"], "https://example.org:8443/bare?a=b");
+    user.refused(&["link", "create", "bare"], 2, &["longUrl", "hint: change the destination"]);
     let taken = ["already in use", "hint: choose another --slug; `carom link show sale`"];
     user.refused(&["link", "create", "https://example.org/other", "--slug", "sale"], 2, &taken);
     let again = user.done(&["link", "create", "https://example.org/first", "--find-if-exists"]);
