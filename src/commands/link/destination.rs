@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
 
-/// Returns a destination that begins with a host, such as `example.com/a`, with `https://` before it. Any other text stays
-/// as it is, so that the node judges it: a host is an IPv4 address, or a name with a dot and a top-level domain in letters.
+/// Returns a destination that begins with a host, such as `example.com/a`, with `https://` before it. Any other text
+/// stays as it is, so that the node judges it. A host is an IPv4 address, or a name with a dot and letters behind it.
 pub(super) fn with_scheme(text: &str) -> Cow<'_, str> {
     let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
     let (host, port) = authority.split_once(':').unwrap_or((authority, "0"));
-    let is_label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+    let is_label =
+        |label: &str| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     let is_name = host.split('.').all(is_label)
         && host.rsplit_once('.').is_some_and(|(_, last)| last.chars().any(char::is_alphabetic));
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());

@@ -29,7 +29,7 @@ const VALUE_MAX: usize = 48;
 const DAY_MS: u64 = 86_400_000;
 
 /// Lists of the statistics, in the order of the page: the field of the API, and the title.
-const LISTS: [(&str, &str); 9] = [
+const LISTS: [(&str, &str); 10] = [
     ("referrers", "Referrers"),
     ("countries", "Countries"),
     ("cities", "Cities"),
@@ -37,9 +37,13 @@ const LISTS: [(&str, &str); 9] = [
     ("browsers", "Browsers"),
     ("operatingSystems", "Operating systems"),
     ("languages", "Languages"),
+    ("utmCampaigns", "Campaigns"),
     ("utmSources", "Campaign sources"),
     ("destinations", "Destinations"),
 ];
+
+/// Period of the counts without `--since` and `--until`.
+const ALL_TIME: &str = "all time";
 
 /// Shows the visits of a link.
 pub(super) fn stats(api: &NodeApi, name: &LinkName, arguments: &LinkStatsArgs) -> Result<(), Exit> {
@@ -63,25 +67,31 @@ pub(super) fn stats(api: &NodeApi, name: &LinkName, arguments: &LinkStatsArgs) -
         print(&json_text(&json!({"visits": counts["visits"], "visitStats": details["visitStats"]})));
         return Ok(());
     }
-    let width = width().unwrap_or(WIDTH);
-    let limit = usize::from(arguments.limit.get());
-    print(&page(&counts["visits"], &details["visitStats"], limit, width));
+    print(&page(&counts["visits"], &details["visitStats"], arguments, width().unwrap_or(WIDTH)));
     Ok(())
 }
 
-fn page(counts: &Value, details: &Value, limit: usize, width: usize) -> String {
-    let mut page = format!("Visits  {}\n", visits(&counts["summary"]));
+/// Lays the visits out. The title of each part names its period.
+fn page(counts: &Value, details: &Value, arguments: &LinkStatsArgs, width: usize) -> String {
+    let period = period(arguments);
+    let mut page = format!("Visits, {}: {}\n", period.as_deref().unwrap_or(ALL_TIME), visits(&counts["summary"]));
     let days = days(&counts["perDay"]);
-    if !days.is_empty() {
-        page.push('\n');
+    if let (Some((first, _)), Some((last, _))) = (days.first(), days.last()) {
+        let shown = if first == last { first.clone() } else { format!("{first} to {last}") };
+        let _ = writeln!(page, "\nBy day, {shown} (UTC)");
         write_bars(&mut page, &days, width);
     }
+    let bots = if arguments.no_bots { ", without bots" } else { "" };
+    let of_log = format!("{}{bots}", period.unwrap_or_else(|| whole_log(details)));
+    let limit = usize::from(arguments.limit.get());
     let mut has_values = false;
     for (field, title) in LISTS {
-        // Referrers are counted for every link; all else needs the visit log.
-        let is_counted = field == "referrers" && details["enabled"] == false;
-        let list = if is_counted { &counts["referrers"] } else { &details[field] };
-        has_values |= write_list(&mut page, title, list, limit, width);
+        // Referrers are counted for every link, but not by day; all else needs the visit log.
+        let (list, period) = match field {
+            "referrers" if details["enabled"] == false => (&counts["referrers"], ALL_TIME),
+            _ => (&details[field], &*of_log),
+        };
+        has_values |= write_list(&mut page, &format!("{title}, {period}"), list, limit, width);
     }
     if details["enabled"] == false {
         page.push_str("\nThe node keeps no visit log (visits.log), so nothing more is known about these visits.\n");
@@ -89,6 +99,23 @@ fn page(counts: &Value, details: &Value, limit: usize, width: usize) -> String {
         page.push_str("\nThe lists are incomplete: some visits could not be read, or are missing from other nodes.\n");
     }
     page
+}
+
+/// Names the period that `--since` and `--until` set; `None` without them. Counts are those of whole days.
+fn period(arguments: &LinkStatsArgs) -> Option<String> {
+    let day = |instant: &str| instant.chars().take(10).collect::<String>();
+    match (arguments.since.as_deref().map(day), arguments.until.as_deref().map(day)) {
+        (None, None) => None,
+        (Some(since), None) => Some(format!("since {since}")),
+        (None, Some(until)) => Some(format!("until {until}")),
+        (Some(since), Some(until)) => Some(format!("{since} to {until}")),
+    }
+}
+
+/// Names the period of the visit log, which keeps a visit for a limited time.
+fn whole_log(details: &Value) -> String {
+    let since = details["since"].as_str().map(|since| plain(since).chars().take(10).collect::<String>());
+    since.map_or("all logged visits".to_owned(), |since| format!("logged since {since}"))
 }
 
 /// Returns the last days, each with its visits, including days without any between two others.
@@ -161,24 +188,41 @@ fn item(item: &Value) -> Option<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
+    use crate::commands::cli::{ApiPlace, LinkPlace};
+
+    fn asked(since: Option<&str>, until: Option<&str>) -> LinkStatsArgs {
+        LinkStatsArgs {
+            link: LinkPlace { link: "abc".to_owned(), domain: None },
+            since: since.map(str::to_owned),
+            until: until.map(str::to_owned),
+            no_bots: false,
+            limit: NonZeroU16::new(5).unwrap(),
+            json: false,
+            place: ApiPlace::default(),
+        }
+    }
 
     #[test]
     fn pages_show_days_and_the_most_frequent_values() {
         let day = |date: &str, total: u64| json!({"date": date, "total": total, "nonBots": total, "bots": 0});
         let counts = json!({"summary": {"total": 1_100, "nonBots": 1_000, "bots": 100},
             "perDay": [day("2026-01-30", 1_000), day("2026-02-01", 1)], "referrers": [{"host": "news.example", "total": 7}]});
-        let details = json!({"enabled": true, "complete": true,
+        let details = json!({"enabled": true, "complete": true, "since": "2025-12-24T00:00:00+00:00",
             "referrers": [{"value": "", "visits": 9}, {"value": "a\u{1b}.example", "visits": 3}],
             "countries": [{"value": "DE", "label": "Germany", "visits": 4}], "cities": [],
+            "utmCampaigns": [{"value": "spring", "visits": 5}],
             "languages": [{"value": "", "visits": 2}]});
-        let page = page(&counts, &details, 5, 80);
+        let page = page(&counts, &details, &asked(None, None), 80);
         for part in [
-            "Visits  1,100 (1,000 by people, 100 by bots)\n",
-            &format!("2026-01-30  1,000  {}\n", "█".repeat(60)),
+            "Visits, all time: 1,100 (1,000 by people, 100 by bots)\n",
+            &format!("By day, 2026-01-30 to 2026-02-01 (UTC)\n2026-01-30  1,000  {}\n", "█".repeat(60)),
             "2026-01-31      0\n2026-02-01      1  █\n",
-            "Referrers\n  9  (unknown)\n  3  a.example\n",
-            "Countries\n  4  Germany\n",
+            "Referrers, logged since 2025-12-24\n  9  (unknown)\n  3  a.example\n",
+            "Countries, logged since 2025-12-24\n  4  Germany\n",
+            "Campaigns, logged since 2025-12-24\n  5  spring\n",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
@@ -191,9 +235,26 @@ mod tests {
     fn pages_without_a_log_have_the_counted_referrers() {
         let counts = json!({"summary": {"total": 0, "nonBots": 0, "bots": 0}, "perDay": [],
             "referrers": [{"host": "news.example", "total": 7}]});
-        let page = page(&counts, &json!({"enabled": false, "referrers": []}), 5, 40);
-        assert!(page.contains("Referrers\n  7  news.example\n") && page.contains("visits.log"), "{page}");
-        assert!(super::page(&Value::Null, &Value::Null, 5, 80).starts_with("Visits  0\n"));
+        let arguments = asked(Some("2026-01-30T00:00:00+00:00"), None);
+        let page = page(&counts, &json!({"enabled": false, "referrers": []}), &arguments, 40);
+        assert!(page.starts_with("Visits, since 2026-01-30: 0\n"), "{page}");
+        // The counted referrers are always those since the creation.
+        assert!(page.contains("Referrers, all time\n  7  news.example\n") && page.contains("visits.log"), "{page}");
+        let empty = super::page(&Value::Null, &Value::Null, &asked(None, None), 80);
+        assert!(empty.starts_with("Visits, all time: 0\n"), "{empty}");
+    }
+
+    #[test]
+    fn titles_name_the_period_of_the_options() {
+        let (since, until) = (Some("2026-01-30T12:00:00+00:00"), Some("2026-02-01T23:59:59+00:00"));
+        let details = json!({"enabled": true, "since": "2025-12-24T00:00:00+00:00",
+            "countries": [{"value": "DE", "label": "Germany", "visits": 4}]});
+        let mut arguments = asked(since, until);
+        arguments.no_bots = true;
+        let page = page(&Value::Null, &details, &arguments, 80);
+        assert!(page.starts_with("Visits, 2026-01-30 to 2026-02-01: 0\n"), "{page}");
+        assert!(page.contains("Countries, 2026-01-30 to 2026-02-01, without bots\n"), "{page}");
+        assert_eq!(period(&asked(None, until)).as_deref(), Some("until 2026-02-01"));
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn stats_show_days_and_referrers() {
     user.done(&["link", "create", "https://example.org/", "--slug", "seen"]);
     for _ in 0..3 {
         let fields = "Referer: https://news.example/page\r\nAccept-Language: de\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n";
-        assert_eq!(node.wire().ask("GET", "/seen", fields, b"").status, 302);
+        assert_eq!(node.wire().ask("GET", "/seen?utm_campaign=spring", fields, b"").status, 302);
     }
     let stats = || user.json(&["link", "stats", "seen", "--json"]);
     wait_until("three visits in the counts and in the log", || {
@@ -145,9 +145,19 @@ fn stats_show_days_and_referrers() {
         stats["visits"]["summary"]["total"] == 3 && stats["visitStats"]["total"] == 3
     });
     let page = user.done(&["link", "stats", &node.url("/seen"), "--since", "7d"]);
-    for part in ["Visits  3\n", "  3  ███", "Referrers\n  3  news.example\n", "Languages\n  3  de\n", "Firefox"] {
+    let week_ago = page.strip_prefix("Visits, since ").and_then(|rest| rest.get(..10)).unwrap();
+    for part in [
+        "  3  ███",
+        &format!("Visits, since {week_ago}: 3\n\nBy day, "),
+        &format!("Referrers, since {week_ago}\n  3  news.example\n"),
+        &format!("Languages, since {week_ago}\n  3  de\n"),
+        &format!("Campaigns, since {week_ago}\n  3  spring\n"),
+        "Firefox",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
+    let page = user.done(&["link", "stats", "seen"]);
+    assert!(page.starts_with("Visits, all time: 3\n") && page.contains("Browsers, logged since 20"), "{page}");
     user.refused(&["link", "stats", "none"], 1, &["none", "hint: "]);
     node.terminate();
 }
