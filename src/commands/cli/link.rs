@@ -27,13 +27,13 @@ pub enum LinkCommand {
     Stats(LinkStatsArgs),
 }
 
-/// A link: its short code, or its whole short URL.
+/// A link: its slug, or its whole short URL.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkPlace {
-    /// Short code or short URL of the link
+    /// Slug or short URL of the link
     #[arg(value_name = "LINK")]
     pub link: String,
-    /// Domain of the short code, or DEFAULT for the default domain
+    /// Domain of the slug, or DEFAULT for the default domain
     #[arg(long, value_name = "HOST")]
     pub domain: Option<String>,
 }
@@ -76,7 +76,7 @@ pub struct LinkCreateArgs {
     /// Destination, such as https://example.com/a/long/way; without a scheme, https:// is put before it
     #[arg(value_name = "DESTINATION")]
     pub long_url: String,
-    /// Custom short code [default: a generated one]
+    /// Slug [default: a generated one]
     #[arg(long, value_name = "SLUG", conflicts_with = "private")]
     pub slug: Option<String>,
     /// Domain of the link [default: the default domain]
@@ -85,7 +85,7 @@ pub struct LinkCreateArgs {
     /// Further properties.
     #[command(flatten)]
     pub fields: LinkFields,
-    /// Generate a code of 16 random characters, practically impossible to guess
+    /// Generate a slug of 16 random characters, practically impossible to guess
     #[arg(long)]
     pub private: bool,
     /// Return an existing link with the same properties, if there is one
@@ -105,7 +105,7 @@ pub struct LinkCreateArgs {
 /// Options of `carom link list`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkListArgs {
-    /// Text to search for in destinations, codes, titles, tags and names of domains [default: all links]
+    /// Text to search for in destinations, slugs, titles, tags and names of domains [default: all links]
     #[arg(value_name = "TEXT")]
     pub search: Option<String>,
     /// Only links with this tag; can be repeated
@@ -186,10 +186,10 @@ pub struct LinkEditArgs {
 /// Options of `carom link delete`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LinkDeleteArgs {
-    /// Short codes or short URLs of the links
+    /// Slugs or short URLs of the links
     #[arg(value_name = "LINK", required = true)]
     pub links: Vec<String>,
-    /// Domain of the short codes, or DEFAULT for the default domain
+    /// Domain of the slugs, or DEFAULT for the default domain
     #[arg(long, value_name = "HOST")]
     pub domain: Option<String>,
     /// Delete without asking
@@ -233,7 +233,8 @@ pub enum LinkOrder {
     Newest,
     /// By creation, the oldest first.
     Oldest,
-    /// By short code.
+    /// By slug.
+    #[value(name = "slug", alias = "code")]
     Code,
     /// By destination.
     Destination,

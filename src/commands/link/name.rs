@@ -1,4 +1,4 @@
-//! The names of links that people type: short codes and short URLs.
+//! The names of links that people type: slugs and short URLs.
 
 use crate::commands::node_api::{NodeApi, escaped};
 use crate::commands::profile::is_this_machine;
@@ -10,13 +10,13 @@ use carom_settings::exit::{Exit, Reason};
 /// The path of all links in the API.
 pub(super) const LINKS: &str = "/rest/v3/short-urls";
 
-/// Longest short code, in bytes.
+/// Longest slug, in bytes.
 const CODE_LEN_MAX: usize = 64;
 
 /// Names of the API below the path of all links: a link with such a slug is reached with an escape.
 const NAMES_OF_API: [&str; 3] = ["bulk", "export", "shorten"];
 
-/// A link of a node, by its code and domain.
+/// A link of a node, by its slug and domain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LinkName {
     code: String,
@@ -33,7 +33,7 @@ impl LinkName {
         let (authority, code) = parsed(text)?;
         if authority.is_some() && domain.is_some() {
             let what = format!("{text} names its domain already");
-            return Err(Exit::new(Reason::Usage, what).with_remedy("pass the short code, or leave out --domain"));
+            return Err(Exit::new(Reason::Usage, what).with_remedy("pass the slug alone, or leave out --domain"));
         }
         if authority.is_none() && (domain.is_some() || !code.contains('/')) {
             return Ok(LinkName { code, domain: domain.map(str::to_owned) });
@@ -57,13 +57,13 @@ impl LinkName {
             let names: Vec<String> = domains.iter().map(|(name, _)| plain(name)).collect();
             let what = format!("{authority} is not a domain of {}; it has {}", api.url(), names.join(", "));
             return Err(Exit::new(Reason::Usage, what).with_remedy(
-                "log in to the node of that domain, or pass --url; pass the short code alone for a link of this node",
+                "log in to the node of that domain, or pass --url; pass the slug alone for a link of this node",
             ));
         };
         Ok(LinkName { code, domain: Some(domain) })
     }
 
-    /// Returns the short code.
+    /// Returns the slug.
     pub(super) fn code(&self) -> &str {
         &self.code
     }
@@ -113,8 +113,8 @@ fn parsed(text: &str) -> Result<(Option<String>, String), Exit> {
     if is_whole && code.len() <= CODE_LEN_MAX && code.split('/').all(is_segment) {
         return Ok((authority.map(str::to_owned), code.to_owned()));
     }
-    Err(Exit::new(Reason::Usage, format!("{text} is neither a short code nor a short URL"))
-        .with_remedy("pass a short code such as EKyEUwU, or a short URL such as https://go.example/EKyEUwU"))
+    Err(Exit::new(Reason::Usage, format!("{text} is neither a slug nor a short URL"))
+        .with_remedy("pass a slug such as EKyEUwU, or a short URL such as https://go.example/EKyEUwU"))
 }
 
 /// Returns the domain that a host belongs to; `None` if none has it. `own` is the host at which the node was asked.

@@ -59,7 +59,9 @@ fn lists_search_and_turn_pages() {
         rows.map(|url| url.rsplit('/').next().unwrap().to_owned()).collect()
     };
     assert_eq!(codes(&list(&["--order", "oldest"])), ["one", "two", "three"]);
-    assert_eq!(codes(&list(&["--order", "code", "--tag", "odd"])), ["one", "three"]);
+    assert_eq!(codes(&list(&["--order", "slug", "--tag", "odd"])), ["one", "three"]);
+    // The name of earlier versions.
+    assert_eq!(codes(&list(&["--order", "code"])), ["one", "three", "two"]);
     assert_eq!(codes(&list(&["tw"])), ["two"]);
     assert_eq!(codes(&list(&["--state", "archived"])), Vec::<String>::new());
     let second = user.run(&["link", "list", "--order", "oldest", "--limit", "2", "--page", "1"]);
@@ -174,7 +176,7 @@ fn errors_name_the_cause_and_a_remedy() {
     user.done(&["link", "list"]);
     user.refused(&["link", "create", "https://example.org/"], 2, &["role read", "--role"]);
     user.refused(&["link", "show", "none"], 1, &["error: no link has the slug \"none\"", "hint: "]);
-    user.refused(&["link", "show", "https://other.example/a b"], 2, &["neither a short code nor a short URL"]);
+    user.refused(&["link", "show", "https://other.example/a b"], 2, &["neither a slug nor a short URL"]);
     user.refused(&["link", "list", "--limit", "501"], 2, &["1 to 500"]);
     user.refused(&["link", "list", "--cursor", "wrong"], 2, &["cursor", "hint: change --cursor;"]);
     node.terminate();

@@ -144,7 +144,7 @@ fn link(recorder: &mut Recorder, node: &Node) {
             stats["visits"]["summary"]["total"] == visits && stats["visitStats"]["total"] == visits
         });
     }
-    recorder.run("carom link list --order code");
+    recorder.run("carom link list --order slug");
     recorder.run("carom link list nothing-like-it");
     recorder.run("carom link show summer");
     recorder.run("carom link stats summer");
