@@ -220,14 +220,16 @@ fn delete(arguments: &LinkDeleteArgs) -> Result<(), Exit> {
     }
     if !yes {
         if !can_ask() {
-            return Err(Exit::new(Reason::Usage, "a delete cannot be undone, and standard input is not a terminal")
-                .with_remedy("pass --yes to delete without a question"));
+            let what = "a delete cannot be undone, and standard input is not a terminal";
+            let remedy = "pass --yes to delete without a question; `edit --archived true` only takes a link offline";
+            return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
         // All of them are read first, so that nothing is deleted if one has a typing error.
         for name in &names {
             say(text::line(&api.get(&name.path())?).trim_end());
         }
-        if !confirms(&format!("Delete {}?", readable::count(names.len() as u64, "link"))) {
+        let count = readable::count(names.len() as u64, "link");
+        if !confirms(&format!("Delete {count} at once? This cannot be undone.")) {
             say("nothing was deleted");
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub enum LinkCommand {
     Show(LinkShowArgs),
     /// Change properties of a link; the others keep their values.
     Edit(Box<LinkEditArgs>),
-    /// Delete links. This cannot be undone.
+    /// Delete links at once. Unlike `edit --archived true`, this cannot be undone.
     Delete(LinkDeleteArgs),
     /// Show the visits of a link by day, referrer, country, browser and so on.
     Stats(LinkStatsArgs),

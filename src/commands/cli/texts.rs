@@ -112,6 +112,7 @@ Examples:
   carom link create https://example.com/sale --slug summer --tag sale --expires 30d --qr
   carom link list sale --order visits
   carom link edit summer --destination https://example.com/new --clear expires
+  carom link edit summer --archived true       take it offline; false brings it online again
   carom link stats https://go.example/summer --since 7d
   url=$(carom link create https://example.com/)";
 

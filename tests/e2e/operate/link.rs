@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::api_client::new_key;
 use crate::support::cli_user::CliUser;
 use crate::support::node::{Node, Setup, wait_until};
+use crate::support::terminal::Terminal;
 
 /// A node without keys, and a user whose commands use it.
 fn with_user(setup: &Setup) -> (Node, CliUser) {
@@ -118,7 +119,11 @@ fn deletes_ask_or_are_told_not_to() {
     for slug in ["a", "b", "bulk"] {
         user.done(&["link", "create", "https://example.org/", "--slug", slug]);
     }
-    user.refused(&["link", "delete", "a"], 2, &["--yes"]);
+    user.refused(&["link", "delete", "a"], 2, &["--yes", "--archived true"]);
+    let mut terminal = Terminal::start(user.command(&["link", "delete", "a"]));
+    terminal.screen_with("Delete 1 link at once? This cannot be undone. [y/N]");
+    terminal.press("n\n");
+    assert!(terminal.end().contains("nothing was deleted"));
     assert_eq!(node.wire().get("/a").status, 302);
     let some = user.run(&["link", "delete", "a", "none", "b", "--yes"]);
     assert_eq!((some.code, &*some.out), (1, "deleted a\ndeleted b\n"), "{some:?}");
