@@ -6,10 +6,14 @@
 mod finding;
 mod machine;
 mod network;
+mod running;
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use self::finding::{Finding, Health};
+use self::running::RunningNode;
 use super::cli::DoctorArgs;
 use super::output::print;
 use super::terminal::{has_colours, json_text, plain};
@@ -24,9 +28,16 @@ use carom_telemetry::readable;
 /// error.
 pub fn run(arguments: &DoctorArgs) -> Result<(), Exit> {
     let flags = Flags { data_dir: arguments.place.data_dir.clone(), ..Flags::default() };
-    let (settings, warnings) = Settings::load(arguments.place.config.as_deref(), environment(), flags)?;
+    let (mut settings, warnings) = Settings::load(arguments.place.config.as_deref(), environment(), flags)?;
     let mut findings: Vec<Finding> =
         warnings.into_iter().map(|Warning(text)| Finding::warning(text, "correct or remove it")).collect();
+    if let Some(node) = RunningNode::find(&arguments.place) {
+        // Unless one is asked for, a directory that does not exist says nothing of the node that runs.
+        let other = node.in_place_of(&settings.data_dir).filter(|_| arguments.place.data_dir.is_none());
+        let other = other.map(Path::to_owned);
+        findings.push(node.compare(&settings.data_dir, other.is_some()));
+        settings.data_dir = other.unwrap_or(settings.data_dir);
+    }
     findings.extend(machine::findings(&settings));
     findings.extend(network::findings(&settings));
     if arguments.json {

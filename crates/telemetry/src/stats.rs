@@ -1,5 +1,6 @@
 //! Counters of cores and services, which the status reads without a lock on either side.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -294,6 +295,8 @@ pub struct ExpiryStats {
 /// The state of the data directory. Written by the thread that looks at it every few seconds.
 #[derive(Debug, Default)]
 pub struct DataDirStats {
+    /// Absolute path; set once at the start.
+    pub path: OnceLock<PathBuf>,
     /// Bytes of its disk that are free for the node; 0 before the first look.
     pub free_bytes: Counter,
     /// Size of its disk in bytes; 0 before the first look.

@@ -129,6 +129,7 @@ fn describe_hosts(list: &HostListStats) -> Option<Value> {
 fn describe_data_dir(data_dir: &DataDirStats) -> Value {
     let last_backup_ms = Some(data_dir.last_backup_ms.get()).filter(|ms| *ms > 0);
     json!({
+        "path": data_dir.path.get().map(|path| path.display().to_string()),
         "freeBytes": data_dir.free_bytes.get(),
         "sizeBytes": data_dir.size_bytes.get(),
         "lastBackup": last_backup_ms.map(dates::format),

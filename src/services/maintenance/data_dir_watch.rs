@@ -32,11 +32,14 @@ impl DataDirWatch {
     }
 }
 
-/// Starts the thread that looks at a data directory.
+/// Notes the path of a data directory, and starts the thread that looks at it.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(data_dir: &Path, stats: Arc<NodeStats>) -> io::Result<DataDirWatch> {
+    let path = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
+    // A node has one data directory, and one watch.
+    let _ = stats.data_dir.path.set(path);
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let mut look = Look { data_dir: data_dir.to_owned(), has_warned: false };

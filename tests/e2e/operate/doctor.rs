@@ -44,6 +44,28 @@ fn findings_have_results_and_remedies() {
 }
 
 #[test]
+fn running_nodes_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).over_kernel().start();
+    let user = CliUser::new().env("CAROM_ADMIN_LISTEN", &node.admin.to_string());
+    let findings = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&user.run(&[&["doctor", "--json"][..], arguments].concat()).out).unwrap()
+    };
+    let data_dir = folder.path().canonicalize().unwrap();
+    let data_dir = data_dir.to_str().unwrap();
+    // The settings of the user name a directory that does not exist.
+    let found = findings(&[]);
+    assert_eq!(results(&found, &format!("has the data directory {data_dir}, not ")), ["warning"], "{found:#}");
+    assert_eq!(results(&found, &format!("{data_dir} can be written")).len(), 1, "{found:#}");
+    assert!(results(&found, "does not exist").is_empty() && results(&found, "no API key exists yet").is_empty());
+    let found = findings(&["--data-dir", data_dir]);
+    assert_eq!(results(&found, "runs on this data directory"), ["ok"], "{found:#}");
+    let found = findings(&["--data-dir", "none"]);
+    assert_eq!(results(&found, "none does not exist yet"), ["warning"], "{found:#}");
+    node.terminate();
+}
+
+#[test]
 fn names_and_certificates_are_checked() {
     let user = CliUser::new();
     let own = rcgen::generate_simple_self_signed(["go.example".to_owned()]).unwrap();
