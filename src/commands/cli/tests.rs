@@ -215,4 +215,6 @@ fn versions_are_short_and_long() {
     let long = printed("--version");
     let names: Vec<&str> = long.lines().skip(1).filter_map(|line| line.split(':').next()).collect();
     assert!(long.starts_with(short) && names == ["commit", "date", "target"], "{long}");
+    // A build for development says why it has no commit.
+    assert!(!cfg!(debug_assertions) || !long.contains("unknown"), "{long}");
 }

@@ -167,8 +167,12 @@ A repeated import takes no link twice, so an import that was interrupted can be 
 
 /// Returns the version with what identifies the build: the commit, its date, and the target.
 pub(super) fn version() -> String {
-    // Empty if the build script found no commit.
-    let known = |text: &'static str| if text.is_empty() { "unknown" } else { text };
+    // Empty if the build script found no commit. It looks for none in a build for development.
+    let known = |text: &'static str| match text {
+        "" if cfg!(debug_assertions) => "not recorded by builds for development",
+        "" => "unknown",
+        text => text,
+    };
     format!(
         "{}\ncommit: {}\ndate:   {}\ntarget: {}",
         env!("CARGO_PKG_VERSION"),
