@@ -12,6 +12,7 @@ use serde_json::Value;
 use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs};
 use crate::commands::output::print;
+use crate::commands::terminal::width;
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, environment};
@@ -55,7 +56,7 @@ pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
     let before = node.ask()?;
     std::thread::sleep(EVERY.saturating_sub(before.at.elapsed()));
     let now = node.ask()?;
-    print(&(render(&before.status, &now.status, now.at - before.at, &node.url) + "\n"));
+    print(&(render(&before.status, &now.status, now.at - before.at, &node.url, width()) + "\n"));
     Ok(())
 }
 
@@ -148,8 +149,8 @@ fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
     )
 }
 
-/// Renders a page for the terminal. Rates are averages over `time`, between the two samples.
-fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
+/// Renders a page for a terminal of that width. Rates are averages over `time`, between the two samples.
+fn render(before: &Value, now: &Value, time: Duration, url: &str, width: Option<usize>) -> String {
     let mut page = String::new();
     let state = match (now["draining"].as_bool(), now["ready"].as_bool()) {
         (Some(true), _) => "draining",
@@ -175,14 +176,14 @@ fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
         grouped(rate("/store/update")),
         grouped(sum(now, "/connections")),
     );
-    render_cores(&mut page, before, now, time);
-    bypass::render_cores(&mut page, before, now, time);
-    render_node(&mut page, now, rate("/store/update"));
+    render_cores(&mut page, before, now, time, width);
+    bypass::render_cores(&mut page, before, now, time, width);
+    render_node(&mut page, now, rate("/store/update"), width);
     render_alarms(&mut page, now);
     page
 }
 
-fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) {
+fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration, width: Option<usize>) {
     let titles = [
         "core",
         "CPU",
@@ -226,10 +227,10 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
             .to_vec(),
         );
     }
-    write_table(page, &rows);
+    write_table(page, &rows, width);
 }
 
-fn render_node(page: &mut String, now: &Value, changes: f64) {
+fn render_node(page: &mut String, now: &Value, changes: f64, width: Option<usize>) {
     let writable = if now["store"]["writable"] == true { "accepting writes" } else { "REFUSING WRITES" };
     let _ = writeln!(
         page,
@@ -251,13 +252,13 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
     }
     let left = number(now, "/issuer/remaining");
     let lasts = if changes > 0.0 {
-        format!("; run out in {} at the current rate", span(left / changes))
+        format!(", for {} at the current rate", span(left / changes))
     } else {
         String::new()
     };
     let length = number(now, "/issuer/codeLength");
-    let _ = writeln!(page, "codes   {} of {length} characters left{lasts}", grouped(left));
-    fleet::render(page, now);
+    let _ = writeln!(page, "codes   {} with {length} characters left{lasts}", grouped(left));
+    fleet::render(page, now, width);
     bypass::render_node(page, now);
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {
@@ -298,14 +299,14 @@ mod tests {
             "dataDir": {"freeBytes": 3_u64 << 30, "sizeBytes": 8_u64 << 30, "lastBackup": "2026-01-01T03:05:00Z"},
             "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
         });
-        let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status");
+        let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status", None);
         for part in [
             "carom 9.9.9   ready   up 1 min 1 s",
             "links 1,500   redirects 10,000/s",
             "link writes 10/s   connections 7",
             "REFUSING WRITES",
             "disk    3.0 of 8.0 GiB free, last backup 2026-01-01T03:05:00Z",
-            "864,000 of 7 characters left; run out in 1 d at the current rate",
+            "864,000 with 7 characters left, for 1 d at the current rate",
             "alarms  1 ACTIVE",
             "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
         ] {
@@ -313,6 +314,6 @@ mod tests {
         }
         assert!(!page.contains('\u{1b}'));
         // A node that restarted, or that sends few fields, is rendered, too.
-        assert!(render(&now, &json!({}), Duration::ZERO, "").contains("redirects 0/s"));
+        assert!(render(&now, &json!({}), Duration::ZERO, "", None).contains("redirects 0/s"));
     }
 }

@@ -27,7 +27,7 @@ const TITLES: [&str; 15] = [
 ];
 
 /// Writes the table of the cores that have bypass; nothing if none has.
-pub(super) fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) {
+pub(super) fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration, width: Option<usize>) {
     let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
     for (index, core) in cores(now).iter().enumerate().filter(|(_, core)| core["bypass"].is_object()) {
         let bypass = &core["bypass"];
@@ -54,7 +54,7 @@ pub(super) fn render_cores(page: &mut String, before: &Value, now: &Value, time:
         ]);
     }
     if rows.len() > 1 {
-        write_table(page, &rows);
+        write_table(page, &rows, width);
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let before = json!({"cores": [kernel, core(1_000)]});
         let now = json!({"cores": [kernel, core(5_000)], "bypass": {"interface": "eth0", "obstacle": null}});
         let mut page = String::new();
-        render_cores(&mut page, &before, &now, Duration::from_secs(2));
+        render_cores(&mut page, &before, &now, Duration::from_secs(2), None);
         render_node(&mut page, &now);
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines.len(), 4, "{page}");
@@ -101,7 +101,7 @@ mod tests {
     fn obstacle_is_shown() {
         let now = json!({"cores": [], "bypass": {"interface": "eth0", "obstacle": "the process lacks CAP_BPF"}});
         let mut page = String::new();
-        render_cores(&mut page, &now, &now, Duration::from_secs(1));
+        render_cores(&mut page, &now, &now, Duration::from_secs(1), None);
         render_node(&mut page, &now);
         assert_eq!(page, "bypass  NOT IN USE on eth0, serving over the kernel: the process lacks CAP_BPF\n");
         let mut page = String::new();

@@ -15,7 +15,7 @@ const TITLES: [&str; 7] =
 const SILENT_MS: f64 = 5_000.0;
 
 /// Writes the state of Redis and of the fleet; nothing for a single node.
-pub(super) fn render(page: &mut String, now: &Value) {
+pub(super) fn render(page: &mut String, now: &Value, width: Option<usize>) {
     if now["redis"]["configured"] != true {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn render(page: &mut String, now: &Value) {
     let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
     rows.extend(nodes.iter().map(|node| row(node, &fleet["node"], now["redis"]["connected"] == true)));
     if rows.len() > 1 {
-        write_table(page, &rows);
+        write_table(page, &rows, width);
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
             },
         });
         let mut page = String::new();
-        render(&mut page, &now);
+        render(&mut page, &now, None);
         for part in [
             "fleet   Redis connected, 1 node, 1 unsynced change, lag 5 ms, 1,234 redirects/s\n",
             "visits  of n0; MISSING: n1 since 2026-01-01T00:00:00Z (silent)\n",
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(sources(&json!({"nodes": ["n0", "n1"], "lacks": []})), "of all nodes: n0, n1");
         assert!(!page.contains("site "), "a fleet of one site: {page}");
         let mut alone = String::new();
-        render(&mut alone, &json!({"redis": {"configured": false}}));
+        render(&mut alone, &json!({"redis": {"configured": false}}), None);
         assert_eq!(alone, "");
     }
 
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(super::site(&fleet(Value::Null)), None);
         let mut page = String::new();
         let names = json!({"name": "berlin", "other": "lisbon", "current": true});
-        render(&mut page, &json!({"redis": {"configured": true}, "fleet": {"site": names}}));
+        render(&mut page, &json!({"redis": {"configured": true}, "fleet": {"site": names}}), None);
         assert!(page.contains("\nsite    berlin; other site lisbon: current; relay unknown; "), "{page}");
     }
 }

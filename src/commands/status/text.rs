@@ -8,15 +8,34 @@ use serde_json::Value;
 pub(super) use crate::commands::terminal::plain;
 use carom_telemetry::readable;
 
-/// Writes a table and an empty line. All rows have the same number of columns.
-pub(super) fn write_table(page: &mut String, rows: &[Vec<String>]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(page, "{}", cells.join("  "));
+/// Character cells between two columns of a table.
+const GAP: &str = "  ";
+
+/// Writes a table and an empty line. All rows have the same number of columns. Columns that do not fit the width follow in
+/// a further table, with the first column again. Without a width, all are in one.
+pub(super) fn write_table(page: &mut String, rows: &[Vec<String>], width: Option<usize>) {
+    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(longest).collect();
+    let Some(first) = widths.first() else { return };
+    let mut begin = 1;
+    loop {
+        let (mut end, mut len) = (begin, *first);
+        // At least one column, so that this ends.
+        while end < widths.len() && (end == begin || width.is_none_or(|most| len + GAP.len() + widths[end] <= most)) {
+            len += GAP.len() + widths[end];
+            end += 1;
+        }
+        for row in rows {
+            let columns = std::iter::once(0).chain(begin..end);
+            let cells: Vec<String> = columns.map(|column| format!("{:>1$}", row[column], widths[column])).collect();
+            let _ = writeln!(page, "{}", cells.join(GAP));
+        }
+        page.push('\n');
+        if end >= widths.len() {
+            return;
+        }
+        begin = end;
     }
-    page.push('\n');
 }
 
 pub(in crate::commands) fn cores(status: &Value) -> &[Value] {
@@ -58,4 +77,26 @@ pub(in crate::commands) fn contact(site: &Value) -> String {
 /// Formats a time in its two largest units.
 pub(in crate::commands) fn span(seconds: f64) -> String {
     readable::duration(seconds.max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_tables_continue_below() {
+        let rows = [["core", "links", "µs"], ["0", "1,234", "5"]].map(|row| row.map(str::to_owned).to_vec());
+        let table = |width: Option<usize>| {
+            let mut page = String::new();
+            write_table(&mut page, &rows, width);
+            page
+        };
+        assert_eq!(table(None), "core  links  µs\n   0  1,234   5\n\n");
+        assert_eq!(table(Some(15)), table(None));
+        let parts = "core  links\n   0  1,234\n\ncore  µs\n   0   5\n\n";
+        assert_eq!((table(Some(14)), table(Some(1))), (parts.to_owned(), parts.to_owned()));
+        let mut page = String::new();
+        write_table(&mut page, &[], None);
+        assert_eq!(page, "");
+    }
 }

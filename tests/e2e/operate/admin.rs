@@ -162,7 +162,8 @@ fn status_command_prints_the_status() {
     (0..50).for_each(|number| _ = node.wire().shorten(&format!("https://example.org/{number}")));
     let (code, said) = status(&node, &[]);
     assert_eq!(code, Some(0), "{said}");
-    for part in ["ready", "links 50", "redirects/s", "store   accepting writes", "of 7 characters left", "alarms  none"]
+    for part in
+        ["ready", "links 50", "redirects/s", "store   accepting writes", "with 7 characters left", "alarms  none"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -6,6 +6,7 @@ use std::process::{Child, Output, Stdio};
 
 use crate::support::cli_user::CliUser;
 use crate::support::node::{Setup, wait_for};
+use crate::support::terminal::Terminal;
 
 /// Runs a command with that standard output.
 fn run(user: &CliUser, arguments: &[&str], out: impl Into<Stdio>) -> Output {
@@ -107,6 +108,21 @@ fn verbosity_decides_on_notes_and_details() {
     let details = said(&["-v"]);
     let request = details.lines().next().unwrap();
     assert!(request.starts_with("GET http://127.0.0.1") && request.contains(": 200 after "), "{details}");
+    node.terminate();
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Setup::new(folder.path()).over_kernel().start();
+    let (user, admin) = (CliUser::new(), node.admin.to_string());
+    let arguments = ["status", "--admin", &admin];
+    let screen = Terminal::start(user.command(&arguments)).end();
+    let titles: Vec<&str> = screen.lines().filter(|line| line.starts_with("core ")).collect();
+    assert!(titles.len() == 2 && titles.iter().all(|line| line.chars().count() <= 80), "{screen}");
+    // In a pipe, all columns are in one table.
+    let piped = user.done(&arguments);
+    assert_eq!(piped.lines().filter(|line| line.starts_with("core ")).count(), 1, "{piped}");
     node.terminate();
 }
 
