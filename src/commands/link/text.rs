@@ -8,8 +8,17 @@ use crate::commands::terminal::{fitted, plain};
 use carom_model::dates;
 use carom_telemetry::readable;
 
-/// Narrowest column for destinations, in characters.
-const DESTINATION_MIN: usize = 20;
+/// Narrowest column of URLs, in characters. On a terminal of fewer than 80 columns, it is a quarter of the width.
+const URL_MIN: usize = 20;
+
+/// Column of the visits in a table, after the short URL and the destination.
+const VISITS: usize = 2;
+
+/// Column of the date of creation.
+const CREATED: usize = 3;
+
+/// Column of the state.
+const STATE: usize = 4;
 
 /// Space between two columns.
 const GAP: &str = "  ";
@@ -62,31 +71,39 @@ pub(super) fn table(links: &[Value], width: Option<usize>, now_ms: u64) -> Strin
         let state = obstacle(link, now_ms).unwrap_or_default().to_owned();
         rows.push([text_of(&link["shortUrl"]), text_of(&link["longUrl"]), visits, created, state]);
     }
-    // Most links redirect, and then the column says nothing.
-    let has_states = rows[1..].iter().any(|row| !row[4].is_empty());
     let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let mut widths = [0, 1, 2, 3, 4].map(longest);
-    if !has_states {
-        widths[4] = 0;
+    let mut widths = [0, 1, VISITS, CREATED, STATE].map(longest);
+    let mut columns = vec![0, 1, VISITS, CREATED, STATE];
+    if rows[1..].iter().all(|row| row[STATE].is_empty()) {
+        // Most links redirect, and then the column says nothing.
+        columns.pop();
     }
     if let Some(width) = width {
-        let others = widths[2] + widths[3] + widths[4] + GAP.len() * if has_states { 4 } else { 3 };
-        widths[0] = widths[0].min(width.saturating_sub(others + DESTINATION_MIN).max(DESTINATION_MIN));
-        widths[1] = widths[1].min(width.saturating_sub(others + widths[0]).max(DESTINATION_MIN));
+        let url_min = URL_MIN.min(width / 4);
+        let others = |columns: &[usize]| columns[2..].iter().map(|column| GAP.len() + widths[*column]).sum::<usize>();
+        for dispensable in [CREATED, VISITS] {
+            if 2 * url_min + GAP.len() + others(&columns) > width {
+                columns.retain(|column| *column != dispensable);
+            }
+        }
+        let others = GAP.len() + others(&columns);
+        widths[0] = widths[0].min(width.saturating_sub(others + url_min).max(url_min));
+        widths[1] = widths[1].min(width.saturating_sub(others + widths[0]).max(url_min));
     }
     // No text can be padded to more.
     let widths = widths.map(|width| width.min(usize::from(u16::MAX)));
     let mut table = String::new();
-    for [url, destination, visits, created, state] in rows {
-        let (url, destination) = (fitted(&url, widths[0]), fitted(&destination, widths[1]));
-        let row = format!(
-            "{url:0$}{GAP}{destination:1$}{GAP}{visits:>2$}{GAP}{created:3$}{GAP}{state}",
-            widths[0], widths[1], widths[2], widths[3]
-        );
-        table.push_str(if has_states { row.trim_end() } else { row[..row.len() - state.len()].trim_end() });
-        table.push('\n');
+    for row in rows {
+        let cells: Vec<String> = columns.iter().map(|&column| cell(&row[column], widths[column], column)).collect();
+        let _ = writeln!(table, "{}", cells.join(GAP).trim_end());
     }
     table
+}
+
+/// Returns a cell of a table, cut or padded to a width: numbers are at the right.
+fn cell(text: &str, width: usize, column: usize) -> String {
+    let text = fitted(text, width);
+    if column == VISITS { format!("{text:>width$}") } else { format!("{text:width$}") }
 }
 
 /// Describes a link with all its properties, one on each line.
@@ -174,6 +191,15 @@ mod tests {
         let archived = table(&[link("https://example.com/", &json!({"archived": true}))], Some(100), 0);
         assert!(archived.lines().next().unwrap().ends_with("STATE") && archived.trim_end().ends_with("archived"));
         assert_eq!(table(&[], Some(80), 0), "");
+        let both = [link(&long, &json!({"archived": true})), link("https://example.com/", &Value::Null)];
+        for width in [40, 50, 60, 72] {
+            for links in [&links, &both] {
+                let narrow = table(links, Some(width), 0);
+                assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}: {narrow}");
+            }
+        }
+        assert!(table(&links, Some(60), 0).contains("CREATED") && !table(&links, Some(40), 0).contains("CREATED"));
+        assert!(table(&links, Some(40), 0).contains("1,234") && table(&both, Some(40), 0).contains("archived"));
     }
 
     #[test]
