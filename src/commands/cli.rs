@@ -63,7 +63,6 @@ pub struct Cli {
 
 /// Whether output has colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[repr(u8)]
 pub enum ColourMode {
     /// At a terminal, unless NO_COLOR is set.
     Auto,

@@ -1,7 +1,6 @@
 //! The terminal of a command: its width and colours, questions to the user, and escapes for texts from elsewhere.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -16,9 +15,6 @@ const WIDTH_MIN: usize = 40;
 
 /// Longest answer to a question, in bytes.
 const REPLY_LEN_MAX: u64 = 64;
-
-/// The choice of `--color`, as its number.
-static COLOURS: AtomicU8 = AtomicU8::new(ColourMode::Auto as u8);
 
 /// Longest secret that a prompt accepts, in bytes.
 const SECRET_LEN_MAX: usize = 1_024;
@@ -63,22 +59,18 @@ pub(crate) fn fitted(text: &str, width: usize) -> String {
     cut
 }
 
-/// Sets whether output has colours, for the whole process.
+/// Sets whether output and log have colours, for the whole process.
 pub fn set_colours(mode: ColourMode) {
-    COLOURS.store(mode as u8, Ordering::Relaxed);
+    logging::set_colours(match mode {
+        ColourMode::Auto => None,
+        ColourMode::Always => Some(true),
+        ColourMode::Never => Some(false),
+    });
 }
 
 /// True if standard output gets colours: as `--color` says, and by default at a terminal without `NO_COLOR`.
 pub(crate) fn has_colours() -> bool {
-    match COLOURS.load(Ordering::Relaxed) {
-        mode if mode == ColourMode::Always as u8 => true,
-        mode if mode == ColourMode::Never as u8 => false,
-        _ => {
-            let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-            let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-            io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
-        }
-    }
+    logging::has_colours(&io::stdout())
 }
 
 /// Asks a question that can be answered with yes. Returns false for every other answer.
@@ -200,15 +192,6 @@ mod tests {
     fn texts_are_cut_to_the_width() {
         assert_eq!(fitted("short", 5), "short");
         assert_eq!(fitted("größere", 4), "grö…");
-    }
-
-    #[test]
-    fn colours_follow_the_choice() {
-        set_colours(ColourMode::Always);
-        assert!(has_colours());
-        set_colours(ColourMode::Never);
-        assert!(!has_colours());
-        set_colours(ColourMode::Auto);
     }
 
     #[test]

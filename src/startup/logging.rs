@@ -1,5 +1,5 @@
 //! The log: lines on standard error. The thread that handles an event writes its line, except redirects, which write
-//! none.
+//! none. The choices of `-q`, `-v` and `--color` are kept here, for the output of commands as well.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -13,6 +13,12 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// The choice of `-q` and `-v`, as its number.
 static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
+
+/// The choice of `--color`: [`COLOURS_AUTO`], or whether output has colours.
+static COLOURS: AtomicU8 = AtomicU8::new(COLOURS_AUTO);
+
+/// Colours at a terminal, unless the environment says otherwise.
+const COLOURS_AUTO: u8 = 2;
 
 /// The amount that a command writes to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +40,22 @@ pub fn set_verbosity(verbosity: Verbosity) {
 /// True if standard error gets as much as with this verbosity.
 pub(crate) fn writes(verbosity: Verbosity) -> bool {
     VERBOSITY.load(Ordering::Relaxed) >= verbosity as u8
+}
+
+/// Sets whether output has colours, for the whole process. `None` means at a terminal, unless `NO_COLOR` is set.
+pub fn set_colours(choice: Option<bool>) {
+    COLOURS.store(choice.map_or(COLOURS_AUTO, u8::from), Ordering::Relaxed);
+}
+
+/// True if a stream gets colours: as [`set_colours`] says, and by default a terminal without `NO_COLOR`.
+pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
+    let choice = COLOURS.load(Ordering::Relaxed);
+    if choice != COLOURS_AUTO {
+        return choice == u8::from(true);
+    }
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
 /// Returns the level of the log, given that of the settings.
@@ -60,7 +82,7 @@ pub fn start(level: &str, is_json: bool) {
     if is_json {
         log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     } else {
-        log.with_ansi(io::stderr().is_terminal()).init();
+        log.with_ansi(has_colours(&io::stderr())).init();
     }
 }
 
@@ -91,6 +113,17 @@ pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_follow_the_choice() {
+        set_colours(Some(true));
+        assert!(has_colours(&io::stdout()) && has_colours(&io::stderr()));
+        set_colours(Some(false));
+        assert!(!has_colours(&io::stdout()) && !has_colours(&io::stderr()));
+        set_colours(None);
+        let file = tempfile::tempfile().unwrap();
+        assert!(!has_colours(&file));
+    }
 
     #[test]
     fn verbosity_overrides_the_level_of_the_settings() {
