@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 
 use serde_json::Value;
 
-use super::cli::LoginArgs;
+use super::cli::{ApiPlace, LoginArgs};
 use super::node_api::NodeApi;
 use super::output::print;
 use super::profile::{
-    self, LoginProfile, NodeAccess, can_ask, checked_key, key_file_for, node_url, read_key, refuse_plain, usual_node,
-    variable,
+    self, LoginProfile, NodeAccess, access, can_ask, checked_key, key_file_for, node_url, read_key, refuse_plain,
+    usual_node, variable,
 };
 use super::terminal::{ask_secret, note, plain};
 use carom_settings::exit::{Exit, Reason};
@@ -18,12 +18,15 @@ use carom_settings::keys::{KEY_FILE_ENV, URL_ENV};
 /// The path of the API that describes the key of a request.
 const API_KEY: &str = "/rest/v3/api-key";
 
-/// Checks an API key with a node, and stores both as the login of the user.
+/// Checks an API key with a node, and stores both as the login of the user. With `--status`, only says what is stored.
 ///
 /// # Errors
 /// [`Reason::Usage`] for an invalid address or key, [`Reason::Incomplete`] if the node does not answer, and
 /// [`Reason::DataNotWritable`] if the login cannot be stored.
 pub fn login(arguments: &LoginArgs) -> Result<(), Exit> {
+    if arguments.status {
+        return status();
+    }
     // A malformed profile is replaced.
     let (environment, last) = (variable(URL_ENV), LoginProfile::load().ok().flatten());
     let usual = || usual_node(environment.as_deref(), last.as_ref());
@@ -41,12 +44,23 @@ pub fn login(arguments: &LoginArgs) -> Result<(), Exit> {
     if key.is_some() {
         refuse_plain(&url, arguments.plain_http)?;
     }
-    let api = NodeApi::new(NodeAccess { url: url.clone(), key: key.clone() });
-    let rights = api.get(API_KEY)?;
-    let what = described(&rights["apiKey"]).ok_or_else(|| api.foreign("it does not describe the key"))?;
+    let what = checked_rights(&NodeApi::new(NodeAccess { url: url.clone(), key: key.clone() }))?;
     let path = LoginProfile { url: url.clone(), key, plain_http: arguments.plain_http }.save()?;
     print(&format!("Logged in to {url} {what}.\n"));
     note(&format!("stored in {}; `carom link create URL` creates a link", path.display()));
+    Ok(())
+}
+
+/// Says which node the commands on links use, where its address comes from, and what the key may do.
+fn status() -> Result<(), Exit> {
+    let api = NodeApi::new(access(&ApiPlace::default())?);
+    let what = checked_rights(&api)?;
+    let source = match variable(URL_ENV) {
+        Some(_) => URL_ENV,
+        None if LoginProfile::load()?.is_some() => "the login",
+        None => "the default",
+    };
+    print(&format!("Commands use {} ({source}) {what}.\n", api.url()));
     Ok(())
 }
 
@@ -88,6 +102,12 @@ fn asked_key(url: &str) -> Result<String, Exit> {
         _ => missing(format!("the key cannot be read: {error}")),
     })?;
     checked_key(typed.trim()).ok_or_else(|| missing("what was typed is not an API key".to_owned()))
+}
+
+/// Asks a node for the rights of the key, and describes them.
+fn checked_rights(api: &NodeApi) -> Result<String, Exit> {
+    let rights = api.get(API_KEY)?;
+    described(&rights["apiKey"]).ok_or_else(|| api.foreign("it does not describe the key"))
 }
 
 /// Describes the rights of a key; `None` if the node sent something else.

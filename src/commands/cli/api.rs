@@ -21,6 +21,9 @@ pub struct ApiPlace {
 /// Options of `carom login`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct LoginArgs {
+    /// Say which node and key commands use, and check the key, instead of a login
+    #[arg(long, conflicts_with_all = ["url", "key_file", "plain_http"])]
+    pub status: bool,
     /// Address of the node [default: CAROM_URL, the last login, or http://127.0.0.1:8080]
     #[arg(value_name = "URL")]
     pub url: Option<String>,

@@ -56,6 +56,9 @@ fn login_checks_and_stores_the_key() {
     assert!(!profile.exists(), "a login that failed was stored");
     let out = user.done(&["login", &url, "--key-file", file]);
     assert!(out.contains("as shop with the role write-own") && !out.contains(&key), "{out}");
+    let status = user.done(&["login", "--status"]);
+    assert_eq!(status, format!("Commands use {url} (the login) as shop with the role write-own.\n"));
+    user.refused(&["login", "--status", &url], 2, &["cannot be used with"]);
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&profile), mode(profile.parent().unwrap())), (0o600, 0o700));
     let stored: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
