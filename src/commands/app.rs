@@ -11,7 +11,7 @@ use crate::bridge::{AppsAnswer, AppsRequest};
 use crate::commands::cli::{AppCommand, AppPlace};
 use crate::commands::offline::settings_of;
 use crate::commands::output::print;
-use crate::commands::terminal::note;
+use crate::commands::terminal::{minute, note};
 use crate::services::api_keys::file;
 use crate::startup::data_dir::{api_keys, keys_exit};
 use crate::startup::domains::domains_of;
@@ -82,7 +82,7 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
             let old = follows.unwrap_or_default();
             let end = match grace {
                 Duration::ZERO => "is no longer valid".to_owned(),
-                grace => format!("stays valid until {}", dates::format(now_ms + grace.as_millis() as u64)),
+                grace => format!("stays valid until {}", minute(now_ms + grace.as_millis() as u64)),
             };
             note(&format!("created key {id} of {app}; key {old} {end}. The new key is shown only now:"));
             print(&format!("{key}\n"));
@@ -127,7 +127,7 @@ fn table(registry: &Registry, now_ms: u64) -> String {
         let state = match (entry.revoked_ms, entry.expires_ms) {
             (Some(ms), _) => format!("revoked {}", day(ms)),
             (None, Some(ms)) if ms <= now_ms => format!("expired {}", day(ms)),
-            (None, Some(ms)) => format!("valid until {}", dates::format(ms)),
+            (None, Some(ms)) => format!("valid until {}", minute(ms)),
             (None, None) => "valid".to_owned(),
         };
         let domains = entry.domains.as_ref().map_or("all".to_owned(), |domains| domains.names().join(","));
@@ -167,6 +167,8 @@ mod tests {
         };
         registry.add(grant(None), 0).unwrap();
         registry.add(grant(Some(86_400_000)), 1).unwrap();
+        let valid = table(&registry, 2);
+        assert!(valid.contains("valid until 1970-01-02 00:00 UTC\n"), "{valid}");
         let text = table(&registry, 90_000_000);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("APP   KEY           NAME  ROLE  DOMAINS  CREATED     STATE"), "{text}");

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::cli::ColourMode;
 use crate::startup::logging::{self, Verbosity};
 use crate::startup::signals::{self, ProcessSignal};
+use carom_model::dates;
 
 /// Narrowest width that texts are fitted to, in columns: below it, the terminal breaks lines.
 const WIDTH_MIN: usize = 40;
@@ -57,6 +58,11 @@ pub(crate) fn fitted(text: &str, width: usize) -> String {
     let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
     cut.push('…');
     cut
+}
+
+/// Returns an instant in milliseconds since 1970 to the minute, such as `2030-01-31 23:59 UTC`.
+pub(crate) fn minute(ms: u64) -> String {
+    format!("{} UTC", dates::format(ms)[..16].replace('T', " "))
 }
 
 /// Sets whether output and log have colours, for the whole process.
@@ -192,6 +198,13 @@ mod tests {
     fn texts_are_cut_to_the_width() {
         assert_eq!(fitted("short", 5), "short");
         assert_eq!(fitted("größere", 4), "grö…");
+    }
+
+    #[test]
+    fn instants_are_shown_to_the_minute() {
+        let ms = dates::parse("2026-02-01T00:59:59.999+01:00").unwrap();
+        assert_eq!(minute(ms), "2026-01-31 23:59 UTC");
+        assert_eq!(minute(u64::MAX), "9999-12-31 23:59 UTC");
     }
 
     #[test]

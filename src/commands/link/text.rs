@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::commands::terminal::{fitted, plain};
+use crate::commands::terminal::{fitted, minute, plain};
 use carom_model::dates;
 use carom_telemetry::readable;
 
@@ -28,18 +28,18 @@ fn text_of(value: &Value) -> String {
     plain(value.as_str().unwrap_or_default())
 }
 
-/// Returns an instant to the minute, such as `2030-01-31 23:59 UTC`. Another text stays as it is.
-fn minute(text: &str) -> String {
-    match dates::parse(text) {
-        Ok(ms) => format!("{} UTC", dates::format(ms)[..16].replace('T', " ")),
-        Err(_) => plain(text),
-    }
+/// Returns the instant of a field to the minute. Another text stays as it is.
+fn instant_of(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    dates::parse(text).map_or_else(|_| plain(text), minute)
 }
 
 /// Describes a link in one line: where it leads, and until when.
 pub(super) fn line(link: &Value) -> String {
-    let until = link["meta"]["validUntil"].as_str();
-    let until = until.map_or(String::new(), |until| format!("  (expires {})", minute(until)));
+    let until = match &link["meta"]["validUntil"] {
+        Value::Null => String::new(),
+        until => format!("  (expires {})", instant_of(until)),
+    };
     format!("{}  →  {}{until}\n", text_of(&link["shortUrl"]), text_of(&link["longUrl"]))
 }
 
@@ -124,15 +124,15 @@ pub(super) fn card(link: &Value, now_ms: u64) -> String {
     add("Tags", &tags.iter().map(text_of).collect::<Vec<_>>().join(", "));
     add("Visits", &visits(&link["visitsSummary"]));
     add("Visit limit", &meta["maxVisits"].as_u64().map_or(String::new(), readable::grouped));
-    add("Starts", &text_of(&meta["validSince"]));
-    add("Expires", &text_of(&meta["validUntil"]));
+    add("Starts", &instant_of(&meta["validSince"]));
+    add("Expires", &instant_of(&meta["validUntil"]));
     add("Redirect", &redirect(link));
     let by = match link["app"].as_str() {
         Some(app) => format!(" by {}", plain(app)),
         None => String::new(),
     };
-    add("Created", &format!("{}{by}", text_of(&link["dateCreated"])));
-    add("Deleted on", &text_of(&link["deletesAt"]));
+    add("Created", &format!("{}{by}", instant_of(&link["dateCreated"])));
+    add("Deleted on", &instant_of(&link["deletesAt"]));
     card
 }
 
@@ -225,7 +225,8 @@ mod tests {
             "Visit limit   5,000\n",
             "Redirect      302, cached for 1 min",
             ", without the query\n",
-            "Created       2026-01-31T12:00:00+00:00 by shop\n",
+            "Expires       2026-02-01 00:00 UTC\n",
+            "Created       2026-01-31 12:00 UTC by shop\n",
         ] {
             assert!(card.contains(part), "{part}: {card}");
         }
