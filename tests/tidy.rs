@@ -85,7 +85,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("clap", &["src/commands/cli.rs", "src/commands/cli/", "loadgen/", "bench/"]),
     ("clap_complete", &["src/commands/cli/manual.rs"]),
     ("clap_mangen", &["src/commands/cli/manual.rs", "loadgen/src/command_line/manual.rs"]),
-    ("ratatui", &["src/commands/top/"]),
+    ("ratatui", &["src/commands/top/", "src/commands/terminal.rs"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value/"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),
     (

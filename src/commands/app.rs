@@ -11,7 +11,7 @@ use crate::bridge::{AppsAnswer, AppsRequest};
 use crate::commands::cli::{AppCommand, AppPlace};
 use crate::commands::offline::settings_of;
 use crate::commands::output::print;
-use crate::commands::terminal::{minute, note};
+use crate::commands::terminal::{minute, note, padded, text_width};
 use crate::services::api_keys::file;
 use crate::startup::data_dir::{api_keys, keys_exit};
 use crate::startup::domains::domains_of;
@@ -135,12 +135,11 @@ fn table(registry: &Registry, now_ms: u64) -> String {
         [entry.app.to_string(), entry.id(), name, entry.role.to_string(), domains, day(entry.created_ms), state]
     });
     let rows: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
-    let widths: Vec<usize> =
-        (0..6).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..6).map(|at| rows.iter().map(|row| text_width(&row[at])).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in &rows {
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(text, "{cell:width$}  ");
+            let _ = write!(text, "{}  ", padded(cell, *width));
         }
         text.push_str(&row[6]);
         text.push('\n');
@@ -152,6 +151,26 @@ fn table(registry: &Registry, now_ms: u64) -> String {
 mod tests {
     use super::*;
     use carom_model::access::{AppName, Role};
+
+    #[test]
+    fn wide_names_keep_the_columns() {
+        let app = AppName::parse("shop").unwrap();
+        let grant = |name: Option<&str>| Grant {
+            app: app.clone(),
+            name: name.and_then(KeyName::parse),
+            role: Role::Read,
+            expires_ms: None,
+            creates: None,
+            domains: None,
+        };
+        let mut registry = Registry::default();
+        for name in [None, Some("月次報告")] {
+            registry.add(grant(name), 0).unwrap();
+        }
+        let text = table(&registry, 1);
+        let cell = |name: &str, spaces: usize| format!("  {name}{}read  ", " ".repeat(spaces));
+        assert!(text.contains(&cell("-", 9)) && text.contains(&cell("月次報告", 2)), "{text}");
+    }
 
     #[test]
     fn the_table_says_what_holds() {

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ratatui::text::Span;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::Value;
 
@@ -50,14 +51,29 @@ pub(crate) fn width() -> Option<usize> {
     Some(if columns == 0 { 80 } else { usize::from(columns).max(WIDTH_MIN) })
 }
 
-/// Returns the text cut to a width in characters, with an ellipsis in place of what is missing.
+/// Returns the width of a text in columns of a terminal: many characters of East Asia take two, and combining marks none.
+pub(crate) fn text_width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// Returns the text cut to a width in columns, with an ellipsis in place of what is missing.
 pub(crate) fn fitted(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text_width(text) <= width {
         return text.to_owned();
     }
-    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    let (mut cut, mut left) = (String::new(), width.saturating_sub(1));
+    for c in text.chars() {
+        let Some(rest) = left.checked_sub(text_width(c.encode_utf8(&mut [0; 4]))) else { break };
+        left = rest;
+        cut.push(c);
+    }
     cut.push('…');
     cut
+}
+
+/// Returns the text with spaces behind it, up to a width in columns.
+pub(crate) fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text_width(text))))
 }
 
 /// Returns an instant in milliseconds since 1970 to the minute, such as `2030-01-31 23:59 UTC`.
@@ -198,6 +214,10 @@ mod tests {
     fn texts_are_cut_to_the_width() {
         assert_eq!(fitted("short", 5), "short");
         assert_eq!(fitted("größere", 4), "grö…");
+        // These characters take two columns each, and the combining mark none.
+        assert_eq!((fitted("日本", 4), fitted("日本語", 4)), ("日本".to_owned(), "日…".to_owned()));
+        assert_eq!(fitted("e\u{301}a", 2), "e\u{301}a");
+        assert_eq!((padded("日本", 6), padded("日本", 3)), ("日本  ".to_owned(), "日本".to_owned()));
     }
 
     #[test]

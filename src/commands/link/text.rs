@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::commands::terminal::{fitted, minute, plain};
+use crate::commands::terminal::{fitted, minute, padded, plain, text_width};
 use carom_model::dates;
 use carom_telemetry::readable;
 
@@ -71,7 +71,7 @@ pub(super) fn table(links: &[Value], width: Option<usize>, now_ms: u64) -> Strin
         let state = obstacle(link, now_ms).unwrap_or_default().to_owned();
         rows.push([text_of(&link["shortUrl"]), text_of(&link["longUrl"]), visits, created, state]);
     }
-    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let longest = |column: usize| rows.iter().map(|row| text_width(&row[column])).max().unwrap_or(0);
     let mut widths = [0, 1, VISITS, CREATED, STATE].map(longest);
     let mut columns = vec![0, 1, VISITS, CREATED, STATE];
     if rows[1..].iter().all(|row| row[STATE].is_empty()) {
@@ -103,7 +103,7 @@ pub(super) fn table(links: &[Value], width: Option<usize>, now_ms: u64) -> Strin
 /// Returns a cell of a table, cut or padded to a width: numbers are at the right.
 fn cell(text: &str, width: usize, column: usize) -> String {
     let text = fitted(text, width);
-    if column == VISITS { format!("{text:>width$}") } else { format!("{text:width$}") }
+    if column == VISITS { format!("{text:>width$}") } else { padded(&text, width) }
 }
 
 /// Describes a link with all its properties, one on each line.
