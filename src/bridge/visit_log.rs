@@ -12,6 +12,7 @@ use carom_model::access::Scope;
 use carom_model::visits::breakdown::{VisitBreakdown, VisitCondition};
 use carom_model::visits::raw::{RAW_LEN_MAX, RawRequest, RawVisit};
 use carom_model::visits::record::{LoggedKind, VisitRecord};
+use carom_model::visits::tally::VisitCounts;
 use carom_shards::Code;
 
 /// The request part of a visit whose response is not known yet.
@@ -161,6 +162,8 @@ pub struct VisitPage {
 pub struct VisitStatistics {
     /// The counts by each property.
     pub breakdown: VisitBreakdown,
+    /// The most visited links, at most [`carom_limits::VISIT_LINKS_SHOWN_MAX`], most visited first.
+    pub top_links: Vec<(Code, VisitCounts)>,
     /// The instant of the oldest visit in the log, whatever the filter; `None` if the log is empty.
     pub since_ms: Option<u64>,
     /// True if the counts have every visit of the filter.

@@ -134,6 +134,9 @@ pub const VISIT_VALUES_SHOWN_MAX: u64 = 500;
 /// Values of each property that the statistics of visits show if the client names no number.
 pub const VISIT_VALUES_SHOWN: u64 = 20;
 
+/// Links that the statistics of visits show: the node reads the record of each.
+pub const VISIT_LINKS_SHOWN_MAX: usize = 100;
+
 /// Values that the statistics of visits have counted, of all properties together, up to which a core sorts and describes
 /// them itself: about 0.2 ms. A thread does it for more of them.
 pub const VISIT_VALUES_WRITTEN_AT_ONCE: usize = 256;

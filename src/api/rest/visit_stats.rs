@@ -1,22 +1,31 @@
-//! Statistics of the visit log: by country, city, browser, operating system, device, language, referring host,
-//! destination, and UTM parameters.
+//! Statistics of the visit log: by day, link, country, city, browser, operating system, device, language, referring
+//! host, destination, and UTM parameters.
 
+use std::sync::Arc;
+
+use carom_shards::Code;
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::short_urls::refused;
 use super::visit_filters;
-use super::visits::Span;
+use super::visits::{HOUR_MS, Span, entry};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
+use crate::bridge::LinkAnswer;
 use crate::bridge::visit_log::{VisitFilter, VisitSelection, VisitStatistics};
 use carom_limits::{VISIT_VALUES_SHOWN, VISIT_VALUES_SHOWN_MAX, VISIT_VALUES_WRITTEN_AT_ONCE};
 use carom_model::access::AppName;
 use carom_model::dates;
+use carom_model::domains::{DomainName, Domains};
+use carom_model::link::Link;
 use carom_model::link::labels::Tags;
 use carom_model::visits::breakdown::{ValueCount, VisitCondition, VisitProperty};
+use carom_model::visits::tally::VisitCounts;
+
+const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// The visits that a request asks for.
 struct StatsRequest {
@@ -83,8 +92,13 @@ impl Context {
         let filter = VisitFilter { selection, start_ms, end_ms, without_bots, conditions };
         let statistics = self.services.count_logged_visits(filter).await.map_err(refused)?;
         let (count, limit) = (statistics.breakdown.len(), request.limit);
+        let links = self.visited_links(&statistics.top_links[..statistics.top_links.len().min(limit)]).await?;
+        let domains = Arc::clone(&self.services.context().domains);
         // Dropping the values takes about as long as sorting them, and the thread does both.
-        let write = move || to_json(&json!({ "visitStats": described(&statistics, limit) }));
+        let write = move || {
+            let links = links.iter().map(|(link, counts)| described_link(link, *counts, &domains)).collect();
+            to_json(&json!({ "visitStats": described(&statistics, links, limit) }))
+        };
         self.services.write_document(count, VISIT_VALUES_WRITTEN_AT_ONCE, write).await.map_err(refused)
     }
 
@@ -103,9 +117,38 @@ impl Context {
         let (scope, tag) = (visit_filters::of_app(scope, request.app.clone()), request.tag.clone());
         Ok(VisitSelection::Links { scope, tag })
     }
+
+    /// Reads links, and returns them with these visits. Links that were deleted meanwhile are left out, and so are damaged
+    /// ones, as in lists.
+    async fn visited_links(&self, counted: &[(Code, VisitCounts)]) -> Result<Vec<(Arc<Link>, VisitCounts)>, Problem> {
+        let answers = self.services.read_all(counted.len(), |at| counted[at].0).await;
+        let scope = self.caller.scope();
+        let mut links = Vec::with_capacity(answers.len());
+        for (answer, (_, counts)) in answers.into_iter().zip(counted) {
+            match answer {
+                LinkAnswer::Found(link, _) if scope.has(&link) => links.push((link, *counts)),
+                LinkAnswer::Found(..) | LinkAnswer::NotFound | LinkAnswer::Damaged => {}
+                LinkAnswer::Refused(reason) => return Err(refused(reason)),
+            }
+        }
+        Ok(links)
+    }
 }
 
-fn described(statistics: &VisitStatistics, limit: usize) -> Value {
+fn described_link(link: &Link, VisitCounts { total, bots }: VisitCounts, domains: &Domains) -> Value {
+    let (short_code, domain) = (link.code.as_slug().to_string(), link.labels.domain.as_ref());
+    json!({
+        "shortUrl": [&*domains.base_url_of(domain), "/", &short_code].concat(),
+        "shortCode": short_code,
+        "domain": domain.map(DomainName::as_str),
+        "longUrl": link.target,
+        "title": link.labels.title,
+        "visits": total,
+        "bots": bots,
+    })
+}
+
+fn described(statistics: &VisitStatistics, links: Vec<Value>, limit: usize) -> Value {
     let (total, bots) = statistics.breakdown.totals();
     let mut shown = Map::new();
     shown.insert("enabled".to_owned(), statistics.is_enabled.into());
@@ -113,6 +156,10 @@ fn described(statistics: &VisitStatistics, limit: usize) -> Value {
     shown.insert("bots".to_owned(), bots.into());
     shown.insert("complete".to_owned(), statistics.complete.into());
     shown.insert("since".to_owned(), statistics.since_ms.map(dates::format).into());
+    let days = statistics.breakdown.days().iter();
+    let per_day = days.map(|(day, counts)| entry(&dates::format(day * DAY_MS)[..10], *counts));
+    shown.insert("perDay".to_owned(), per_day.collect());
+    shown.insert("links".to_owned(), links.into());
     for (property, name) in VisitProperty::ALL {
         let counts = statistics.breakdown.top(property, limit);
         let entries = counts.iter().map(|count| described_value(property, count));

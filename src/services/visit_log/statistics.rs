@@ -3,6 +3,7 @@
 use super::query::{self, Collect};
 use super::{Contents, Shared};
 use crate::bridge::visit_log::{VisitFilter, VisitStatistics};
+use carom_limits::VISIT_LINKS_SHOWN_MAX;
 use carom_model::visits::breakdown::VisitBreakdown;
 use carom_model::visits::record::VisitRecord;
 
@@ -16,7 +17,8 @@ impl Collect for VisitBreakdown {
 pub(super) fn run(shared: &Shared, contents: &Contents, filter: &VisitFilter) -> VisitStatistics {
     let mut breakdown = VisitBreakdown::default();
     let complete = query::search(shared, contents, filter, &mut breakdown) && breakdown.is_exact();
-    VisitStatistics { breakdown, since_ms: first_ms(contents), complete, is_enabled: true }
+    let top_links = breakdown.top_links(VISIT_LINKS_SHOWN_MAX);
+    VisitStatistics { breakdown, top_links, since_ms: first_ms(contents), complete, is_enabled: true }
 }
 
 /// Returns the instant of the oldest visit that can be read.

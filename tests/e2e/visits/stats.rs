@@ -47,6 +47,13 @@ fn counts(list: &Value) -> Vec<(&str, u64)> {
     entries.map(|entry| (entry["value"].as_str().unwrap(), entry["visits"].as_u64().unwrap())).collect()
 }
 
+/// The links of statistics, each with its visits and those of bots.
+fn links(list: &Value) -> Vec<(&str, u64, u64)> {
+    let count = |of: &Value| of.as_u64().unwrap();
+    let links = list.as_array().unwrap().iter();
+    links.map(|link| (link["shortCode"].as_str().unwrap(), count(&link["visits"]), count(&link["bots"]))).collect()
+}
+
 #[test]
 fn each_visit_tells_of_its_client() {
     on_every_kind(|setup| {
@@ -125,6 +132,13 @@ fn statistics_count_what_visits_tell() {
             assert_eq!(stats(&mut wire, "?tag=news"), of_link);
             let all = stats(&mut wire, "");
             assert_eq!((&all["total"], counts(&all["destinations"]).len()), (&json!(6), 2));
+            assert_eq!(links(&all["links"]), [("tagged", 5, 1), ("other", 1, 0)]);
+            assert_eq!(all["links"][0]["longUrl"], "https://example.org/a");
+            let days = all["perDay"].as_array().unwrap();
+            assert_eq!(days.iter().map(|day| day["total"].as_u64().unwrap()).sum::<u64>(), 6, "{days:?}");
+            let german = stats(&mut wire, "?language=de");
+            assert_eq!(links(&german["links"]), [("tagged", 2, 0)]);
+            assert_eq!(links(&stats(&mut wire, "?limit=1")["links"]).len(), 1);
             for query in ["?domain=DEFAULT", "?shortCode=&tag=&limit=", "?limit=500&excludeBots=false"] {
                 assert_eq!(stats(&mut wire, query), all, "{query}");
             }

@@ -1,19 +1,23 @@
 //! A breakdown of visits by what they tell of their clients: the statistics of the visit log. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use carom_limits::VISIT_VALUES_COUNTED_MAX;
+use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::campaign::Campaign;
 use super::host_of;
 use super::record::VisitRecord;
+use super::tally::VisitCounts;
 use crate::clients::accept_language::primary_language;
 use crate::clients::user_agent_browser::browser_of;
 use crate::clients::user_agent_device::{DeviceKind, platform_of};
 
 /// Number of user agents that a breakdown remembers. Most visits come from some dozens.
 const AGENTS_REMEMBERED: usize = 4_096;
+
+const DAY_MS: u64 = 86_400_000;
 
 /// The properties of a client that its user agent names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,12 +151,15 @@ pub struct ValueCount {
 #[derive(Clone, Debug, Default)]
 struct ValueCounts(HashMap<Box<str>, (Box<str>, u64)>);
 
-/// The counts of visits by every property.
+/// The counts of visits by every property, by day and by link.
 #[derive(Clone, Debug)]
 pub struct VisitBreakdown {
     total: u64,
     bots: u64,
     counts: [ValueCounts; VisitProperty::ALL.len()],
+    /// By day, counted from 1970 UTC.
+    days: BTreeMap<u64, VisitCounts>,
+    links: HashMap<Code, VisitCounts>,
     /// False once rare values were left out, because there are too many values.
     is_exact: bool,
     agents: HashMap<u64, AgentTraits>,
@@ -160,7 +167,15 @@ pub struct VisitBreakdown {
 
 impl Default for VisitBreakdown {
     fn default() -> VisitBreakdown {
-        VisitBreakdown { total: 0, bots: 0, counts: Default::default(), is_exact: true, agents: HashMap::new() }
+        VisitBreakdown {
+            total: 0,
+            bots: 0,
+            counts: Default::default(),
+            days: BTreeMap::new(),
+            links: HashMap::new(),
+            is_exact: true,
+            agents: HashMap::new(),
+        }
     }
 }
 
@@ -196,6 +211,23 @@ impl VisitBreakdown {
         for (counts, (value, detail)) in self.counts.iter_mut().zip(texts) {
             self.is_exact &= counts.add(value, detail);
         }
+        self.add_to_day_and_link(visit);
+    }
+
+    fn add_to_day_and_link(&mut self, visit: &VisitRecord<'_>) {
+        let one = VisitCounts { total: 1, bots: u64::from(visit.is_bot) };
+        let day = visit.at_ms / DAY_MS;
+        if self.days.len() < VISIT_VALUES_COUNTED_MAX || self.days.contains_key(&day) {
+            self.days.entry(day).or_default().add(one);
+        } else {
+            self.is_exact = false;
+        }
+        let Some(code) = visit.code else { return };
+        if self.links.len() >= VISIT_VALUES_COUNTED_MAX && !self.links.contains_key(&code) {
+            keep_frequent(&mut self.links, |counts| counts.total);
+            self.is_exact = false;
+        }
+        self.links.entry(code).or_default().add(one);
     }
 
     fn traits_of(&mut self, agent: &[u8], is_bot: bool) -> AgentTraits {
@@ -216,9 +248,10 @@ impl VisitBreakdown {
         self.is_exact
     }
 
-    /// Returns the number of values, of all properties together.
+    /// Returns the number of values, of all properties together, with the days and the links.
     pub fn len(&self) -> usize {
-        self.counts.iter().map(|counts| counts.0.len()).sum()
+        let values: usize = self.counts.iter().map(|counts| counts.0.len()).sum();
+        values + self.days.len() + self.links.len()
     }
 
     /// True if no visit was counted.
@@ -242,6 +275,35 @@ impl VisitBreakdown {
         };
         found.into_iter().take(most).map(count).collect()
     }
+
+    /// Returns the visits of each day that has any, counted from 1970 UTC.
+    pub fn days(&self) -> &BTreeMap<u64, VisitCounts> {
+        &self.days
+    }
+
+    /// Returns the links with the most visits, most visited first and then by code.
+    pub fn top_links(&self, most: usize) -> Vec<(Code, VisitCounts)> {
+        let mut found: Vec<(Code, VisitCounts)> = self.links.iter().map(|(code, counts)| (*code, *counts)).collect();
+        found.sort_unstable_by(|one, other| other.1.total.cmp(&one.1.total).then(one.0.cmp(&other.0)));
+        found.truncate(most);
+        found
+    }
+}
+
+/// Leaves out the rarer half of the values of a full map.
+fn keep_frequent<K, V>(counts: &mut HashMap<K, V>, visits_of: impl Fn(&V) -> u64) {
+    let mut visits: Vec<u64> = counts.values().map(&visits_of).collect();
+    let (_, median, _) = visits.select_nth_unstable(VISIT_VALUES_COUNTED_MAX / 2);
+    let least = *median;
+    // Of values that are equally rare, as many stay as there is room for.
+    let frequent = counts.values().filter(|&of| visits_of(of) > least).count();
+    let mut room = (VISIT_VALUES_COUNTED_MAX / 2).saturating_sub(frequent);
+    counts.retain(|_, of| {
+        let visits = visits_of(of);
+        let fits = visits == least && room > 0;
+        room -= usize::from(fits);
+        visits > least || fits
+    });
 }
 
 impl ValueCounts {
@@ -253,17 +315,7 @@ impl ValueCounts {
         }
         let is_full = self.0.len() >= VISIT_VALUES_COUNTED_MAX;
         if is_full {
-            let mut visits: Vec<u64> = self.0.values().map(|(_, visits)| *visits).collect();
-            let (_, median, _) = visits.select_nth_unstable(VISIT_VALUES_COUNTED_MAX / 2);
-            let least = *median;
-            // Of values that are equally rare, as many stay as there is room for.
-            let frequent = self.0.values().filter(|(_, visits)| *visits > least).count();
-            let mut room = (VISIT_VALUES_COUNTED_MAX / 2).saturating_sub(frequent);
-            self.0.retain(|_, (_, visits)| {
-                let fits = *visits == least && room > 0;
-                room -= usize::from(fits);
-                *visits > least || fits
-            });
+            keep_frequent(&mut self.0, |(_, visits)| *visits);
         }
         self.0.insert(value.into(), (detail.into(), 1));
         !is_full
@@ -275,7 +327,6 @@ mod tests {
     use super::super::record::{LoggedKind, RequestPart};
     use super::*;
     use crate::clients::locations::GeoLocation;
-    use carom_shards::Code;
 
     const BROWSER: &[u8] = b"Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36";
 
@@ -329,8 +380,8 @@ mod tests {
             assert_eq!(top(property, 10), expected, "{property:?}");
             assert_eq!(top(property, 1), expected[..1]);
         }
-        // Two of each of the properties above, three cities, and one of each other property.
-        assert_eq!(breakdown.len(), 8 * 2 + 3 + 4);
+        // Two of each of the properties above, three cities, one of each other property, a day and a link.
+        assert_eq!(breakdown.len(), 8 * 2 + 3 + 4 + 2);
         assert!(!breakdown.is_empty());
         assert!(VisitBreakdown::default().is_empty());
         assert_eq!(top(VisitProperty::City, 9), [row("", "", 1), row("Berlin", "DE", 1), row("Köln", "DE", 1)]);
@@ -354,6 +405,35 @@ mod tests {
         assert!((VISIT_VALUES_COUNTED_MAX / 2..=VISIT_VALUES_COUNTED_MAX).contains(&sources), "{sources}");
         let referrers: u64 = breakdown.top(VisitProperty::Referrer, 500).iter().map(|count| count.visits).sum();
         assert_eq!(referrers, count);
+    }
+
+    #[test]
+    fn days_and_links_are_counted_and_bounded() {
+        let mut breakdown = VisitBreakdown::default();
+        let request = RequestPart::default();
+        let day = |number: u64| VisitRecord { at_ms: number * DAY_MS + 7, ..visit(request, "", number == 3) };
+        for number in [3, 2, 3] {
+            breakdown.add(&day(number));
+        }
+        let other = Code::parse(b"other").unwrap();
+        breakdown.add(&VisitRecord { code: Some(other), ..day(2) });
+        breakdown.add(&VisitRecord { code: None, ..day(2) });
+        let counts = |total, bots| VisitCounts { total, bots };
+        assert_eq!(*breakdown.days(), BTreeMap::from([(2, counts(3, 0)), (3, counts(2, 2))]));
+        let often = Code::parse(b"abc").unwrap();
+        assert_eq!(breakdown.top_links(9), [(often, counts(3, 2)), (other, counts(1, 0))]);
+        assert_eq!(breakdown.top_links(1).len(), 1);
+        assert!(breakdown.is_exact());
+        let count = VISIT_VALUES_COUNTED_MAX as u64 + 500;
+        for number in 0..count {
+            let code = Code::parse(format!("c{number}").as_bytes()).ok();
+            breakdown.add(&VisitRecord { code, ..day(number) });
+        }
+        assert!(!breakdown.is_exact());
+        assert_eq!(breakdown.days().len(), VISIT_VALUES_COUNTED_MAX);
+        let links = breakdown.top_links(usize::MAX);
+        assert!(links.len() <= VISIT_VALUES_COUNTED_MAX, "{}", links.len());
+        assert_eq!(links[0], (often, counts(3, 2)));
     }
 
     #[test]
