@@ -202,7 +202,7 @@ fn single_visits_need_a_log() {
     // A filter by its address is no dead end.
     browser.go(&at(node, "usage?tag=news"));
     says(browser, ".breakdowns", "visits.log");
-    says(browser, "main", "View their links");
+    says(browser, "main", "View all links of this tag");
     press(browser, ".chips", "without-tag");
     shows(browser, ".visits-chart");
     console.close();
@@ -218,6 +218,11 @@ fn rows_of_analytics_are_filters() {
     says(browser, ".chips", "Campaign: spring");
     says(browser, ".visits .region", "utm_campaign=spring");
     wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
+    // The days, links and referrers are those of the filter, and a link keeps it.
+    shows(browser, ".visits-chart .plot-picture");
+    shows(browser, "#card-referrers");
+    says(browser, "#card-links", "seen");
+    shows(browser, "#card-links a[href*='links/seen?period=7d&utmCampaign=spring']");
     // Filters add up, and stay in the address.
     browser.value("document.querySelector('[data-part=browsers]').click()");
     browser.value("document.querySelector('#card-technology [data-action=filter-by]').click()");
@@ -233,7 +238,7 @@ fn rows_of_analytics_are_filters() {
     press(browser, ".chips", "without-utmCampaign");
     wait_until("no chips", || browser.value("document.querySelector('.chips').hidden") == true);
     // A domain, by its name; what is selected by a tag has no other visits.
-    shows(browser, ".visits-chart");
+    shows(browser, "a[data-action=filter-by][href*='domain=DEFAULT']");
     browser.value("document.querySelector('a[data-action=filter-by][href*=\"domain=DEFAULT\"]').click()");
     says(browser, ".chips", "Domain: Default domain");
     press(browser, ".chips", "without-domain");
@@ -256,10 +261,10 @@ fn with_log(days: u32) -> String {
             const real = window.fetch;
             window.fetch = (path, ...rest) => {{
                 const url = new URL(path, location.href);
-                if (url.pathname !== '/rest/v3/visits/stats' || url.searchParams.get('limit') !== '1') return real(path, ...rest);
+                if (url.pathname !== '/rest/v3/visits/stats' || !['1', '25'].includes(url.searchParams.get('limit'))) return real(path, ...rest);
                 const isNow = Date.parse(url.searchParams.get('endDate')) > Date.now();
                 const since = new Date(Date.now() - {days} * 86400000).toISOString();
-                return Promise.resolve(Response.json({{ visitStats: {{ enabled: true, total: isNow ? 20 : 10, bots: 0, complete: true, since }} }}));
+                return Promise.resolve(Response.json({{ visitStats: {{ enabled: true, total: isNow ? 20 : 10, bots: 0, complete: true, since, perDay: [], links: [], referrers: [] }} }}));
             }};
             const link = document.createElement('a');
             link.href = '/admin/usage?period=7d&tag=news';

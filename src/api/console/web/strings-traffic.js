@@ -154,7 +154,7 @@ export const usage = {
   people: "People",
   periodBefore: "Period before",
   filtered: "Visits that match all filters, from the visit log.",
-  filteredLinks: "View their links",
+  linksWith: (filters_) => `View all links of this ${filters_.join(" and ")}`,
   export: "Export CSV",
   nothingToSave: "There are no numbers to export.",
   notSaved: "Export failed, no file was saved. Try again.",

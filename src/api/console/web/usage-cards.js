@@ -11,7 +11,7 @@ import { barPlot } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
-import { withFilters } from "./visit-filters.js";
+import { LINK_FILTERS, filtersOf, withFilters } from "./visit-filters.js";
 import { tableOf } from "./visits-plot.js";
 
 /** Rows that are shown at first. */
@@ -71,7 +71,7 @@ export function madeCard(links, period, keep) {
   return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day }));
 }
 
-/** The most visited links. Each leads to its page, for the period of the query of this one. */
+/** The most visited links. Each leads to its page, for the period and the filters of the query of this one. */
 export function topLinksCard(topLinks, query) {
   const title = text.topLinks;
   if (topLinks.length === 0) {
@@ -87,7 +87,7 @@ export function topLinksCard(topLinks, query) {
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
 function linkCell(link, query) {
-  const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain, ...Object.fromEntries(periodIn(query)) });
+  const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain, ...Object.fromEntries(periodIn(query)), ...filtersOf(query, LINK_FILTERS) });
   return h("div", { class: "share-link" },
     h("div", { class: "line-tight" }, pageLink(path, outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),
     clipped(format.bareUrl(link.longUrl), "soft small"));

@@ -23,13 +23,22 @@ function usageLines({ visits, links, topLinks }) {
   ];
 }
 
-/** Saves the numbers of a period: what the node counts, if `usage` is there, and all values of the breakdowns of `query`. */
-export async function saveUsage({ usage, period, query, signal }) {
+/** The lines of the days and links of filtered visits. */
+function filteredLines({ perDay, links }) {
+  return [
+    ...perDay.map(({ date, total, bots }) => ["day", date, total, bots, null, null]),
+    ...links.map(({ shortUrl, visits, bots }) => ["link", shortUrl, visits, bots, null, null]),
+  ];
+}
+
+/** Saves the numbers of a period: what the node counts, if `usage` is there, or the days and links of filtered visits, `now`; and all values of the breakdowns of `query`. */
+export async function saveUsage({ usage, now, period, query, signal }) {
   const name = `analytics-${period.from}-${period.to}.csv`;
   try {
     // Referrers are counted without the visit log, too.
     const { lines, isCut } = await breakdownLines(query, { signal, without: usage ? ["referrers"] : [] });
-    const all = [COLUMNS, ...(usage ? usageLines(usage) : []), ...lines.map((line) => [...line, null, null, null])];
+    const counted = usage ? usageLines(usage) : now ? filteredLines(now) : [];
+    const all = [COLUMNS, ...counted, ...lines.map((line) => [...line, null, null, null])];
     if (all.length === 1) {
       toast(text.nothingToSave);
       return;

@@ -21,6 +21,9 @@ const GROUPS = ["campaigns", "places", "technology", "languages"];
 /** Tags that are shown. */
 const TAGS = 10;
 
+/** Links and referrers of filtered visits that are asked for: as many links as the node counts without filters. */
+const TOP = 25;
+
 /** Filters of links, as the list of links has them in its address. */
 const OF_LINKS = { tag: (tag) => ["tags", joinTags([tag])], domain: (domain) => ["domain", domain], app: (app) => ["app", app] };
 
@@ -47,7 +50,7 @@ export async function show(main, context) {
       clear();
       state.shown = found;
       const parts = { visitors: visitors.element, single: single.element, keep: (plot) => state.plots.push(plot) };
-      return found.usage ? content(found, context.query, parts) : narrowContent(found, parts);
+      return found.usage ? content(found, context.query, parts) : narrowContent(found, context.query, parts);
     },
   });
   const update = () => {
@@ -59,7 +62,7 @@ export async function show(main, context) {
   };
   const picker = periodPicker((chosen) => change(withPeriod(context.query, chosen)));
   const chips = filterChips((name) => change(withFilters(context.query, { [name]: "" })));
-  const save = actionButton(text.export, () => saveUsage({ usage: isShown(state) ? state.shown.usage : null, period: state.period, query: query(), signal }), { "data-action": "export-csv" });
+  const save = actionButton(text.export, () => saveUsage({ ...(isShown(state) ? state.shown : {}), period: state.period, query: query(), signal }), { "data-action": "export-csv" });
   main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, chips.element, host);
   const asked = context.query.get("show");
   update().then(() => asked && !signal.aborted && reveal(asked));
@@ -75,10 +78,10 @@ const isShown = ({ shown, period }) => shown?.period === period;
 async function numbers({ period, filters }, signal) {
   const earlier = queryBefore(period);
   if (hasFilters(filters) || !seesService()) {
-    const ask = (query) => visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
+    const ask = (query, limit) => visitStats({ ...query, ...filters }, { limit, withoutBots: false, signal });
     // One after the other: the node answers one question about its log at a time, and the other cards ask as well.
-    const now = await ask(apiQuery(period));
-    const before = hasAll(now, earlier) ? await ask(earlier).catch(() => null) : null;
+    const now = await ask(apiQuery(period), TOP);
+    const before = hasAll(now, earlier) ? await ask(earlier, 1).catch(() => null) : null;
     return { period, filters, now, before };
   }
   const ask = (query) => get("/admin/api/usage", { query, signal });
@@ -126,15 +129,30 @@ function content({ usage, before, tags, period }, query, { visitors, single, kee
 }
 
 /** The page where the numbers of the service are not shown: with filters, or for a key that may not see them. */
-function narrowContent({ filters, now, before, period }, { visitors, single }) {
-  const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS).map(([name, value]) => OF_LINKS[name](value));
+function narrowContent({ filters, now, before, period }, query, { visitors, single, keep }) {
+  const ofLinks = Object.entries(filters).filter(([name]) => name in OF_LINKS);
+  const toLinks = new URLSearchParams(ofLinks.map(([name, value]) => OF_LINKS[name](value)));
   return [
     now.enabled && totalsOfFiltered(now, before, period),
-    h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly, ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${new URLSearchParams(ofLinks)}`, text.filteredLinks)]),
+    h("p", { class: "soft" }, hasFilters(filters) ? text.filtered : text.ownOnly,
+      ofLinks.length > 0 && hasAllLinks() && [" ", pageLink(`/admin/links?${toLinks}`, text.linksWith(ofLinks.map(([name]) => name)))]),
+    now.total > 0 && [
+      visitsCard(now, before, period, keep),
+      h("div", { class: "cards" }, topLinksCard(ofLog(now.links), query), referrersCard(referrersOf(now), query)),
+    ],
     visitors,
     hasAllLinks() && single,
   ];
 }
+
+/** Links as the visit log counts them, in the form in which the node counts them otherwise. */
+const ofLog = (links) => links.map(({ visits, bots, ...link }) => ({ link, visits: { total: visits, bots } }));
+
+/** The same for referrers. */
+const referrersOf = ({ referrers, total }) => ({
+  referrers: referrers.filter(({ value }) => value !== "").map(({ value, visits }) => ({ host: value, total: visits })),
+  summary: { total },
+});
 
 /** Scrolls to the card that the URL names. While the visit log is off, scrolls to the notice that says so. */
 function reveal(name) {
