@@ -145,3 +145,23 @@ fn breakdowns_show_shares() {
     assert!(text.as_str().unwrap().contains("visits.log"), "{text}");
     console.close();
 }
+
+/// Bars have the scale of the largest row, also where that one stands last.
+#[test]
+fn bars_are_as_long_as_their_share() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    browser.go(&at(node, "usage"));
+    shows(browser, ".tiles");
+    let stats = json!({
+        "enabled": true, "total": 250, "bots": 0, "complete": true, "since": "2026-09-01T00:00:00+00:00",
+        "countries": [], "cities": [], "browsers": [], "operatingSystems": [], "devices": [], "languages": [], "referrers": [],
+        "destinations": [], "utmSources": [], "utmMediums": [], "utmTerms": [], "utmContents": [],
+        "utmCampaigns": [{"value": "", "visits": 200}, {"value": "spring", "visits": 50}],
+    });
+    browser.value(&with_answer(&stats));
+    says(browser, "#card-campaigns", "Not set");
+    let bars = "[...document.querySelectorAll('#card-campaigns .share > i')].map((bar) => bar.style.width)";
+    assert_eq!(browser.value(bars), json!(["25%", "100%"]));
+    console.close();
+}

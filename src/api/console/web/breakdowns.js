@@ -113,10 +113,10 @@ function listTable(name, rows, total, pickOf) {
     return emptyState(text.nothing, why);
   }
   const columns = [{ title: text.parts[name] }, { title: text.visits, class: "num" }, { title: text.share, class: "num" }];
-  // Most visits have no campaign: that is no answer to which one brought most, and no measure of the others.
+  // Most visits have no campaign, which does not answer which one brought most. Their bar is to scale all the same.
   const named = name.startsWith("utm") ? rows.filter(({ value }) => value !== "") : rows;
   const ordered = [...named, ...rows.filter((one) => !named.includes(one))];
-  const largest = Math.max(...named.map(({ visits }) => visits));
+  const largest = Math.max(...rows.map(({ visits }) => visits));
   const lines = ordered.map((one) => row(
     { content: onBar(one.visits, largest, valueOf(nameOf(name, one), pickOf(one))), class: "fluid" },
     { content: format.number(one.visits), class: "num" },
