@@ -324,6 +324,9 @@ fn best_campaign_is_one_step_away() {
         shows(browser, "[data-period='7d'][aria-pressed=true]");
         let is_focused = "document.activeElement.closest('#card-campaigns') !== null";
         wait_until("the focus", || browser.value(is_focused) == true);
+        // The header and its notice about open access stay above the card.
+        let is_below = "document.querySelector('#card-campaigns').getBoundingClientRect().top >= document.querySelector('.top').getBoundingClientRect().bottom";
+        wait_until("a card below the header", || browser.value(is_below) == true);
     };
     browser.go(&at(node, ""));
     press(browser, ".reports", "report-campaigns");
