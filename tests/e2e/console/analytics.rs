@@ -208,14 +208,21 @@ fn single_visits_need_a_log() {
     console.close();
 }
 
+/// Script: true if the chips of filters are between the header and the lower edge of the window.
+const CHIPS_ARE_IN_SIGHT: &str = "(() => {
+    const [chips, header] = ['.chips', '.top'].map((name) => document.querySelector(name).getBoundingClientRect());
+    return chips.top >= header.bottom && chips.bottom <= innerHeight;
+})()";
+
 #[test]
 fn rows_of_analytics_are_filters() {
     let console = OpenConsole::with(visited_node).expecting(&["/tags/other/visits"]);
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "usage?period=7d"));
     says(browser, "#card-campaigns", "spring");
-    browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
+    browser.value("(() => { const row = document.querySelector('#card-campaigns [data-action=filter-by]'); row.scrollIntoView(); row.click(); })()");
     says(browser, ".chips", "Campaign: spring");
+    wait_until("the filter in sight", || browser.value(CHIPS_ARE_IN_SIGHT) == true);
     says(browser, ".visits .region", "utm_campaign=spring");
     wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
     // The days, links and referrers are those of the filter, and a link keeps it.

@@ -45,7 +45,10 @@ export function linkVisits(named, context) {
     groups: GROUPS,
     signal,
     filters: () => state.filters,
-    onPick: (part) => change(withFilters(context.query, part)),
+    onPick(part) {
+      change(withFilters(context.query, part));
+      chips.reveal();
+    },
   });
   const single = visitsList({ source: () => visitsOfLink(named, { ...apiQuery(state.period), ...state.filters }), signal });
   const clear = () => {

@@ -40,7 +40,12 @@ export async function show(main, context) {
     update();
   };
   const query = () => ({ ...apiQuery(state.period), ...state.filters });
-  const visitors = breakdowns({ query, groups: GROUPS, signal, filters: () => state.filters, onPick: (part) => change(withFilters(context.query, part)) });
+  const pick = (part) => {
+    change(withFilters(context.query, part));
+    // The page becomes shorter, and the row was far down.
+    chips.reveal();
+  };
+  const visitors = breakdowns({ query, groups: GROUPS, signal, filters: () => state.filters, onPick: pick });
   const single = visitsList({ source: () => visitsOf(query()), hasLinks: true, signal });
   const load = reloader(host, {
     signal,

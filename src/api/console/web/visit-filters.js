@@ -92,7 +92,7 @@ function shownValue(name, value) {
   return list ? nameOf(list, { value }) : value;
 }
 
-/** Chips for the filters that are set: `{ element, set(filters) }`. `onRemove(name)` is called for the one that is taken away. */
+/** Chips for the filters that are set: `{ element, set(filters), reveal() }`. `onRemove(name)` is called for the one that is taken away; `reveal()` scrolls to them where they are out of sight. */
 export function filterChips(onRemove) {
   const element = h("ul", { class: "chips", "aria-label": words.active, hidden: true });
   const take = (name) => {
@@ -109,5 +109,6 @@ export function filterChips(onRemove) {
         button("×", () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": words.without(words.names[name]) }))));
       element.hidden = set.length === 0;
     },
+    reveal: () => element.scrollIntoView({ block: "nearest" }),
   };
 }
