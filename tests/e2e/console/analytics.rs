@@ -158,6 +158,9 @@ fn visits_of_a_link_are_saved_as_files() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "links/seen"));
     says(browser, ".breakdowns", "spring");
+    // Both lists of referrers say of which time they are.
+    says(browser, ".link-page", "Referrers of all time");
+    says(browser, "#card-sources", "Referrers in this period");
     browser.value(KEEP_FILES);
     press(browser, "main", "export-visits");
     press(browser, ".menu", "export-counts");

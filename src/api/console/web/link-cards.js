@@ -43,15 +43,15 @@ export function factsCard(link) {
 /** The referring hosts of all visits, `null` while they load: the node does not count them by day. */
 export function referrersCard(referrers) {
   if (referrers === null) {
-    return card(text.referrers, { beside: h("small", null, text.allTime) }, loadingState(4));
+    return card(text.referrers, {}, loadingState(4));
   }
   if (referrers.length === 0) {
-    return card(text.referrers, { beside: h("small", null, text.allTime) }, emptyState(text.noReferrers, text.noReferrersText));
+    return card(text.referrers, {}, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map(({ total }) => total));
   const rows = referrers.map(({ host, total }) => row({ content: onBar(total, largest, clipped(host)), class: "fluid" }, { content: format.number(total), class: "num" }));
   const columns = [{ title: text.host }, { title: text.visits, class: "num" }];
-  return card(text.referrers, { beside: h("small", null, text.allTime) }, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
+  return card(text.referrers, {}, shareTable(common.asTable(text.referrers), columns, rows, { shown: REFERRERS_SHOWN, action: "all-referrers" }));
 }
 
 /** The history of a link, the newest change first; `null` where it could not be read. */

@@ -4,7 +4,7 @@ import { count, number } from "./format.js";
 
 export const breakdowns = {
   title: "Visitors",
-  groups: { places: "Locations", technology: "Technology", languages: "Languages", sources: "Referrers", campaigns: "Campaigns (UTM)", destinations: "Destinations" },
+  groups: { places: "Locations", technology: "Technology", languages: "Languages", sources: "Referrers in this period", campaigns: "Campaigns (UTM)", destinations: "Destinations" },
   parts: {
     countries: "Countries", cities: "Cities", browsers: "Browsers", operatingSystems: "Systems", devices: "Devices", languages: "Languages",
     referrers: "Referrers", destinations: "Destinations", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
