@@ -6,6 +6,7 @@ import { confirmDialog, formDialog, openDialog } from "./dialog.js";
 import { button, copyButton, h, outside } from "./dom.js";
 import { field, fromLocalInput } from "./field.js";
 import { choicesField, radioField } from "./choices.js";
+import { continueWith } from "./sign-in.js";
 import { apps, keys as text, roles } from "./strings-access.js";
 import { toast, toastError } from "./toast.js";
 
@@ -26,19 +27,28 @@ export async function newKey(page, app = "") {
     submit: async (values) => {
       const wanted = fields.read(values);
       checkApp(wanted.app);
-      return post("/apps", wanted).catch((error) => {
+      const made = await post("/apps", wanted).catch((error) => {
         throw values.expires === "own" ? ofOwnEnd(error) : error;
       });
+      return isFirst ? { ...made, isSignedIn: await continueWith(made.key) } : made;
     },
   });
-  if (made) {
-    await showOnce(text.made(made.app), made, isFirst && text.madeFirst);
-    if (isFirst) {
-      // The session, the header and the notices are others now.
-      location.reload();
-      return;
-    }
+  if (made && isFirst) {
+    await showFirst(page, made);
+  } else if (made) {
+    await showOnce(text.made(made.app), made);
     await page.reload();
+  }
+}
+
+/** Shows the first key. The browser has signed in with it, unless it refuses the cookie; then the sign-in page follows. */
+async function showFirst(page, made) {
+  if (made.isSignedIn) {
+    page.reload();
+  }
+  await showOnce(text.made(made.app), made, made.isSignedIn ? text.madeFirst : text.madeFirstOnly);
+  if (!made.isSignedIn) {
+    location.reload();
   }
 }
 

@@ -4,6 +4,7 @@ import { showSession } from "./account.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { field } from "./field.js";
+import { startLive, stopLive } from "./live.js";
 import { signIn as text } from "./strings-shell.js";
 
 let asked = null;
@@ -32,6 +33,18 @@ async function signInOnce() {
     return new Promise(() => {});
   }
   return undefined;
+}
+
+/** Signs in with the first key of the node, which ends the open access and the stream of the status with it. Resolves to whether that went well. */
+export async function continueWith(key) {
+  stopLive();
+  try {
+    return await enter(key);
+  } catch {
+    return false;
+  } finally {
+    startLive();
+  }
 }
 
 /** Takes up the session that the browser has now: that of another page that was signed in since. Not as other requests go, which may wait for this one. */
