@@ -383,6 +383,10 @@ fn first_key_stays_shown_until_copied() {
     browser.press("Anna Smith");
     press(browser, "dialog", "submit");
     says(browser, "dialog .field .error", "such as anna-smith");
+    // The hint and the error state one rule.
+    for part in ["small", ".error"] {
+        says(browser, &format!("dialog .field {part}"), "“_” and “-”, with a letter or digit first");
+    }
     browser.value("document.querySelector('dialog input[name=app]').select()");
     browser.press("ops");
     // Nothing is asked that would leave nobody who can sign in.

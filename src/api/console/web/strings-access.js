@@ -44,6 +44,9 @@ export const apps = {
   states: { revoked: "Revoked", valid: "Valid", ended: "Expired" },
 };
 
+/** The rule for names of apps, for a hint and an error alike. */
+const APP_NAMES = "Use a–z, 0–9, “.”, “_” and “-”, with a letter or digit first";
+
 /** Every role, the one that allows least first: `[name, title, what it allows]`. */
 export const roles = [
   ["read", "Read own links", "Read the app’s own links, visits and exports."],
@@ -57,9 +60,9 @@ export const keys = {
   create: "Create key",
   firstTitle: "Create your admin key",
   firstAction: "Create and require sign-in",
-  appWrong: (right) => `Use a–z, 0–9 and -, such as ${right}.`,
+  appWrong: (right) => `${APP_NAMES}, such as ${right}.`,
   app: "App",
-  appHint: "The program or person that uses this key. Lowercase letters and digits; after the first character also . _ and -.",
+  appHint: `The program or person that uses this key. ${APP_NAMES}.`,
   firstIntro: "The first key turns off open access. It is an admin key that never expires, so you can sign in with it and create others.",
   name: "Name",
   nameHint: "A person or a device, such as “Anna’s phone”. Shown in lists and at sign-in.",
