@@ -52,19 +52,36 @@ async function showFirst(page, made) {
   }
 }
 
+/** A valid name of an app that is close to what was typed; empty where nothing of that can be in one. */
+function appNamed(typed) {
+  const plain = typed.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  return plain.replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+|-+$/g, "").slice(0, APP_LEN_MAX);
+}
+
 /** Throws an error with a valid suggestion if the name of an app is invalid. */
 function checkApp(app) {
   if (!APP.test(app)) {
-    const plain = app.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-    const right = plain.replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+|-+$/g, "").slice(0, APP_LEN_MAX);
-    const reason = text.appWrong(right || "anna-smith");
+    const reason = text.appWrong(appNamed(app) || "anna-smith");
     throw Object.assign(new Error(reason), { reasons: [["app", reason]] });
   }
 }
 
 /** With any other role, an end or a limit nobody could sign in any more. */
 function firstKeyFields(app) {
-  return { all: [appField(app), nameField()], read: ({ app: owner, name }) => ({ app: owner.trim(), name, role: "admin" }) };
+  return { all: ownerFields(app), read: ({ app: owner, name }) => ({ app: owner.trim(), name, role: "admin" }) };
+}
+
+/** The app, and the name of the key, from which an app that nobody has named gets its own. */
+function ownerFields(app) {
+  const [owner, name] = [appField(app), nameField()];
+  let proposed = "";
+  name.input.addEventListener("input", () => {
+    if (owner.input.value === proposed) {
+      proposed = appNamed(name.input.value);
+      owner.input.value = proposed;
+    }
+  });
+  return [owner, name];
 }
 
 function appField(app) {
@@ -87,8 +104,7 @@ function keyFields(page, app) {
   const names = page.domains.map((one) => (one.isDefault ? ["DEFAULT", text.defaultOf(one.domain)] : [one.domain, one.domain]));
   const domains = names.length > 1 && choicesField({ name: "domains", label: text.domains, options: names, hint: text.domainsHint });
   const all = [
-    appField(app),
-    nameField(),
+    ...ownerFields(app),
     radioField({ name: "role", label: text.role, options: roles, value: "write-own" }),
     ends, until, rate, domains,
   ].filter(Boolean);

@@ -47,12 +47,12 @@ export const apps = {
 /** The rule for names of apps, for a hint and an error alike. */
 const APP_NAMES = "Use a–z, 0–9, “.”, “_” and “-”, with a letter or digit first";
 
-/** Every role, the one that allows least first: `[name, title, what it allows]`. */
+/** Every role, the most common one first: `[name, title, what it allows]`. */
 export const roles = [
-  ["read", "Read own links", "Read the app’s own links, visits and exports."],
-  ["read-all", "Read all links", "Read the links of every app, their visits and exports; change nothing. The usual choice for reports."],
   ["write-own", "Create and edit own links", "Create links; edit and delete the app’s own links. The usual choice for a program."],
+  ["read-all", "Read all links", "Read the links of every app, their visits and exports; change nothing. The usual choice for reports."],
   ["write-all", "Edit all links", "Read, edit and delete the links of every app, and read all visits."],
+  ["read", "Read own links", "Read the app’s own links, visits and exports. Sees nothing until the app has links of its own."],
   ["admin", "Admin", "Everything, including API keys and settings."],
 ];
 
@@ -62,10 +62,10 @@ export const keys = {
   firstAction: "Create and require sign-in",
   appWrong: (right) => `${APP_NAMES}, such as ${right}.`,
   app: "App",
-  appHint: `The program or person that uses this key. ${APP_NAMES}.`,
+  appHint: `The owner of the links: a program, a team or a person. ${APP_NAMES}.`,
   firstIntro: "The first key turns off open access. It is an admin key that never expires, so you can sign in with it and create others.",
-  name: "Name",
-  nameHint: "A person or a device, such as “Anna’s phone”. Shown in lists and at sign-in.",
+  name: "Key name (optional)",
+  nameHint: "Tells the keys of an app apart, such as “Anna’s phone”. Shown in lists and at sign-in.",
   role: "Role",
   expires: "Expires",
   expiresChoices: [["", "Never"], ["30", "In 30 days"], ["90", "In 90 days"], ["365", "In a year"], ["own", "On a date…"]],
