@@ -301,6 +301,11 @@ fn keys_are_shown_once_and_revoked() {
     );
     let told: Value = api_client::ApiClient::new(node, &key).get("/rest/v3/tags").json();
     assert!(told["tags"].is_object(), "{told}");
+    // The question and the message name the key, and not its ID alone.
+    press(browser, ".keys:has(.key-name)", "revoke");
+    says(browser, "dialog h2", "Revoke key “Web Shop” (");
+    press(browser, "dialog", "confirm");
+    says(browser, "#toasts", "Key “Web Shop” (");
     console.close();
 }
 

@@ -136,14 +136,14 @@ function grantOf({ app, name, role, expires, until, createsPerSecond, domains })
 /** Makes a key that follows another, which holds for a while. */
 export async function rotateKey(page, { app }, key) {
   const isOwn = key.id === page.session.keyId;
-  const made = await formDialog(text.rotate(key.id), {
+  const made = await formDialog(text.rotate(apps.keyNamed(key)), {
     fields: [field({ name: "graceSeconds", label: text.grace, type: "select", options: text.graces, value: "86400", read: Number })],
     intro: text.rotateIntro(app, isOwn),
     action: text.rotateAction,
     submit: ({ graceSeconds }) => post(`/apps/${encodeURIComponent(app)}/rotate`, { id: key.id, graceSeconds }),
   });
   if (made) {
-    await showOnce(text.madeNew(app), made, text.replaces(key.id));
+    await showOnce(text.madeNew(app), made, text.replaces(apps.keyNamed(key)));
     await page.reload();
   }
 }
@@ -171,23 +171,25 @@ async function showOnce(title, { key, id }, more) {
 export async function revokeKey(page, { app, keys }, key) {
   const others = keys.filter((one) => one.valid && one.id !== key.id).length;
   const left = others === 0 ? text.onlyKey(app) : text.otherKeys(app, others);
-  await revoke(page, text.askRevoke(key.id, app), left, [key], `/apps/${encodeURIComponent(app)}/keys/${encodeURIComponent(key.id)}`);
+  const [named, path] = [apps.keyNamed(key), `/apps/${encodeURIComponent(app)}/keys/${encodeURIComponent(key.id)}`];
+  await revoke(page, { title: text.askRevoke(named, app), left, ending: [key], path, done: () => text.revokedOne(named, app) });
 }
 
 /** Ends all keys of an app for good. */
 export async function revokeApp(page, { app, keys }) {
   const valid = keys.filter((one) => one.valid);
-  await revoke(page, text.askRevokeAll(app), text.allKeys(app, valid.length), valid, `/apps/${encodeURIComponent(app)}`);
+  const path = `/apps/${encodeURIComponent(app)}`;
+  await revoke(page, { title: text.askRevokeAll(app), left: text.allKeys(app, valid.length), ending: valid, path, done: (ended) => text.revokedAll(app, ended) });
 }
 
-async function revoke(page, title, left, ending, path) {
+async function revoke(page, { title, left, ending, path, done }) {
   const said = [text.revokeNow(ending.length), left, ...warnings(page, ending)].join(" ");
   if (!(await confirmDialog(title, said, { action: text.revokeAction }))) {
     return;
   }
   try {
     const { revoked } = await del(path);
-    toast(text.revoked(revoked.length));
+    toast(done(revoked.length));
   } catch (error) {
     toastError(error, text.notRevoked);
   }

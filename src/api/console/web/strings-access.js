@@ -33,6 +33,8 @@ export const apps = {
   },
   columns: { key: "Key", role: "Role", domains: "Domains", rate: "Rate limit", created: "Created", expires: "Expires", state: "State", actions: "Actions" },
   yours: "Yours",
+  /** A key as people call it: by its name, with its ID, or by the ID alone. */
+  keyNamed: ({ name, id }) => (name ? `“${name}” (${id})` : id),
   allDomains: "All",
   default: "Default",
   never: "Never",
@@ -101,7 +103,8 @@ export const keys = {
   allKeys: (app, ended) => `This revokes ${count(ended, "key")}, so all requests of ${app} will be refused. Its links keep redirecting.`,
   ownKey: "You are signed in with this key and will be signed out.",
   lastAdmin: "This is the last admin key. Nobody can sign in until you create another one with `carom app add NAME --role admin` on the server.",
-  revoked: (ended) => `${count(ended, "key")} revoked.`,
+  revokedOne: (key, app) => `Key ${key} of ${app} revoked.`,
+  revokedAll: (app, ended) => `${count(ended, "key")} of ${app} revoked.`,
   notRevoked: "No key was revoked.",
 };
 

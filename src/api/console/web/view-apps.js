@@ -130,8 +130,8 @@ function keyRow(page, app, key) {
   const [state, kind] = stateOf(key);
   const isOwn = key.id === page.session.keyId;
   const actions = key.valid && h("div", { class: "row-actions" },
-    button(text.rotate, () => rotateKey(page, app, key), { "data-action": "rotate", "aria-label": text.rotateOf(key.id, app.app) }),
-    button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(key.id, app.app) }));
+    button(text.rotate, () => rotateKey(page, app, key), { "data-action": "rotate", "aria-label": text.rotateOf(text.keyNamed(key), app.app) }),
+    button(text.revoke, () => revokeKey(page, app, key), { kind: "danger", "data-action": "revoke", "aria-label": text.revokeOf(text.keyNamed(key), app.app) }));
   const made = row(
     { content: keyCell(key, isOwn), class: "wrap" },
     roleOf(key.role),
