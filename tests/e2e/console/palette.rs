@@ -60,6 +60,27 @@ fn palette_finds_pages_links_and_actions() {
     console.close();
 }
 
+/// Script: whether each of some hosts is that of this machine alone.
+const LOOPBACK_HOSTS: &str =
+    "import(new URL('link-parts.js', document.querySelector('script[type=module]').src)).then(({ isLoopback }) =>
+    ['127.0.0.1', '[::1]', 'localhost', 'go.localhost', '192.168.0.7', 'go.example', 'notlocalhost'].map(isLoopback))";
+
+#[test]
+fn qr_codes_of_this_machine_are_warned_of() {
+    let console = OpenConsole::open();
+    let OpenConsole { node, browser, .. } = &console;
+    node.wire().shorten_as("code", TARGET);
+    browser.go(&at(node, "links/code"));
+    press(browser, "main", "qr");
+    shows(browser, "dialog .qr img");
+    assert_eq!(browser.value(LOOPBACK_HOSTS), json!([true, true, true, true, false, false, false]));
+    let url = node.wire().get("/rest/v3/short-urls/code").json()["shortUrl"].as_str().unwrap().to_owned();
+    let warns = browser.value("document.querySelector('dialog .notice.warn') !== null");
+    assert_eq!(warns, json!(url.starts_with("http://127.")), "{url}");
+    browser.fits_everywhere(|_| {});
+    console.close();
+}
+
 #[test]
 fn palette_knows_other_words_and_urls() {
     let console = OpenConsole::open();

@@ -64,14 +64,19 @@ export function shortUrlCell(link) {
     link.domain !== null && clipped(link.domain, "soft domain")];
 }
 
-/** The QR code of a link, with its downloads. */
+/** Whether a host is that of this machine alone. */
+export const isLoopback = (host) => host === "[::1]" || /^127\.|(^|\.)localhost$/.test(host);
+
+/** The QR code of a link, with its downloads, and a warning where no other machine can open it. */
 export function qrCode(link) {
   const path = (format, size) => withQuery(linkPath(link, "/qr"), { format, size });
-  return h("div", { class: "qr" },
+  const { hostname } = new URL(link.shortUrl);
+  const code = h("div", { class: "qr" },
     h("img", { src: path("svg", 240), width: 200, height: 200, alt: page.qrOf(link.shortUrl) }),
     h("p", { class: "line" },
       h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, page.downloadSvg),
       h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, page.downloadPng)));
+  return [isLoopback(hostname) && h("p", { class: "notice warn" }, page.qrOnlyHere(hostname)), code];
 }
 
 /** Shows the QR code of a link in a dialog. */

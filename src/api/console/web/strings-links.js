@@ -238,6 +238,7 @@ export const page = {
   no: "No",
   qr: "QR code",
   qrOf: (url) => `QR code of ${url}`,
+  qrOnlyHere: (host) => `Only this machine can open this code: its host is ${host}. Set base_url to the public address before you print it.`,
   downloadSvg: "Download SVG",
   downloadPng: "Download PNG",
   notFiltered: "The numbers above count all visits of the link. Filters narrow the visitors and the single visits below.",
