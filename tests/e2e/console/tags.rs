@@ -28,10 +28,16 @@ fn tags_of(node: &Node, slug: &str) -> Value {
     node.wire().get(&format!("/rest/v3/short-urls/{slug}")).json()["tags"].clone()
 }
 
-/// Clicks an action of a tag, once its row is there.
+/// Clicks an action of a tag, once its row is there. Most of them are in the menu of the row.
 fn act(browser: &Browser, tag: &str, action: &str) {
     let script = format!(
-        "(() => {{ const row = [...document.querySelectorAll('.tag-table tbody tr')].find((one) => one.cells[0].innerText.trim() === {}); row?.querySelector('[data-action={action}]').click(); return Boolean(row); }})()",
+        "(() => {{
+            const row = [...document.querySelectorAll('.tag-table tbody tr')].find((one) => one.cells[0].innerText.trim() === {});
+            const find = () => row?.querySelector('[data-action={action}]');
+            if (!find()) row?.querySelector('[data-action=tag-menu]').click();
+            find()?.click();
+            return Boolean(row);
+        }})()",
         json!(tag)
     );
     wait_until(tag, || browser.value(&script) == true);
@@ -57,6 +63,8 @@ fn tags_are_filtered_sorted_and_opened() {
             .value("[...document.querySelectorAll('.tag-table [data-action=tag-links]')].map((one) => one.innerText)")
     };
     assert_eq!(names(), json!(["mail", "print", "sale"]));
+    // A row has one button, and its menu all actions.
+    assert_eq!(browser.value("document.querySelectorAll('.tag-table tbody button').length"), json!(3));
     browser.fits_everywhere(|_| browser.scrolls_nowhere_sideways());
     browser.value("(() => { const sort = document.querySelector('[data-action=sort]'); sort.value = 'shortUrlsCount-DESC'; sort.dispatchEvent(new Event('change')); })()");
     wait_until("the most used first", || names()[0] == "sale");
@@ -134,6 +142,8 @@ fn tags_of_an_app_have_no_actions() {
         browser.go(&at(&node, "tags"));
         enter_key(&browser, key);
         says(&browser, ".tag-table", "sale");
+        press(&browser, "main", "tag-menu");
+        shows(&browser, ".menu [data-action=tag-analytics]");
         let actions = "document.querySelectorAll('[data-action=rename-tag], [data-action=delete-tag]').length";
         assert_eq!(browser.value(actions), json!(if *role == "write-all" { 2 } else { 0 }), "{role}");
         browser.close();

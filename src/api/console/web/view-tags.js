@@ -4,6 +4,7 @@ import { get, withQuery } from "./api.js";
 import { button, clipped, emptyState, h, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
+import { openMenu } from "./menu.js";
 import { filterField, numberOr, reloader } from "./parts.js";
 import { hasAllLinks, mayRetag } from "./rights.js";
 import { missingHere } from "./shared-home.js";
@@ -67,7 +68,7 @@ export async function show(main, context) {
     },
     render: (found) => {
       setText(status, found.wrongOrder ? "" : text.found(found.pagination.totalItems));
-      return content(found, { state, change, clear, reload: () => !signal.aborted && load() });
+      return content(found, { state, change, clear, reload: () => !signal.aborted && load(), go: context.go });
     },
   });
   const update = ({ isTyped = false } = {}) => {
@@ -101,7 +102,7 @@ async function tagsOf({ q, sort, page }, signal) {
   }
 }
 
-function content(found, { state, change, clear, reload }) {
+function content(found, { state, change, clear, reload, go }) {
   if (found.wrongOrder) {
     return h("div", { class: "card" }, emptyState(text.cannotSort, text.cannotSortText, button(text.byName, () => change({ sort: USUAL_SORT }), { kind: "primary", "data-action": "sort-by-name" })));
   }
@@ -114,7 +115,7 @@ function content(found, { state, change, clear, reload }) {
     { title: text.columns.tag, isName: true }, { title: text.columns.links, class: "num" }, { title: text.columns.visits, class: "num" }, { title: text.columns.bots, class: "num" },
     { title: text.columns.actions, hidden: true },
   ];
-  const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, reload)));
+  const { element, table } = regionTable(text.label, columns, data.map((one) => tagRow(one, withActions, { reload, go })));
   table.classList.add("tag-table", "figures");
   return [h("div", { class: "card" }, element), pagerOf(pagination, change), h("p", { class: "soft" }, text.note)];
 }
@@ -127,21 +128,24 @@ function nothing({ q, page }, { change, clear }) {
     : emptyState(text.nothing, text.nothingText, button(text.clear, clear, { "data-action": "clear-filter" }));
 }
 
-function tagRow(one, withActions, reload) {
+function tagRow(one, withActions, { reload, go }) {
   const { tag, shortUrlsCount, visitsSummary } = one;
   const links = withQuery("/admin/links", { tags: joinTags([tag]) });
   const num = (shown) => ({ content: shown, class: "num" });
+  const items = [
+    [text.analytics, () => go(withQuery("/admin/usage", { tag })), { name: "tag-analytics" }],
+    ...(withActions ? [
+      [text.rename, () => renameTag(one, reload), { name: "rename-tag" }],
+      [text.delete, () => deleteTag(one, reload), { name: "delete-tag", kind: "danger" }],
+    ] : []),
+  ];
+  const menu = button("⋯", () => openMenu(menu, items), { kind: "icon menu-button", "data-action": "tag-menu", "aria-label": text.actionsFor(tag), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
     { content: pageLink(links, clipped(tag), { class: "pick", "data-action": "tag-links" }), class: "fluid" },
     num(pageLink(links, format.number(shortUrlsCount), { "aria-label": text.linksOf(tag, shortUrlsCount) })),
     num(numberOr(visitsSummary?.total, text.notCounted)),
     num(numberOr(visitsSummary?.bots, text.notCounted)),
-    { content: h("div", { class: "row-actions" },
-      pageLink(withQuery("/admin/usage", { tag }), text.analytics, { class: "button", "data-action": "tag-analytics", "aria-label": text.analyticsOf(tag) }),
-      withActions && [
-        button(text.rename, () => renameTag(one, reload), { "data-action": "rename-tag", "aria-label": text.renameOf(tag) }),
-        button(text.delete, () => deleteTag(one, reload), { kind: "danger", "data-action": "delete-tag", "aria-label": text.deleteOf(tag) }),
-      ]) });
+    { content: menu, class: "tag-menu" });
 }
 
 function pagerOf({ currentPage, pagesCount, totalItems, itemsInCurrentPage }, change) {

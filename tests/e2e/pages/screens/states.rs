@@ -184,7 +184,8 @@ fn look_at_link_dialogs(browser: &Browser, node: &Node) {
     shows(browser, "dialog input[name=title]");
     look_at(browser, "edit-link");
     browser.go(&at(node, "tags"));
-    press(browser, "main", "rename-tag");
+    press(browser, "main", "tag-menu");
+    press(browser, ".menu", "rename-tag");
     shows(browser, "dialog input[name=newName]");
     look_at(browser, "rename-tag");
     let create = |destination: &str, slug: Option<&str>| {
