@@ -40,7 +40,7 @@ function group(title, lines, beside) {
     });
     const names = lines.filter((_, index) => folded[index] === "zero").map(([name]) => name.toLowerCase());
     zeros.hidden = names.length === 0;
-    setText(zeros, text.zero(names));
+    setText(zeros, text.noneOf(names));
   };
   return { element: card(title, { beside }, h("dl", { class: "facts" }, rows), zeros), update };
 }

@@ -2,6 +2,8 @@
 
 import { count } from "./format.js";
 
+const either = new Intl.ListFormat("en-GB", { type: "disjunction" });
+
 export const overview = {
   connecting: "Connecting to the server…",
   lost: "Connection lost, reconnecting… These are the last known values.",
@@ -71,7 +73,7 @@ export const bypass = {
 };
 
 export const health = {
-  zero: (names) => `Zero: ${names.join(", ")}.`,
+  noneOf: (names) => `No ${either.format(names)}.`,
   codes: "Generated slugs",
   length: "Slug length",
   characters: (length) => count(length, "character"),
