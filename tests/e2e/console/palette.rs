@@ -87,6 +87,11 @@ fn palette_knows_other_words_and_urls() {
     let OpenConsole { node, browser, .. } = &console;
     browser.go(&at(node, "links"));
     shows(browser, "main [data-action=new-link]");
+    // The list of shortcuts has that of the palette.
+    press(browser, "main", "shortcuts");
+    says(browser, "dialog .facts", "Search links, pages and actions");
+    browser.press(ESCAPE);
+    lacks(browser, "dialog");
     // A page, by another word for it. Escape closes the palette, whatever was typed.
     browser.chord(CONTROL, "k");
     shows(browser, "dialog.palette");

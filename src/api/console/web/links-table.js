@@ -7,8 +7,10 @@ import { detailPath, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { showColumns } from "./links-columns.js";
 import { trendOf } from "./links-trend.js";
 import { openMenu } from "./menu.js";
+import { PALETTE_KEYS } from "./palette.js";
 import { mayWrite } from "./rights.js";
 import { list as text } from "./strings-links.js";
+import { palette } from "./strings-shell.js";
 
 const SORTED = ["shortCode", "visits", "dateCreated"];
 const SKELETON_ROWS = 12;
@@ -202,7 +204,7 @@ function skeleton(columns) {
   return Array.from({ length: SKELETON_ROWS }, () => h("tr", { "aria-hidden": "true" }, h("td", { colspan: columns }, h("div", { class: "skeleton row-skeleton" }))));
 }
 
-/** The keyboard shortcuts of the list. */
+/** The keyboard shortcuts of the list, and that of the palette. */
 export function keyList() {
-  return h("dl", { class: "facts" }, text.keys.map(([key, said]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(said)))));
+  return h("dl", { class: "facts" }, [...text.keys, [PALETTE_KEYS, palette.title]].map(([key, said]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(said)))));
 }

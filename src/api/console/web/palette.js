@@ -21,11 +21,12 @@ const LINKS = 8;
 const TYPED_MAX = 8_192;
 const SEARCHED_MAX = 512;
 const IS_MAC = /Mac|iP(hone|ad)/.test(navigator.platform);
+/** The keys that open the palette. */
+export const PALETTE_KEYS = IS_MAC ? "⌘K" : "Ctrl K";
 
 /** Draws the button in the header, and listens for the key. */
 export function startPalette() {
-  const keys = IS_MAC ? "⌘K" : "Ctrl K";
-  const opener = button([icon("search"), h("span", null, text.open), h("kbd", { "aria-hidden": "true" }, keys)], openPalette,
+  const opener = button([icon("search"), h("span", null, text.open), h("kbd", { "aria-hidden": "true" }, PALETTE_KEYS)], openPalette,
     { kind: "find", "data-action": "palette", title: text.title, "aria-keyshortcuts": IS_MAC ? "Meta+K" : "Control+K", "aria-haspopup": "dialog" });
   fill(document.getElementById("finder"), opener);
   document.addEventListener("keydown", (event) => {
