@@ -211,7 +211,7 @@ export const fleet = {
   partitions: (partitions) => count(partitions, "partition"),
   comparingMeaning: "Partitions still being compared with Redis. Redirects work meanwhile.",
   gaps: "Stream gaps",
-  gapsMeaning: "Times this node lost its position in a Redis stream. carom then compares the partition with Redis.",
+  gapsMeaning: "Lost positions in the 64 Redis streams, one for each partition: a Redis that was emptied counts 64 times. carom then compares the partition with Redis.",
   unread: "Unreadable",
   unreadMeaning: "Slugs changed by a newer version of carom. This node returns 503 for them until it is upgraded.",
   servers: "Redis servers",
