@@ -140,12 +140,12 @@ fn live_plots_follow_the_traffic() {
     shows(&browser, "#live[data-state=live]");
     let said = || {
         browser
-            .value("document.querySelector('.plot-picture')?.getAttribute('aria-label') ?? ''")
+            .value("document.querySelector('.traffic .plot-picture')?.getAttribute('aria-label') ?? ''")
             .as_str()
             .unwrap_or_default()
             .to_owned()
     };
-    let drawn = || browser.value("document.querySelector('.plot-picture canvas')?.toDataURL() ?? ''");
+    let drawn = || browser.value("document.querySelector('.traffic .plot-picture canvas')?.toDataURL() ?? ''");
     let rate = || browser.value("document.querySelector('.tile dd')?.innerText ?? ''");
     wait_until("a plot", || !said().is_empty() && rate() == "0");
     let (still, empty) = (said(), drawn());

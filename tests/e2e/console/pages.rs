@@ -14,6 +14,10 @@ fn overview_says_that_all_is_well() {
     let code = node.wire().shorten(TARGET);
     browser.go(&at(node, ""));
     shows(browser, ".well[data-kind=good]");
+    // The visits of the week and the newest links stand above the numbers of this second.
+    says(browser, ".week", &code);
+    let is_above = "document.querySelector('.week').getBoundingClientRect().top < document.querySelector('.tiles').getBoundingClientRect().top";
+    assert_eq!(browser.value(is_above), json!(true));
     // Visits of a day come from the node, the others from the stream.
     node.wire().ask("GET", &format!("/{code}"), "User-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
     for span in ["day", "hour", "minutes"] {

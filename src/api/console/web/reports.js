@@ -3,7 +3,7 @@
 import { hasAllLinks, seesService } from "./rights.js";
 import { reports as text } from "./strings-shell.js";
 
-/** Cards that only a key for the whole service is shown. */
+/** Cards of the whole service. Other keys have them only while visits are logged. */
 const OF_SERVICE = ["links", "referrers"];
 
 /** Cards that need all links, or the visit log, which needs them. */

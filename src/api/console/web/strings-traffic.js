@@ -27,7 +27,6 @@ export const overview = {
   hasAlarms: (alarms_) => `${count(alarms_, "alarm")} ${alarms_ === 1 ? "needs" : "need"} attention.`,
   refusesWrites: "Redirects are served, but links cannot be created or changed.",
   traffic: "Traffic",
-  reports: "Last 7 days",
   span: "Time span",
   spans: { minutes: "2 min", hour: "1 h", day: "24 h" },
   spanNotes: {
@@ -44,6 +43,18 @@ export const overview = {
   writesLabel: "Link writes/s and new connections/s, last two minutes",
   latencyLabel: "Server-side latency by percentile, last two minutes",
   series: { redirects: "Redirects", misses: "Not found", changes: "Link writes", connections: "New connections" },
+};
+
+export const week = {
+  title: "Last 7 days",
+  noVisits: "No visits in the last 7 days",
+  noVisitsText: "Share a short URL. Visits appear here within minutes.",
+  newLinks: "New links",
+  link: "Link",
+  created: "Created",
+  noLinks: "No links yet",
+  noLinksText: "Create the first one, or import your links.",
+  toLinks: "View links",
 };
 
 export const alarms = {

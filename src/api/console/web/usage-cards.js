@@ -86,7 +86,7 @@ export function topLinksCard(topLinks, query) {
 }
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
-function linkCell(link, query) {
+export function linkCell(link, query) {
   const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain, ...Object.fromEntries(periodIn(query)), ...filtersOf(query, LINK_FILTERS) });
   return h("div", { class: "share-link" },
     h("div", { class: "line-tight" }, pageLink(path, outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),

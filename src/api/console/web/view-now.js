@@ -8,9 +8,9 @@ import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
 import { latencies, quantiles } from "./now-latency.js";
-import { reportsCard } from "./now-reports.js";
 import { failures } from "./now-samples.js";
 import { trafficCard } from "./now-traffic.js";
+import { weekSection } from "./now-week.js";
 import { tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
 import { hasAllLinks } from "./rights.js";
@@ -19,31 +19,46 @@ import { overview as text } from "./strings-traffic.js";
 
 const SECONDS = 120;
 const STATES = { connecting: text.connecting, lost: text.lost };
+/** How long the page waits for the visits of the week. With them, nothing below moves; without, it does not wait for them any longer. */
+const WEEK_WAIT_MS = 300;
 
-export async function show(main) {
+export async function show(main, { signal }) {
   const ready = h("span", { class: "line" });
   const notice = h("p", { class: "notice bad", role: "status", hidden: true });
   const body = h("div", { class: "stack" }, loadingState(14, text.waiting));
   main.append(pageHead(pages.overview, ready), notice, body);
+  const week = weekSection();
   let parts = null;
-  const off = onLive(({ state, status }) => {
+  let isReady = false;
+  let last = null;
+  const follow = (now) => {
+    last = now;
+    const { state, status } = now;
     notice.hidden = state === "live" || (state === "connecting" && status === null);
     setText(notice, STATES[state] ?? "");
-    if (status === null) {
+    if (status === null || !isReady) {
       return;
     }
-    parts ??= build(body);
+    parts ??= build(body, week);
     showReady(ready, status, state);
     parts.forEach((part) => part.update(status, state));
+  };
+  const off = onLive(follow);
+  Promise.race([week.load(), new Promise((resolve) => setTimeout(resolve, WEEK_WAIT_MS))]).then(() => {
+    isReady = true;
+    if (!signal.aborted) {
+      follow(last);
+    }
   });
   return () => {
     off();
+    week.destroy();
     parts?.forEach((part) => part.destroy?.());
   };
 }
 
-function build(body) {
-  const parts = [wellness(), alarmList(), rates(), trafficCard(), reportsCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
+function build(body, week) {
+  const parts = [wellness(), alarmList(), week, rates(), trafficCard(), plots(), coreTable(SECONDS), bypassCard(), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
 }
