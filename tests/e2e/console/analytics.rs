@@ -180,7 +180,9 @@ fn visits_of_a_link_are_saved_as_files() {
     // A filter narrows what is saved, too.
     browser.value("document.querySelector('#card-campaigns [data-action=filter-by]').click()");
     says(browser, ".chips", "Campaign: spring");
-    says(browser, ".visits-chart", "Filters narrow");
+    // The chart and the numbers are those of the filter, too.
+    says(browser, ".visits-chart", "Visits that match all filters");
+    wait_until("two visits", || browser.value("document.querySelector('.tiles dd').innerText") == json!("2"));
     says(browser, ".visits .region", "Firefox");
     press(browser, "main", "export-visits");
     press(browser, ".menu", "export-single");

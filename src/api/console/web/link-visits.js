@@ -1,7 +1,7 @@
 // The visits of one link in a period: how many there are, when, of whom, and as files.
 
 import { get } from "./api.js";
-import { breakdowns } from "./breakdowns.js";
+import { breakdowns, visitStats } from "./breakdowns.js";
 import { visitsSince } from "./changes.js";
 import { button, fill, h } from "./dom.js";
 import * as format from "./format.js";
@@ -60,7 +60,7 @@ export function linkVisits(named, context) {
     lines: 8,
     async fetch(ends) {
       try {
-        return await counts(named, state.period, ends);
+        return await counts(named, state, ends);
       } catch (error) {
         if (error.name !== "AbortError") {
           // The error is shown once, in place of the chart.
@@ -74,7 +74,7 @@ export function linkVisits(named, context) {
       clear();
       state.shown = found;
       referrers.hidden = false;
-      fill(referrers, referrersCard(found.visits.referrers));
+      fill(referrers, referrersCard(found.referrers));
       save.disabled = false;
       return countsOf(found, state);
     },
@@ -96,17 +96,36 @@ export function linkVisits(named, context) {
   return { counts: element, about: about.element, single: single.element, save, referrers, load, loadLogged, update, leave: clear };
 }
 
-/** The counts of a period and of the one before, which the node has without its visit log. */
-async function counts({ shortCode, domain }, period, signal) {
+/** The counts of a period and of the one before, which the node has without its visit log. Those of filters come from the log, without the period before. */
+async function counts({ shortCode, domain }, { period, filters }, signal) {
   const ask = (query) => get(`/admin/api/visits/${encodeURIComponent(shortCode)}`, { query: { ...query, domain }, signal });
   const earlier = queryBefore(period);
-  const [{ visits, sources }, before] = await Promise.all([ask(apiQuery(period)), earlier && ask(earlier).catch(() => null)]);
-  return { visits, sources, before: before?.visits ?? null, period: beginningAt(period, visits.perDay[0]?.date) };
+  const [all, before, logged] = await Promise.all([
+    ask(apiQuery(period)), earlier && ask(earlier).catch(() => null), loggedCounts({ shortCode, domain, ...apiQuery(period) }, filters, signal)]);
+  const visits = logged ?? all.visits;
+  return {
+    visits,
+    referrers: all.visits.referrers,
+    sources: all.sources,
+    before: logged === null ? before?.visits ?? null : null,
+    period: beginningAt(period, visits.perDay[0]?.date),
+    note: logged !== null ? usage.filtered : hasFilters(filters) ? text.notFiltered : null,
+  };
 }
 
-function countsOf({ visits, sources, before, period }, state) {
+const hasFilters = (filters) => Object.keys(filters).length > 0;
+
+/** The visits that match all filters, as the node counts visits otherwise; null without filters, and while no visits are logged. */
+async function loggedCounts(query, filters, signal) {
+  if (!hasFilters(filters)) {
+    return null;
+  }
+  const { enabled, total, bots, perDay } = await visitStats({ ...query, ...filters }, { limit: 1, withoutBots: false, signal });
+  return enabled ? { summary: { total, bots }, perDay, perHour: [] } : null;
+}
+
+function countsOf({ visits, sources, before, period, note }, state) {
   const { total, bots } = visits.summary;
-  const isFiltered = Object.keys(state.filters).length > 0;
   return [
     sourcesNote(sources),
     tiles([
@@ -114,7 +133,7 @@ function countsOf({ visits, sources, before, period }, state) {
       [usage.people, format.number(total - bots)],
       [usage.botVisits, format.number(bots), total > 0 && format.percent(bots, total)],
     ]),
-    visitsCard(visits, before, period, (plot) => state.plots.push(plot), isFiltered && h("p", { class: "soft small" }, text.notFiltered)),
+    visitsCard(visits, before, period, (plot) => state.plots.push(plot), note && h("p", { class: "soft small" }, note)),
   ];
 }
 
