@@ -204,9 +204,8 @@ fn changes_of(arguments: &LinkEditArgs) -> Result<Value, Exit> {
         }
     }
     if body.is_empty() {
-        return Err(Exit::new(Reason::Usage, "nothing to change").with_remedy(
-            "pass what to change, such as --destination URL or --clear expires; -h lists the options",
-        ));
+        return Err(Exit::new(Reason::Usage, "nothing to change")
+            .with_remedy("pass what to change, such as --destination URL or --clear expires; -h lists the options"));
     }
     Ok(Value::Object(body))
 }

@@ -220,7 +220,9 @@ fn correction(problem: &Value) -> String {
     let mut options = Vec::new();
     for field in fields {
         let option = OPTIONS.iter().find(|(name, _)| field.as_str() == Some(*name)).map(|(_, option)| *option);
-        if let Some(option) = option && !options.contains(&option) {
+        if let Some(option) = option
+            && !options.contains(&option)
+        {
             options.push(option);
         }
     }

@@ -251,11 +251,8 @@ fn render_node(page: &mut String, now: &Value, changes: f64, width: Option<usize
         );
     }
     let left = number(now, "/issuer/remaining");
-    let lasts = if changes > 0.0 {
-        format!(", for {} at the current rate", span(left / changes))
-    } else {
-        String::new()
-    };
+    let lasts =
+        if changes > 0.0 { format!(", for {} at the current rate", span(left / changes)) } else { String::new() };
     let length = number(now, "/issuer/codeLength");
     let _ = writeln!(page, "codes   {} with {length} characters left{lasts}", grouped(left));
     fleet::render(page, now, width);

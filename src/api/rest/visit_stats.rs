@@ -137,8 +137,9 @@ impl Context {
 
 fn described_link(link: &Link, VisitCounts { total, bots }: VisitCounts, domains: &Domains) -> Value {
     let (short_code, domain) = (link.code.as_slug().to_string(), link.labels.domain.as_ref());
+    let short_url = format!("{}/{short_code}", domains.base_url_of(domain));
     json!({
-        "shortUrl": [&*domains.base_url_of(domain), "/", &short_code].concat(),
+        "shortUrl": short_url,
         "shortCode": short_code,
         "domain": domain.map(DomainName::as_str),
         "longUrl": link.target,

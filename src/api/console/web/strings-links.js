@@ -155,7 +155,7 @@ export const list = {
   create: "New link",
   shortcuts: "Shortcuts",
   shortcutsTitle: "Keyboard shortcuts",
-  keys: [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Previous link"], ["Enter", "Open link details"], ["x", "Select link"], ["c", "New link"], ["?", "Keyboard shortcuts"], ["Ctrl K or ⌘K", "Find links, pages and actions"]],
+  keys: [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Previous link"], ["Enter", "Open link details"], ["x", "Select link"], ["c", "New link"], ["?", "Keyboard shortcuts"]],
   searching: "Searching…",
   searchingOn: (links) => `Searching: ${count(links, "link")} so far…`,
   found: (links) => count(links, "link"),
