@@ -16,7 +16,7 @@ use carom_tls::identity::{Pair, Tickets, TlsIdentity};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// Checks heads: the pieces of the input do not affect where a head ends, and an accepted head is sound.
+/// Checks heads: neither the pieces of the input nor the number of passes affect a head, and an accepted head is sound.
 pub(crate) fn check_head(input: &[u8]) {
     let whole = HeadScan::default().find_end(input, HEAD_LEN_MAX);
     let mut scan = HeadScan::default();
@@ -30,6 +30,9 @@ pub(crate) fn check_head(input: &[u8]) {
         (Ok(None), found) => assert_eq!(found, None),
         (Err(_), found) => assert!(matches!(found, Some(Err(_))), "{found:?}"),
     }
+    // One pass over the bytes finds and parses the same head.
+    let parsed = whole.and_then(|end| end.map(|end| head::parse(&input[..end]).map(|head| (head, end))).transpose());
+    assert_eq!(HeadScan::default().parse(input, HEAD_LEN_MAX), parsed);
     if let Ok(Some(end)) = whole
         && let Ok(head) = head::parse(&input[..end])
     {

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use carom_http::head::{self, HeadScan};
+use carom_http::head::HeadScan;
 use carom_http::{Action, Connection};
 use carom_model::visits::raw::{RawRequest, RawVisit, copy_parts};
 use carom_model::visits::record::LoggedKind;
@@ -135,8 +135,7 @@ fn insert_and_remove(links: u64) -> Work {
 fn parse(bytes: &'static [u8]) -> Work {
     Box::new(move |_| {
         let bytes = black_box(bytes);
-        let end = HeadScan::default().find_end(bytes, bytes.len()).ok().flatten().expect("a whole head");
-        black_box(head::parse(&bytes[..end]).expect("a sound head"));
+        black_box(HeadScan::default().parse(bytes, bytes.len()).ok().flatten().expect("a whole and sound head"));
     })
 }
 

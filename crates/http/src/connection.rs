@@ -240,13 +240,9 @@ impl Connection {
 
     #[inline]
     fn step_head(&mut self, input: &[u8]) -> Step {
-        let end = match self.scan.find_end(input, self.bounds.head as usize) {
-            Ok(Some(end)) => end,
+        let (head, end) = match self.scan.parse(input, self.bounds.head as usize) {
+            Ok(Some(found)) => found,
             Ok(None) => return Step { consumed: 0, action: Action::Read },
-            Err(rejection) => return self.reject(rejection),
-        };
-        let head = match head::parse(&input[..end]) {
-            Ok(head) => head,
             Err(rejection) => return self.reject(rejection),
         };
         // The number of heads does not wrap on a connection that limits it.
