@@ -431,6 +431,9 @@ impl fmt::Debug for Code {
     }
 }
 
+/// The lowest bit of each of ten digits.
+const LOWEST_OF_DIGITS: u64 = 0o0101_0101_0101_0101_0101;
+
 /// A code made by the permutation: 2 to 10 characters of the first 62 of the alphabet, in eight bytes, so that queues
 /// and the id table hold it as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -461,8 +464,9 @@ impl GeneratedCode {
         if !(1..=Self::LEN_MAX).contains(&len) || (bits << 4) >> 4 >> (6 * len) != 0 {
             return None;
         }
-        let generated = GeneratedCode(bits);
-        generated.digits().all(|sextet| sextet < 62).then_some(generated)
+        // A digit of 62 or 63 has ones in its upper five bits. Each of the shifts moves one of them to the lowest.
+        let all_ones = bits >> 1 & bits >> 2 & bits >> 3 & bits >> 4 & bits >> 5;
+        (all_ones & LOWEST_OF_DIGITS == 0).then_some(GeneratedCode(bits))
     }
 
     /// Returns a code in its generated form. `None` for one that no permutation gives, and for one of another domain

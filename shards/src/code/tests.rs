@@ -116,6 +116,19 @@ proptest! {
 }
 
 #[test]
+fn no_digit_of_a_generated_code_exceeds_61() {
+    for len in 1..=GeneratedCode::LEN_MAX {
+        for (place, digit) in (0..len).flat_map(|place| (0..64u64).map(move |digit| (place, digit))) {
+            for others in [0, 31, 61] {
+                let digits = (0..len).map(|at| if at == place { digit } else { others });
+                let bits = (len as u64) << 60 | digits.fold(0u64, |bits, digit| bits << 6 | digit);
+                assert_eq!(GeneratedCode::from_bits(bits).is_some(), digit < 62, "{bits:#o}");
+            }
+        }
+    }
+}
+
+#[test]
 fn errors_say_what_is_wrong() {
     assert_eq!(Code::parse(b""), Err(CodeError::Empty));
     assert_eq!(Code::parse(&[b'a'; 65]), Err(CodeError::TooLong { len: 65 }));
