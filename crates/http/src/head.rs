@@ -318,6 +318,11 @@ impl<'a> Fields<'a> {
     }
 
     fn take_connection(&mut self, value: &[u8]) {
+        // Most clients send this alone, or nothing.
+        if is_name(value, b"keep-alive") {
+            self.keep_alive = true;
+            return;
+        }
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;
@@ -366,8 +371,8 @@ impl<'a> Fields<'a> {
 }
 
 /// True if a name is the one that `lower` spells in lower case: 4 to 16 letters and dashes. Compares both ends, four or
-/// eight bytes at once, without the bit that distinguishes the case of letters. The parser accepts no control character
-/// in a name, so no other byte passes for a dash.
+/// eight bytes at once, without the bit that distinguishes the case of letters. A carriage return would pass for a dash,
+/// but the parser accepts none in a name or value.
 #[inline]
 fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     const CASE: u64 = u64::from_ne_bytes([0x20; 8]);

@@ -28,7 +28,7 @@ fn check_name<const N: usize>(name: &[u8; N]) {
     assert!(is_name(&name.to_ascii_uppercase(), name));
     assert!(!is_name(&name[1..], name) && !is_name(&[&name[..], b"s"].concat(), name));
     for at in 0..N {
-        for byte in b'!'..=b'~' {
+        for byte in (0..=u8::MAX).filter(|byte| *byte != b'\r') {
             let mut other = *name;
             other[at] = byte;
             assert_eq!(is_name(&other, name), other.eq_ignore_ascii_case(name), "{}", other.escape_ascii());
@@ -42,7 +42,7 @@ fn names_are_compared_in_any_case() {
     check_name(b"expect");
     check_name(b"referer");
     check_name(b"forwarded");
-    check_name(b"user-agent");
+    check_name(b"keep-alive");
     check_name(b"content-length");
     check_name(b"accept-language");
 }
