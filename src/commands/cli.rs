@@ -17,6 +17,7 @@ use carom_settings::Flags;
 mod admin;
 mod api;
 mod config;
+mod days;
 mod files;
 mod fleet;
 mod join;
@@ -39,9 +40,6 @@ pub use self::link::{
     LinkPlace, LinkShowArgs, LinkStatsArgs, ListedState,
 };
 pub use self::purge::PurgeArgs;
-
-/// Time of day at which a date ends that is the end of something, such as an expiry.
-const DAY_END: &str = "T23:59:59Z";
 
 /// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]

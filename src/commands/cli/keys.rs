@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::DAY_END;
+use super::days::DAY_END;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::{APP_NAME_LEN_MAX, AppName, KEY_NAME_LEN_MAX, KeyName, Role};
 use carom_model::dates;

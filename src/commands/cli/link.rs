@@ -4,8 +4,8 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::DAY_END;
 use super::api::ApiPlace;
+use super::days::DAY_END;
 use carom_limits::LIST_PER_PAGE_MAX;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
