@@ -43,7 +43,7 @@ impl CoreWork {
         let turns = metrics.text().lines().find_map(|line| line.strip_prefix("carom_loop_turns_total{core=\"0\"} "));
         let tasks = fs::read_dir(format!("/proc/{}/task", node.pid())).expect("the node runs");
         let mut stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
-        let stat = stats.find(|stat| stat.contains("(core-0)")).expect("the core runs");
+        let stat = stats.find(|stat| stat.contains("(core-0-")).expect("the core runs");
         let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
         // utime and stime, in hundredths of a second.
         let ticks = fields.split_whitespace().skip(11).take(2);

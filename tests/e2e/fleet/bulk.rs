@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use crate::support::bulk::{BULK, TARGET, code_of, many, send_all};
-use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet::{Fleet, assert_redirects, settle};
 use crate::support::http::SHORT_URLS;
 use crate::support::node::wait_until;
 use crate::support::redis::Server;
@@ -29,7 +29,7 @@ fn bulk_links_reach_every_node() {
     let statuses: Vec<u64> = found.iter().map(|result| result["status"].as_u64().unwrap()).collect();
     assert_eq!(statuses, [400, 200, 200, 400, 200, 200], "{found:?}");
     assert_eq!(code_of(&found[4]), code_of(&found[5]));
-    assert_eq!(nodes[1].wire().get("/ours").location(), TARGET);
+    assert_redirects(&nodes[1], "ours", TARGET);
     let found = send_all(&nodes[0], BULK, many(10_000).as_bytes());
     let codes: HashSet<&str> = found.iter().map(code_of).collect();
     assert_eq!(codes.len(), 10_000);

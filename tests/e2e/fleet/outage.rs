@@ -323,12 +323,15 @@ fn service_manager_hears_of_a_ready_node() {
     let hears = std::thread::spawn(move || {
         let mut text = [0; 64];
         let len = manager.recv(&mut text).unwrap();
-        (String::from_utf8_lossy(&text[..len]).trim().to_owned(), Wire::open(admin).get("/readyz").status)
+        let heard = (String::from_utf8_lossy(&text[..len]).trim().to_owned(), Wire::open(admin).get("/readyz").status);
+        (heard, manager)
     });
     // A node far from Redis accepts clients long before it has read the streams.
     proxies[0].set(Mode::Delay(Duration::from_millis(30)));
     let setup = nodes.remove(0).terminate().env("NOTIFY_SOCKET", path.to_str().unwrap());
     let back = setup.argument("--admin-listen").argument(admin.to_string()).start();
-    assert_eq!(hears.join().unwrap(), ("READY=1".to_owned(), 200));
+    // The manager hears of the stop, too.
+    let (heard, _manager) = hears.join().unwrap();
+    assert_eq!(heard, ("READY=1".to_owned(), 200));
     back.terminate();
 }

@@ -129,7 +129,7 @@ fn top_shows_a_node_and_restores_the_terminal() {
     view.press_until("s", '▲');
     view.redraws_with(90, &["CPU▲"]);
     view.press_until("h", '↑');
-    view.redraws_with(100, &["previous", "expired"]);
+    view.redraws_with(100, &["previous", "refused"]);
     view.press_until("h", '▲');
     view.press_until("\x1b[C", '▼');
     view.redraws_with(90, &["requests/s▼"]);

@@ -2,8 +2,8 @@
 //!
 //! Before it, each relay has read the streams of the other site to their ends. Meanwhile, both sites create, change and
 //! delete links, also of the same slugs, and count visits. Streams are trimmed, and one Redis may lose everything. Redis
-//! keeps states for a week, as by default, or for less than the hour, or for a little more. Then the sites meet again,
-//! and a Redis may lose everything once more. The steps are those of [`super::World`]; `may_have_missed` and
+//! keeps states for a week, as by default, or for a little more than the hour. Then the sites meet again, and a Redis may
+//! lose everything once more. The steps are those of [`super::World`]; `may_have_missed` and
 //! `read_of_pass` decide what a gap means. `visits::batches` and `visits::count_exchange` decide on visits, of which Redis
 //! keeps a short window.
 //!
@@ -37,7 +37,7 @@ const HOUR_MS: u64 = 3_600_000;
 const WEEK_MS: u64 = 7 * 24 * HOUR_MS;
 
 /// Times for which Redis keeps a state.
-const RETENTIONS_MS: [u64; 3] = [WEEK_MS, HOUR_MS * 3 / 2, HOUR_MS * 2 / 3];
+const RETENTIONS_MS: [u64; 2] = [WEEK_MS, HOUR_MS * 3 / 2];
 
 /// Entries of one origin that Redis keeps.
 const WINDOW: usize = 4;

@@ -40,7 +40,10 @@ function control(type, options, value, props) {
   if (type === "select") {
     const choices = options.map((option) => (Array.isArray(option) ? option : [option, option]));
     const select = h("select", props, choices.map(([choice, text]) => h("option", { value: choice }, outside(text))));
-    select.value = value;
+    // Without a value, the first choice is taken.
+    if (value !== "") {
+      select.value = value;
+    }
     return select;
   }
   if (type === "checkbox") {
