@@ -55,3 +55,89 @@ impl Catalog {
         self.texts.as_ref().is_some_and(|texts| texts.has_left())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use carom_shards::Code;
+
+    use super::super::filter_builder::work_once;
+    use super::super::section_store::save;
+    use super::super::tests::{CatalogModel, numbered, saved};
+    use super::*;
+    use carom_model::query::{Filter, OrderField, SortOrder};
+
+    #[test]
+    fn purged_links_leave_the_files() {
+        let model = saved();
+        let has = |text: &str| {
+            let file = |name: &str| std::fs::read(model.dir().join(name)).unwrap();
+            ["search.sections", "search.texts"]
+                .map(file)
+                .iter()
+                .any(|of| memchr::memmem::find(of, text.as_bytes()).is_some())
+        };
+        // One of them is in a section that still takes new links.
+        let gone = [100, 499].map(numbered);
+        let text = |code: &Code| format!("example.org/{code}");
+        for (code, _) in &gone {
+            assert!(has(&text(code)), "otherwise the test proves nothing");
+        }
+        let purged = gone.each_ref().map(|(_, link)| PurgedLink::of(link.as_ref().unwrap()));
+        model.commit(gone.each_ref().map(|(code, _)| (*code, None)));
+        let number = model.catalog.forget_links(&purged);
+        assert!(!model.catalog.has_forgotten(number));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, false);
+        assert!(model.catalog.has_forgotten(number));
+        for (code, _) in &gone {
+            assert!(!has(&text(code)));
+        }
+        let filter = Filter { term: Some("c00010".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
+    }
+
+    #[test]
+    fn purged_texts_leave_the_disk_if_no_sections_are_stored() {
+        let model = saved();
+        let has = |text: &str| {
+            let file = std::fs::read(model.dir().join("search.texts")).unwrap();
+            memchr::memmem::find(&file, text.as_bytes()).is_some()
+        };
+        let (code, link) = numbered(100);
+        let text = format!("example.org/{code}");
+        assert!(has(&text), "otherwise the test proves nothing");
+        let purged = [PurgedLink::of(link.as_ref().unwrap())];
+        model.commit([(code, None)]);
+        let number = model.catalog.forget_links(&purged);
+        while work_once(&model.catalog, || ()).unwrap() {}
+        // The new file leads to a folder that does not exist.
+        let new = model.dir().join("search.sections.new");
+        std::os::unix::fs::symlink(model.dir().join("none/file"), &new).unwrap();
+        save(&model.catalog, false);
+        assert!(!model.dir().join("search.sections").exists(), "it was stored");
+        assert!(model.catalog.has_forgotten(number) && !model.catalog.has_texts_left());
+        assert!(!has(&text));
+    }
+
+    #[test]
+    fn links_that_are_imported_again_are_found_after_a_purge() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        // One of them is in a section that still takes new links.
+        let again = [100, 499].map(numbered);
+        let purged = again.each_ref().map(|(_, link)| PurgedLink::of(link.as_ref().unwrap()));
+        model.commit(again.each_ref().map(|(code, _)| (*code, None)));
+        model.commit(again);
+        model.catalog.forget_links(&purged);
+        let check = || {
+            for term in ["c000100", "c000499"] {
+                let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
+                model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+            }
+        };
+        check();
+        while work_once(&model.catalog, || ()).unwrap() {}
+        check();
+    }
+}

@@ -27,7 +27,7 @@ use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderFiel
 use carom_model::testing::{link, newer_record};
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
-pub(super) use model::{CatalogModel, any_change};
+pub(super) use model::{CatalogModel, any_change, numbered, saved};
 use model::{DOMAINS, Ranked, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {

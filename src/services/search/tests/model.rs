@@ -13,8 +13,10 @@ use carom_shards::{Code, DomainId};
 use proptest::prelude::*;
 
 use crate::bridge::LinksAnswer;
+use crate::services::search::filter_builder::work_once;
 use crate::services::search::list::Finder;
 use crate::services::search::section::SIGNATURE_BYTES;
+use crate::services::search::section_store::save;
 use crate::services::search::visits::VisitSource;
 use crate::services::search::{Catalog, IndexedChange};
 use crate::services::testing::{KEY, sleeps_of};
@@ -350,6 +352,22 @@ pub(super) fn many(count: usize) -> CatalogModel {
     });
     model.commit(made);
     model
+}
+
+/// Returns a catalog with 500 links, whose sections are in their file.
+pub(in crate::services::search) fn saved() -> CatalogModel {
+    let model = CatalogModel::with_signatures(1_000);
+    model.commit((0..500).map(numbered));
+    while work_once(&model.catalog, || ()).unwrap() {}
+    save(&model.catalog, true);
+    model
+}
+
+/// Returns the link of a number, which is its creation time.
+pub(in crate::services::search) fn numbered(number: u64) -> (Code, Option<Link>) {
+    let mut link = link(&format!("c{number:06}"), Origin::Issued);
+    link.created_ms = number;
+    (link.code, Some(link))
 }
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {
