@@ -348,6 +348,7 @@ impl NgramFilters {
         for (number, section) in made.into_iter().enumerate() {
             self.sections.insert(place + number, section);
         }
+        debug_assert!(self.sections.iter().is_sorted_by(|a, b| a.first < b.first), "a search would miss links");
         self.held_bytes = self.sections.iter().map(Section::held_bytes).sum();
         self.is_any_undone = true;
         self.keep_within_bounds();

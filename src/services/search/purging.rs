@@ -58,65 +58,79 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
-    use carom_shards::Code;
-
     use super::super::filter_builder::work_once;
-    use super::super::section_store::save;
+    use super::super::section_store::{restore, save};
     use super::super::tests::{CatalogModel, numbered, saved};
     use super::*;
     use carom_model::query::{Filter, OrderField, SortOrder};
 
+    /// True if a file of the search index has the texts of the link of a number.
+    fn is_on_disk(model: &CatalogModel, number: u64) -> bool {
+        let text = format!("example.org/{}", numbered(number).0);
+        let file = |name: &str| std::fs::read(model.dir().join(name)).unwrap();
+        let has = |file: Vec<u8>| memchr::memmem::find(&file, text.as_bytes()).is_some();
+        ["search.sections", "search.texts"].map(file).into_iter().any(has)
+    }
+
+    /// Deletes links by their numbers, and purges them. Returns the number of the request.
+    fn purge(model: &CatalogModel, numbers: &[u64]) -> u64 {
+        let gone = || numbers.iter().map(|number| numbered(*number));
+        model.commit(gone().map(|(code, _)| (code, None)));
+        let purged: Vec<PurgedLink> = gone().map(|(_, link)| PurgedLink::of(&link.unwrap())).collect();
+        model.catalog.forget_links(&purged)
+    }
+
     #[test]
     fn purged_links_leave_the_files() {
         let model = saved();
-        let has = |text: &str| {
-            let file = |name: &str| std::fs::read(model.dir().join(name)).unwrap();
-            ["search.sections", "search.texts"]
-                .map(file)
-                .iter()
-                .any(|of| memchr::memmem::find(of, text.as_bytes()).is_some())
-        };
         // One of them is in a section that still takes new links.
-        let gone = [100, 499].map(numbered);
-        let text = |code: &Code| format!("example.org/{code}");
-        for (code, _) in &gone {
-            assert!(has(&text(code)), "otherwise the test proves nothing");
+        let gone = [100, 499];
+        for number in gone {
+            assert!(is_on_disk(&model, number), "otherwise the test proves nothing");
         }
-        let purged = gone.each_ref().map(|(_, link)| PurgedLink::of(link.as_ref().unwrap()));
-        model.commit(gone.each_ref().map(|(code, _)| (*code, None)));
-        let number = model.catalog.forget_links(&purged);
-        assert!(!model.catalog.has_forgotten(number));
+        let request = purge(&model, &gone);
+        assert!(!model.catalog.has_forgotten(request));
         while work_once(&model.catalog, || ()).unwrap() {}
         save(&model.catalog, false);
-        assert!(model.catalog.has_forgotten(number));
-        for (code, _) in &gone {
-            assert!(!has(&text(code)));
+        assert!(model.catalog.has_forgotten(request));
+        for number in gone {
+            assert!(!is_on_disk(&model, number));
         }
         let filter = Filter { term: Some("c00010".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
     }
 
     #[test]
+    fn links_deleted_before_a_start_leave_the_files_when_purged() {
+        let model = saved();
+        model.commit((490..500).map(|number| (numbered(number).0, None)));
+        save(&model.catalog, true);
+        let model = model.restarted(|_| {});
+        assert!(restore(&model.catalog).unwrap().is_some());
+        assert!(is_on_disk(&model, 495), "otherwise the test proves nothing");
+        let request = purge(&model, &[495]);
+        save(&model.catalog, false);
+        assert!(model.catalog.has_forgotten(request) && !is_on_disk(&model, 495));
+    }
+
+    #[test]
     fn purged_texts_leave_the_disk_if_no_sections_are_stored() {
         let model = saved();
-        let has = |text: &str| {
+        let (code, _) = numbered(100);
+        let has = || {
             let file = std::fs::read(model.dir().join("search.texts")).unwrap();
-            memchr::memmem::find(&file, text.as_bytes()).is_some()
+            memchr::memmem::find(&file, format!("example.org/{code}").as_bytes()).is_some()
         };
-        let (code, link) = numbered(100);
-        let text = format!("example.org/{code}");
-        assert!(has(&text), "otherwise the test proves nothing");
-        let purged = [PurgedLink::of(link.as_ref().unwrap())];
-        model.commit([(code, None)]);
-        let number = model.catalog.forget_links(&purged);
+        assert!(has(), "otherwise the test proves nothing");
+        let request = purge(&model, &[100]);
         while work_once(&model.catalog, || ()).unwrap() {}
         // The new file leads to a folder that does not exist.
         let new = model.dir().join("search.sections.new");
         std::os::unix::fs::symlink(model.dir().join("none/file"), &new).unwrap();
         save(&model.catalog, false);
         assert!(!model.dir().join("search.sections").exists(), "it was stored");
-        assert!(model.catalog.has_forgotten(number) && !model.catalog.has_texts_left());
-        assert!(!has(&text));
+        assert!(model.catalog.has_forgotten(request) && !model.catalog.has_texts_left());
+        assert!(!has());
     }
 
     #[test]

@@ -84,11 +84,10 @@ fn try_restore(catalog: &Catalog, between: impl FnOnce()) -> Result<Restored, St
     });
     let restored = match (range, read) {
         (Some(range), Some((position, mut sections))) => {
-            // If the newest links were deleted, a stored section may lie after the last link, where the open section
-            // for new links already begins.
-            sections.retain(|section| *section.first < *range.1);
+            keep_before(&mut sections, &range.1);
             let held_max = catalog.signatures().held_bytes_max();
-            replay(catalog, &view, position, &mut sections, held_max)?.map(|changed| (range, sections, changed))
+            let changed = replay(catalog, &view, position, &mut sections, &range.1, held_max)?;
+            changed.map(|changed| (range, sections, changed))
         }
         _ => None,
     };
@@ -112,6 +111,20 @@ fn try_restore(catalog: &Catalog, between: impl FnOnce()) -> Result<Restored, St
     Ok(Restored::Sections { links, changed })
 }
 
+/// Drops the sections from `end` on, where the section for new links begins: it begins before some of them if the newest
+/// links were deleted. Also drops the texts of sections that have texts of links after their own end. A purge would not
+/// find those texts, and sections made from them would be out of order.
+fn keep_before(sections: &mut Vec<Section>, end: &[u8]) {
+    sections.retain(|section| *section.first < *end);
+    let mut end = end;
+    for section in sections.iter_mut().rev() {
+        if section.bounds.as_ref().is_some_and(|(_, last)| **last >= *end) {
+            section.forget();
+        }
+        end = &section.first;
+    }
+}
+
 /// Removes the section file, whose texts a purge may have to remove.
 pub(super) fn remove_sections(texts: &TextFile) {
     section_file::remove(texts.dir()).unwrap_or_else(|error| texts.note_left(&error));
@@ -123,12 +136,14 @@ fn file_range(section: &Section) -> Option<(u64, u64)> {
     Some((at, len))
 }
 
-/// Adds the links that changed since a position. Returns their number; `None` if it is unknown, or too large.
+/// Adds the links before `end` that changed since a position. Returns the number of all changed links; `None` if it is
+/// unknown, or too large.
 fn replay(
     catalog: &Catalog,
     view: &View,
     position: LogPosition,
     sections: &mut [Section],
+    end: &[u8],
     held_max: usize,
 ) -> Result<Option<usize>, StoreError> {
     let mut changed: BTreeSet<Code> = BTreeSet::new();
@@ -155,6 +170,10 @@ fn replay(
         catalog.lacks_newer.fetch_or(is_newer, Ordering::Relaxed);
         let Ok(RecordRef::Link(link)) = decoded else { continue };
         let key = LinkPosition::new(link.created_ms, *code).to_bytes();
+        if *key >= *end {
+            // The section for new links has it.
+            continue;
+        }
         let behind = sections.partition_point(|section| *section.first <= *key);
         let Some(section) = behind.checked_sub(1).map(|at| &mut sections[at]) else { continue };
         section.add(&entry_of(&key, &Texts::of_record(code, &link), &mut small));
@@ -381,6 +400,38 @@ mod tests {
         assert_eq!(restore(&model.catalog).unwrap().map(|(_, changed)| changed), Some(10));
         let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
         model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+    }
+
+    /// Divides the sections of the last process, which had links with numbers below 20. Checks that searches find links
+    /// that come later with earlier dates.
+    fn check_divided(model: &CatalogModel) {
+        model.commit((20..40).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        model.commit((4..10).map(numbered));
+        let filter = Filter { term: Some("c00000".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+    }
+
+    #[test]
+    fn links_are_found_after_a_start_without_the_newest_ones() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..16).map(numbered));
+        model.commit((4..16).map(|number| (numbered(number).0, None)));
+        save(&model.catalog, true);
+        let model = model.restarted(|_| {});
+        assert!(restore(&model.catalog).unwrap().is_some());
+        check_divided(&model);
+    }
+
+    #[test]
+    fn links_are_found_if_some_were_committed_before_the_restore() {
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..4).map(numbered));
+        save(&model.catalog, true);
+        let model = model.restarted(|_| {});
+        model.commit((8..20).map(numbered));
+        assert!(restore(&model.catalog).unwrap().is_some());
+        check_divided(&model);
     }
 
     #[test]
