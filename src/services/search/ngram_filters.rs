@@ -342,6 +342,8 @@ impl NgramFilters {
             Some(before) => {
                 let rest = &mut self.sections[before];
                 rest.len = rest.len.saturating_sub(len);
+                // Otherwise it would keep texts of links that the new sections have, and a purge would not find them.
+                rest.forget();
                 behind
             }
         };

@@ -62,6 +62,7 @@ mod tests {
     use super::super::section_store::{restore, save};
     use super::super::tests::{CatalogModel, numbered, saved};
     use super::*;
+    use carom_model::link::Link;
     use carom_model::query::{Filter, OrderField, SortOrder};
 
     /// True if a file of the search index has the texts of the link of a number.
@@ -111,6 +112,21 @@ mod tests {
         let request = purge(&model, &[495]);
         save(&model.catalog, false);
         assert!(model.catalog.has_forgotten(request) && !is_on_disk(&model, 495));
+    }
+
+    #[test]
+    fn purged_links_leave_the_files_while_their_section_is_signed() {
+        let model = saved();
+        // More links of one section than are signed at once.
+        model.commit((1_000..1_006).map(|number| {
+            let (code, link) = numbered(number);
+            (code, link.map(|link| Link { created_ms: 102, ..link }))
+        }));
+        assert!(work_once(&model.catalog, || ()).unwrap());
+        assert!(is_on_disk(&model, 103), "otherwise the test proves nothing");
+        let request = purge(&model, &[103]);
+        save(&model.catalog, false);
+        assert!(model.catalog.has_forgotten(request) && !is_on_disk(&model, 103));
     }
 
     #[test]
