@@ -122,8 +122,8 @@ pub fn start(
     let (sender, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(fleet, writer.clone())?;
     let (look_ups, looking) = code_lookup::start(fleet, &writer)?;
-    let follower = Some(follower::prepare(fleet, writer, deliveries)?);
-    let beating = heartbeat::start(fleet, known, lengths, sender)?;
+    let follower = Some(follower::prepare(fleet, writer.clone(), deliveries)?);
+    let beating = heartbeat::start(fleet, known, lengths, sender, writer)?;
     let mut threads = vec![asking, beating];
     threads.extend(looking);
     threads.extend(relay::start(fleet)?);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use super::agreement::{self, HeartbeatAcks, OtherNode};
 use super::context::{FleetContext, note_error};
 use super::eviction::EvictionWatch;
 use super::known_nodes::KnownNodes;
+use crate::bridge::WriterOrder;
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError, StateExpiry};
 use crate::services::threads;
@@ -58,6 +59,7 @@ pub(super) fn start(
     known: KnownNodes,
     lengths: Vec<CodeLength>,
     reclaimed: Sender<Run>,
+    writer: SyncSender<WriterOrder>,
 ) -> io::Result<JoinHandle<()>> {
     update_retention(fleet);
     let first = getrandom::u64().map_err(io::Error::other)?;
@@ -82,6 +84,7 @@ pub(super) fn start(
         is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
         round_trips: RoundTrips::default(),
         eviction: EvictionWatch::default(),
+        _writer: writer,
     };
     let thread = threads::start(Priority::Awaited, "redis-beat", move || heart.run())?;
     fleet.view.set_heartbeat_thread(thread.thread().clone());
@@ -123,6 +126,8 @@ struct HeartbeatThread {
     /// The round trips of the last heartbeats.
     round_trips: RoundTrips,
     eviction: EvictionWatch,
+    /// Keeps the writer running until the last heartbeat, and so the thread that grants visits, to which it sends changes.
+    _writer: SyncSender<WriterOrder>,
 }
 
 impl HeartbeatThread {
