@@ -5,7 +5,7 @@ use carom_model::replication::Partition;
 use carom_model::visits::allowance::{SHARE_MAX, VisitGrant};
 use carom_model::visits::grants::{GrantAdmission, GrantEpoch, GrantLedger, share_of};
 use carom_shards::Code;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::alarms::alarms;
 use crate::support::fleet::{Fleet, WITHIN, connect, settle};
@@ -178,6 +178,15 @@ fn nobody_waits_for_a_stopped_node() {
     settle(&late);
     wait_until("the grants of the stopped node on both nodes", || {
         [&here, &late].into_iter().all(|node| node.log().contains("took over the visits that were granted to a node"))
+    });
+    // A node forgets the stopped one with the first heartbeat after that.
+    let beat = |node: &str| {
+        let about = server.command(&["HGET", "{carom}:nodes", node]).text();
+        serde_json::from_str::<Value>(&about).unwrap()["beat"].as_u64().unwrap()
+    };
+    let before = ["n0", "n2"].map(beat);
+    wait_until("two heartbeats of both nodes", || {
+        ["n0", "n2"].into_iter().zip(before).all(|(node, before)| beat(node).wrapping_sub(before) >= 2)
     });
     server.command(&["FLUSHALL"]);
     made += use_up(&[&here, &late], &code);

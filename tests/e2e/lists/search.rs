@@ -26,7 +26,7 @@ fn long_texts(link: usize, change: usize) -> Value {
     json!({"title": title, "longUrl": format!("https://example.org/{change:04}/{:x<1990}", "")})
 }
 
-/// Changes links all the time. Returns the memory that the node takes in the end.
+/// Changes links all the time. Returns the memory that the node takes then.
 fn change_links(node: &Node) -> u64 {
     let mut wire = node.wire();
     for link in 0..LINKS {
@@ -53,8 +53,10 @@ fn old_texts_take_no_memory() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let without = Setup::new(dirs[0].path()).env("CAROM_LINKS_SEARCH_MEMORY", "off").start();
     let with = Setup::new(dirs[1].path()).start();
-    let (bytes_without, bytes) = (change_links(&without), change_links(&with));
-    assert!(bytes < bytes_without + MEMORY_MAX, "{bytes} bytes instead of {bytes_without}");
+    let bytes_without = change_links(&without);
+    change_links(&with);
+    // On a busy machine, the thread that signs texts may still have some to drop.
+    wait_until("the memory of old texts", || with.anonymous_bytes() < bytes_without + MEMORY_MAX);
     // Each is found by what it says now.
     for link in [0, LINKS - 1] {
         let term = format!("now%20{link:02}-{:04}", CHANGES - 1);
