@@ -36,8 +36,10 @@ pub trait BatchAnswer: Clone + Unpin + 'static {
     fn late() -> Self;
 
     /// Takes note that the code of the request goes back to the core, if this answer leaves it free. Returns true if it
-    /// does.
-    fn free_code(&mut self) -> bool;
+    /// does. Only creates bring a code.
+    fn free_code(&mut self) -> bool {
+        false
+    }
 }
 
 impl BatchAnswer for CreateAnswer {
@@ -68,10 +70,6 @@ impl BatchAnswer for ChangeAnswer {
         // The change may still be made.
         WriteFailure::Unconfirmed(LATE).into()
     }
-
-    fn free_code(&mut self) -> bool {
-        false
-    }
 }
 
 impl BatchAnswer for DeleteAnswer {
@@ -83,10 +81,6 @@ impl BatchAnswer for DeleteAnswer {
         // The link may still be deleted.
         WriteFailure::Unconfirmed(LATE).into()
     }
-
-    fn free_code(&mut self) -> bool {
-        false
-    }
 }
 
 impl BatchAnswer for LinkAnswer {
@@ -96,10 +90,6 @@ impl BatchAnswer for LinkAnswer {
 
     fn late() -> LinkAnswer {
         LinkAnswer::Refused(LATE)
-    }
-
-    fn free_code(&mut self) -> bool {
-        false
     }
 }
 
