@@ -48,9 +48,6 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Interval between two searches for idle links.
 const FIND_IDLE_EVERY: Duration = Duration::from_secs(1);
 
-/// Longest wait of a node in a fleet before it looks whether it is to report or leave its grants: a stop waits for that.
-const FLEET_LOOK_EVERY: Duration = Duration::from_millis(100);
-
 /// Interval between two attempts to read a link that the writer has not stored yet.
 const RETRY_EVERY: Duration = Duration::from_millis(5);
 
@@ -142,8 +139,8 @@ impl Allowances {
         let (mut looked, mut retried) = (Instant::now(), Instant::now());
         loop {
             let wait = if self.early.is_empty() { FIND_IDLE_EVERY } else { RETRY_EVERY };
-            let in_fleet = || self.reports.longest_wait(Instant::now()).min(wait).min(FLEET_LOOK_EVERY);
-            match receiver.recv_timeout(self.setup.shared.as_ref().map_or(wait, |_| in_fleet())) {
+            let longest = self.setup.shared.as_ref().map(|_| self.reports.longest_wait(Instant::now()));
+            match receiver.recv_timeout(longest.map_or(wait, |longest| wait.min(longest))) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
