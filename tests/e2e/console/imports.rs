@@ -104,15 +104,6 @@ fn previews_name_fields_and_their_lines() {
     console.close();
 }
 
-/// Chooses what happens to lines whose slug is in use.
-fn choose_existing(browser: &Browser, what: &str) {
-    let script = format!(
-        "(() => {{ const one = document.querySelector('select[name=existing]'); one.value = {}; one.dispatchEvent(new Event('change')); return one.value; }})()",
-        json!(what)
-    );
-    assert_eq!(browser.value(&script), json!(what));
-}
-
 /// An edited export updates the links that differ from it, or skips all of them.
 #[test]
 fn edited_exports_update_links() {
@@ -128,10 +119,10 @@ fn edited_exports_update_links() {
     open_imports(browser, node);
     browser.fill("#file", &file.to_string_lossy());
     shows(browser, "select[name=existing]");
-    choose_existing(browser, "skip");
+    browser.choose("select[name=existing]", "skip");
     press(browser, "main", "dry-run");
     shows(browser, ".import-done[data-dry=true][data-made='1'][data-skipped='2'][data-rejected='1']");
-    choose_existing(browser, "update");
+    browser.choose("select[name=existing]", "update");
     press(browser, "main", "dry-run");
     shows(browser, ".import-done[data-dry=true][data-made='1'][data-updated='1'][data-same='1'][data-rejected='1']");
     says(browser, "main [data-action=import]", "Import 1 link, update 1");

@@ -263,14 +263,8 @@ fn destinations_without_a_scheme_get_one() {
     console.close();
 }
 
-/// Chooses when the link of a form expires.
-fn choose_expiry(browser: &Browser, when: &str) {
-    let script = format!(
-        "(() => {{ const one = document.querySelector('dialog select[name=expires]'); one.value = {}; one.dispatchEvent(new Event('change')); return one.value; }})()",
-        json!(when)
-    );
-    assert_eq!(browser.value(&script), json!(when));
-}
+/// The field that says when the link of a form expires.
+const EXPIRES: &str = "dialog select[name=expires]";
 
 /// New links and existing ones expire by default, never, or on a date that must be there.
 #[test]
@@ -282,14 +276,14 @@ fn links_expire_never_or_on_a_date() {
     press(browser, "main", "new-link");
     browser.fill("dialog input[name=longUrl]", TARGET);
     browser.fill("dialog input[name=customSlug]", "lasting");
-    choose_expiry(browser, "never");
+    browser.choose(EXPIRES, "never");
     press(browser, "dialog", "submit");
     says(browser, "dialog .created-times", "Never expires.");
     assert_eq!(until(), json!(null));
     browser.go(&at(node, "links/lasting"));
     press(browser, "main", "edit");
     shows(browser, "dialog select[name=expires]");
-    choose_expiry(browser, "date");
+    browser.choose(EXPIRES, "date");
     press(browser, "dialog", "submit");
     shows(browser, "dialog input[name=validUntil][aria-invalid]");
     browser.is_accessible();
@@ -299,7 +293,7 @@ fn links_expire_never_or_on_a_date() {
     says(browser, "main", "2099");
     press(browser, "main", "edit");
     shows(browser, "dialog select[name=expires]");
-    choose_expiry(browser, "never");
+    browser.choose(EXPIRES, "never");
     press(browser, "dialog", "submit");
     wait_until("no expiry", || until().is_null());
     console.close();
@@ -410,7 +404,7 @@ fn list_follows_its_address() {
     wait_until("ten links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(10));
     // What was typed just before something else is chosen goes along.
     browser.press("7");
-    browser.value("(() => { const one = document.querySelector('.filters select'); one.value = 'active'; one.dispatchEvent(new Event('change')); })()");
+    browser.choose(".filters select", "active");
     wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
     assert!(browser.url().contains("q=item-17"), "{}", browser.url());
     assert!(browser.url().contains("state=active"), "{}", browser.url());

@@ -243,6 +243,14 @@ impl Browser {
         self.request_of(selector, "/value", Some(&json!({"text": text})));
     }
 
+    /// Chooses an option of the first list that a selector means, by its value.
+    pub(crate) fn choose(&self, selector: &str, option: &str) {
+        let (selector, option) = (json!(selector), json!(option));
+        let choose = "list.value = option; list.dispatchEvent(new Event('change')); return list.value;";
+        let script = format!("((list, option) => {{ {choose} }})(document.querySelector({selector}), {option})");
+        assert_eq!(self.value(&script), option, "{selector} has no such option");
+    }
+
     /// The text that is seen of what a selector means.
     pub(crate) fn text(&self, selector: &str) -> String {
         self.request_of(selector, "/text", None).as_str().unwrap().to_owned()
