@@ -15,7 +15,7 @@ pub const CODES_LENT: usize = 64;
 
 /// Pause before the admin listener asks the cores for codes again, after one had none to lend: about the time that a
 /// new segment takes.
-pub const CODE_LOAN_REST: Duration = Duration::from_millis(5);
+pub const CODE_LOAN_PAUSE: Duration = Duration::from_millis(5);
 
 /// Number of fresh codes below which the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;

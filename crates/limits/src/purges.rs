@@ -20,3 +20,15 @@ pub const PURGES_KNOWN_MAX: usize = 50_000;
 
 /// Capacity of the queue to the thread of purges. Each request of a client sends one at a time.
 pub const PURGE_QUEUE_LEN: usize = 64;
+
+/// Searches of a shared home for links to purge that have not ended. A node works at one after another; beyond them, requests
+/// get 503.
+pub const SELECTIONS_OPEN_MAX: usize = 10;
+
+/// Searches of a shared home whose progress a node knows, ended or not. Beyond them, it forgets the oldest ended one. Each
+/// takes a file of some hundred bytes.
+pub const SELECTIONS_KNOWN_MAX: usize = 1_000;
+
+/// Purges that the searches of a node leave open. The others are for requests about single links, which would otherwise get
+/// 503 until a search of many links has ended.
+pub const SELECTED_OPEN_MAX: usize = PURGES_OPEN_MAX / 2;

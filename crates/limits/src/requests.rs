@@ -116,6 +116,11 @@ pub const DOMAINS_WRITTEN_AT_ONCE: usize = 128;
 /// of them.
 pub const JSON_VALUES_MAX: usize = 4_096;
 
+/// Maximum number of hosts of destination rules that can be saved, in both lists together. They fit into a request, of which
+/// [`JSON_VALUES_MAX`] values are kept, and every node of a fleet reads them from Redis once a second. Longer lists have a
+/// source.
+pub const SAVED_HOSTS_MAX: usize = 4_000;
+
 /// Bytes of lines that an export reads from the store at once: a millisecond or two of its thread.
 pub const EXPORT_PAGE_BYTES: usize = 256 * 1024;
 

@@ -14,9 +14,13 @@ pub const COMMIT_WRITES_MAX: usize = 4_096;
 /// Writes that may wait for the writer. Beyond it, creates get 503: the disk is too slow.
 pub const WRITE_QUEUE_LEN: usize = 16_384;
 
-/// Candidates that a look-up for an equivalent link reads. Nearly always the first one matches, but a URL may have been
-/// shortened a million times.
+/// Equivalent links, and again other links of the destination, that a look-up for an existing link reads. Nearly always
+/// the first one matches, but a URL may have been shortened a million times.
 pub const ALIKE_LOOKED_AT: usize = 64;
+
+/// Index entries of a destination that such a look-up reads to find its newest links, besides those of equivalent links:
+/// about a millisecond of the writer.
+pub const DESTINATION_ENTRIES_MAX: usize = 2_048;
 
 /// Entries of the index of destinations in one write while it is built: a megabyte of the journal.
 pub const INDEX_BATCH: usize = 16_384;

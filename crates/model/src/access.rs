@@ -24,7 +24,7 @@ use carom_shards::{Code, DomainId};
 pub use self::app_name::{APP_NAME_LEN_MAX, APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
 pub use self::key_name::{KEY_NAME_LEN_MAX, KeyName};
 use crate::domains::{DEFAULT_DOMAIN, DomainName, Domains};
-use crate::link::Link;
+use crate::link::{Link, LinkIdentity};
 
 /// Maximum number of domains that a key can be limited to.
 pub const KEY_DOMAINS_MAX: usize = 100;
@@ -145,15 +145,17 @@ pub struct Scope {
     app: Option<AppName>,
     /// The domains whose links are visible; `None` for all domains.
     domains: Option<Arc<[Option<DomainId>]>>,
+    /// The link that is visible among those that its code has had; `None` for all of them.
+    identity: Option<Box<LinkIdentity>>,
 }
 
 impl Scope {
     /// The scope of all links.
-    pub const ALL: Scope = Scope { app: None, domains: None };
+    pub const ALL: Scope = Scope { app: None, domains: None, identity: None };
 
     /// Returns the scope of one app's links.
     pub fn of_app(app: AppName) -> Scope {
-        Scope { app: Some(app), domains: None }
+        Scope { app: Some(app), ..Scope::ALL }
     }
 
     /// Restricts the scope to some domains; `None` is the default domain.
@@ -175,6 +177,13 @@ impl Scope {
         self.within(domains.0.iter().map(|domain| domain.as_ref().map(DomainName::id)))
     }
 
+    /// Restricts the scope to links with this identity, for a request about one code. A later link of the code has another
+    /// identity.
+    #[must_use]
+    pub fn only(self, identity: LinkIdentity) -> Scope {
+        Scope { identity: Some(Box::new(identity)), ..self }
+    }
+
     /// True if the scope includes all links.
     pub fn is_all(&self) -> bool {
         *self == Scope::ALL
@@ -182,7 +191,13 @@ impl Scope {
 
     /// True if the scope includes a link.
     pub fn has(&self, link: &Link) -> bool {
-        self.has_link(&link.code, link.labels.app.as_ref().map(AppName::as_str))
+        let is_named = self.identity.as_ref().is_none_or(|identity| **identity == link.identity());
+        is_named && self.has_link(&link.code, link.labels.app.as_ref().map(AppName::as_str))
+    }
+
+    /// True if the scope includes links of every app and domain, and so a link that cannot be read.
+    pub fn has_unreadable(&self) -> bool {
+        self.app.is_none() && self.domains.is_none()
     }
 
     /// True if the scope includes a link with this code that belongs to this app; `None` for a link without an app.
@@ -221,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn scope_of_one_link_has_no_later_link_of_its_code() {
+        let link = crate::testing::link("a", crate::link::Origin::Custom);
+        let scope = Scope::ALL.only(link.identity());
+        assert!(scope.has(&link));
+        assert!(!scope.has(&Link { created_ms: link.created_ms + 1, ..link.clone() }));
+        let claimed = crate::link::Version { claim: 7, ..link.version };
+        assert!(!scope.has(&Link { version: claimed, ..link.clone() }));
+        let changed = crate::link::Version { rev: 9, edit: 9, ..link.version };
+        assert!(scope.has(&Link { version: changed, ..link.clone() }), "it is the same link");
+        assert!(!scope.is_all());
+        assert!(scope.has_unreadable());
+        assert!(!Scope::of_app(AppName::parse("shop").unwrap()).only(link.identity()).has(&link));
+    }
+
+    #[test]
     fn keys_of_some_domains_reach_no_others() {
         let served = crate::testing::three_domains();
         let domains = KeyDomains::read(["GO.test", "DEFAULT", "go.test"], &served).unwrap();
@@ -230,14 +260,17 @@ mod tests {
         assert_eq!(go.implied_domain().map(DomainName::as_str), Some("go.test"));
         assert_eq!(KeyDomains::read(["s.test"], &served).unwrap().names(), ["DEFAULT"]);
         let unknown = KeyDomains::read(["other.test"], &served).unwrap_err();
-        assert!(unknown.contains("\"other.test\" is not one") && unknown.contains("go.test"), "{unknown}");
+        assert!(unknown.contains("\"other.test\" is not one"), "{unknown}");
+        assert!(unknown.contains("go.test"), "{unknown}");
         assert!(KeyDomains::read([], &served).is_err());
         assert_eq!(KeyDomains::from_names(["Go.test"]), None);
         let code = Code::parse(b"a").unwrap();
         let (in_go, app) = (code.within(go.implied_domain().map(DomainName::id)), AppName::parse("shop").unwrap());
         let scope = Scope::of_app(app).within_key(&go);
-        assert!(scope.has_link(&in_go, Some("shop")) && !scope.has_link(&code, Some("shop")));
-        assert!(!scope.has_link(&in_go, None) && !scope.is_all());
+        assert!(scope.has_link(&in_go, Some("shop")));
+        assert!(!scope.has_link(&code, Some("shop")));
+        assert!(!scope.has_link(&in_go, None));
+        assert!(!scope.is_all());
         // Domains outside the scope stay invisible.
         assert!(!scope.within([None]).has_link(&code, Some("shop")));
     }

@@ -90,7 +90,7 @@ pub struct LinkEvent {
 pub enum StoredEvent<'a> {
     /// An event of a link.
     Link(LinkEvent),
-    /// A visit.
+    /// A visit of a link, or an orphan visit.
     Visit(VisitRecord<'a>),
 }
 

@@ -1,6 +1,6 @@
 //! The domain of carom: links, access, destinations, domains, queries, visits and the rules of replication.
 //!
-//! Everything here is a value or a decision. The crate does no I/O, reads no clock and starts no thread, so each rule
+//! Everything here is a value or a decision. The crate does no I/O, reads no clock and starts no thread. So each rule
 //! is tested by itself, and the fleet simulator drives the same code as the server does. Time and randomness are passed
 //! in, with two exceptions that ask the operating system for random bytes: private codes and new API keys.
 //!
@@ -17,7 +17,7 @@
 //! 4. [`access`], apps, API keys and what a key allows;
 //! 5. [`destination::long_url`], the one form of a destination;
 //! 6. [`domains`], which domain a host means;
-//! 7. [`query`], lists and their cursors, and [`dates`], the form of dates in the API;
+//! 7. [`query`], lists and their cursors, and [`formats`], the forms of dates and of small files;
 //! 8. [`clients`], the addresses of clients behind proxies, and what their requests tell of them;
 //! 9. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
 //! 10. [`visits::allowance`], how many visits of a limited link are left;
@@ -28,10 +28,10 @@
 
 pub mod access;
 pub mod clients;
-pub mod dates;
 pub mod destination;
 pub mod domains;
 pub mod events;
+pub mod formats;
 pub mod link;
 pub mod purge;
 pub mod query;

@@ -119,7 +119,7 @@ pub struct Filter {
     /// A search term in lower case, never empty. It matches the destination, the code, the title, a tag or, by
     /// [`Filter::term_domains`], the name of the domain.
     pub term: Option<String>,
-    /// Further spellings of the term in destinations, which are stored in ASCII; in lower case.
+    /// The spellings of the term in destinations, which are stored in ASCII; in lower case.
     pub url_terms: Vec<String>,
     /// Domains whose names contain the search term, sorted: all their links match it. `None` is the default domain.
     pub term_domains: Vec<Option<DomainId>>,

@@ -1,8 +1,8 @@
 //! The result of looking up a short code, and the response that follows from it.
 //!
-//! [`decide`] is the only place that turns a result into a response: requests that a core answers on the spot, answers
-//! that come late from another core, the store or Redis, and requests that hyper has read all go through it. Pure:
-//! nothing here does I/O or reads a clock.
+//! [`decide`] is the only place that turns a result into a response. A core calls it for a request that it answers at
+//! once, and for a request that hyper has read. A core also calls it for an answer that comes late from another core,
+//! the store or Redis. This module is pure: it does no I/O and reads no clock.
 
 pub mod notice;
 
@@ -56,7 +56,7 @@ pub type BorrowedLookup<'a> = Lookup<Destination<&'a [u8]>>;
 pub type OwnedLookup = Lookup<Destination<Box<[u8]>>>;
 
 impl<T> Destination<T> {
-    /// The state of the link at the instant `now_ms`, in milliseconds since 1970 UTC.
+    /// Returns the state of the link at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
     pub fn at(self, now_ms: u64) -> Lookup<Destination<T>> {
         match self.policy.phase(now_ms) {
@@ -104,8 +104,8 @@ impl<T> Lookup<T> {
         matches!(self, Lookup::Missing | Lookup::Unconfirmed)
     }
 
-    /// The result of a look-up in the default domain, which stands in for another one. If the look-up before it was
-    /// unconfirmed, then so is the absence of this link.
+    /// Returns the result of a look-up in the default domain, which stands in for another one. If the first look-up was
+    /// unconfirmed, the absence of this link is unconfirmed, too.
     #[inline]
     #[must_use]
     pub fn as_fallback(self, first_unconfirmed: bool) -> Lookup<T> {
@@ -131,7 +131,7 @@ impl OwnedLookup {
 }
 
 impl Lookup<Arc<Link>> {
-    /// The result at the instant `now_ms`, in milliseconds since 1970 UTC, for a link without redirect rules.
+    /// Returns the result for a link without redirect rules at the instant `now_ms`, in milliseconds since 1970 UTC.
     pub fn at(&self, now_ms: u64) -> BorrowedLookup<'_> {
         match self.as_ref() {
             Lookup::Live(link) => Destination { policy: link.policy, target: link.target.as_bytes() }.at(now_ms),
@@ -141,8 +141,8 @@ impl Lookup<Arc<Link>> {
 }
 
 impl Link {
-    /// The result of looking up this link for a visitor: the destination that its redirect rules choose, at the instant
-    /// of the visit.
+    /// Returns the result of looking up this link for a visitor: the destination that its redirect rules choose, at the
+    /// instant of the visit.
     pub fn for_visitor(&self, visitor: &RuleVisitor<'_>) -> BorrowedLookup<'_> {
         let target = self.labels.rules.destination(&self.target, visitor).as_bytes();
         Destination { policy: self.policy, target }.at(visitor.now_ms)
@@ -164,14 +164,14 @@ impl<'a> From<MapEntry<'a>> for BorrowedLookup<'a> {
 pub enum Response<'a> {
     /// A redirect to the destination of the link.
     Redirect(Destination<&'a [u8]>),
-    /// A redirect to where the domain sends clients that find no link there. No client caches it.
+    /// A redirect of the domain for clients that find no link there. No client caches it.
     DomainRedirect(&'a str),
     /// A page that says why there is no redirect.
     Notice(Notice),
 }
 
 impl Response<'_> {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Response::Redirect(Destination { policy, .. }) => policy.status.number(),
@@ -195,14 +195,14 @@ pub enum VisitKind {
 /// A response, and the visit that it counts as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision<'a> {
-    /// The response.
+    /// The response that the client gets.
     pub response: Response<'a>,
     /// The visit to record.
     pub visit: VisitKind,
 }
 
 impl Decision<'_> {
-    /// The decision about a client over the miss limit: 429, whatever it asks for.
+    /// Returns the decision about a client over the miss limit: 429, for any request.
     pub fn limited() -> Decision<'static> {
         Decision { response: Response::Notice(Notice::TooMany), visit: VisitKind::None }
     }
@@ -230,7 +230,7 @@ pub struct ResponseRules<'p> {
 impl<'p> ResponseRules<'p> {
     /// True if no link may redirect to this destination.
     #[inline]
-    fn block(&self, target: &[u8]) -> bool {
+    fn blocks(&self, target: &[u8]) -> bool {
         self.blocked.is_some_and(|hosts| hosts.has(host_of(target)))
     }
 
@@ -240,7 +240,8 @@ impl<'p> ResponseRules<'p> {
         self.response_for(domain, notice, TargetKind::InvalidShortUrl)
     }
 
-    /// Like [`ResponseRules::response_at`], with the kind of redirect that stands in for 404.
+    /// Returns the response like [`ResponseRules::response_at`]. `missing` is the kind of redirect that stands in for
+    /// 404.
     pub fn response_for(&self, domain: Option<DomainIndex>, notice: Notice, missing: TargetKind) -> Response<'p> {
         let fallback = match (domain, notice) {
             (None, Notice::NotFound) if self.redirects.unknown_host() == UnknownHost::Misdirected => {
@@ -260,12 +261,13 @@ impl<'p> ResponseRules<'p> {
 ///
 /// The order of the rules:
 ///
-/// 1. A client over the miss limit gets 429, whatever there is: it learns nothing about links.
-/// 2. A request for a link that does not exist, as far as the client may know, counts as a miss; one too many gets 429.
+/// 1. A client over the miss limit gets 429 for every request, so it learns nothing about links.
+/// 2. A request is a miss if no link exists, or if the client must not learn of it, as before its start. A miss beyond
+///    the limit gets 429.
 /// 3. A request for a link to a blocked host gets 410 with [`Notice::Blocked`], and counts as no visit.
 /// 4. A redirect is a visit of the link, and 404 a visit without a link. HEAD is no visit.
 /// 5. For 404 and 410 the fallback of the domain takes the place of the page.
-/// 6. If expired links are hidden, each is a missing one to these rules.
+/// 6. If expired links are hidden, these rules treat an expired link as missing.
 #[inline]
 pub fn decide<'a>(
     response_rules: &ResponseRules<'a>,
@@ -274,14 +276,14 @@ pub fn decide<'a>(
     lookup: BorrowedLookup<'a>,
     client: &mut impl MissLimit,
 ) -> Decision<'a> {
-    debug_assert!(lookup != Lookup::Ruled, "nobody has read the rules of the link");
+    debug_assert!(lookup != Lookup::Ruled, "the redirect rules of the link were not applied");
     debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
     // A client may have many guesses in flight. Those that it sent before it reached the limit get 429, too.
     if client.is_limited() {
         return Decision::limited();
     }
     let notice = match lookup {
-        Lookup::Live(Destination { target, .. }) if response_rules.block(target) => Notice::Blocked,
+        Lookup::Live(Destination { target, .. }) if response_rules.blocks(target) => Notice::Blocked,
         Lookup::Live(destination) => {
             let visit = if is_head { VisitKind::None } else { VisitKind::Link };
             return Decision { response: Response::Redirect(destination), visit };

@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn lines_of_a_request_have_keys_of_their_own() {
         let whole = key("k").unwrap();
-        assert!(whole.of_line(1) != whole.of_line(2) && whole.of_line(1) != whole);
+        assert!(whole.of_line(1) != whole.of_line(2));
+        assert!(whole.of_line(1) != whole);
         assert_ne!(key("k1").unwrap().of_line(1), whole.of_line(11));
         assert!(IdempotencyKey::parse(b"k 1").is_err());
     }
@@ -171,7 +172,8 @@ mod tests {
     fn a_key_is_under_way_once() {
         let (all, key) = (PendingCreates::default(), IdempotencyHash([1; 16]));
         let first = all.begin(key).unwrap();
-        assert!(all.begin(key).is_none() && all.begin(IdempotencyHash([2; 16])).is_some());
+        assert!(all.begin(key).is_none());
+        assert!(all.begin(IdempotencyHash([2; 16])).is_some());
         drop(first);
         assert!(all.begin(key).is_some());
     }

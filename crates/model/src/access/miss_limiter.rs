@@ -67,7 +67,7 @@ impl ClientKey {
 /// The two are written one after the other. If two cores meet in a slot, an address may get one miss too many, or lose
 /// one to an address that shared the slot for that moment.
 #[derive(Debug, Default)]
-struct Slot {
+struct LimiterSlot {
     hash: AtomicU64,
     due: AtomicU64,
 }
@@ -77,7 +77,7 @@ struct Slot {
 struct Limiter {
     /// The rate; `None` without a limit.
     rate: Option<Gcra>,
-    slots: Box<[[Slot; WAYS]]>,
+    slots: Box<[[LimiterSlot; WAYS]]>,
 }
 
 impl Limiter {
@@ -86,11 +86,11 @@ impl Limiter {
     fn new(step: u64, burst: u64) -> Limiter {
         let rate = (step > 0).then(|| Gcra::new(step, step * burst));
         let sets = if rate.is_some() { SETS } else { 0 };
-        Limiter { rate, slots: std::iter::repeat_with(<[Slot; WAYS]>::default).take(sets).collect() }
+        Limiter { rate, slots: std::iter::repeat_with(<[LimiterSlot; WAYS]>::default).take(sets).collect() }
     }
 
     /// Returns the slot of an address. An address without one takes over the slot of its set that was idle longest.
-    fn slot(&self, hash: u64) -> &Slot {
+    fn slot(&self, hash: u64) -> &LimiterSlot {
         let set = &self.slots[hash as usize % SETS];
         loop {
             if let Some(slot) = set.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash) {
@@ -307,15 +307,18 @@ mod tests {
     fn a_guesser_gets_429_for_everything_unless_its_address_is_private() {
         let limiter = MissLimiter::new(1, 42, || 1);
         let (guesser, balancer) = (limiter.client_key(address(1)), limiter.client_key("10.0.0.1".parse().unwrap()));
-        assert!(!limiter.is_throttling() && limiter.retry_after(guesser).is_none());
+        assert!(!limiter.is_throttling());
+        assert!(limiter.retry_after(guesser).is_none());
         for client_key in [guesser, balancer] {
             let refused = (0..20).filter(|_| limiter.miss(client_key).is_err()).count();
             assert!(refused >= 9, "{refused}");
         }
-        assert!(limiter.is_throttling() && limiter.retry_after(guesser).is_some());
+        assert!(limiter.is_throttling());
+        assert!(limiter.retry_after(guesser).is_some());
         assert_eq!((limiter.retry_after(balancer), limiter.retry_after(limiter.client_key(address(2)))), (None, None));
         limiter.alert.until.store(0, Ordering::Relaxed);
-        assert!(limiter.retry_after(guesser).is_none() && !limiter.is_throttling());
+        assert!(limiter.retry_after(guesser).is_none());
+        assert!(!limiter.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }
@@ -338,7 +341,8 @@ mod tests {
     fn failed_keys_are_counted_apart() {
         let limiter = MissLimiter::new(0, 42, || 1);
         assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| limiter.key_failed(address(1)).is_ok()));
-        assert!(limiter.key_failed(address(1)).is_err() && limiter.key_failed(address(2)).is_ok());
+        assert!(limiter.key_failed(address(1)).is_err());
+        assert!(limiter.key_failed(address(2)).is_ok());
     }
 
     #[test]

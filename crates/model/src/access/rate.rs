@@ -1,8 +1,8 @@
-//! The generic cell rate algorithm (GCRA; ITU-T I.371, appendix I) in its form of a virtual schedule: a rate limit
-//! whose whole state is the instant at which the next event would be due if all came evenly.
+//! A rate limit: the generic cell rate algorithm (GCRA; ITU-T I.371, appendix I), in its form of a virtual schedule.
+//! The whole state is the instant at which the next event would be due if all events came evenly.
 //!
-//! Pure arithmetic: instants are passed in, as numbers in a unit that the caller chooses. Where that state is kept, and
-//! how threads share it, is the caller's choice, too.
+//! This module is pure arithmetic. The caller passes instants in, as numbers in a unit of its choice. The caller also
+//! chooses where the state is kept, and how threads share it.
 
 /// A rate limit: one event in each interval, and several at once after a rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +92,8 @@ mod tests {
             for _ in 0..rate.remaining(due, now) {
                 due = rate.take(due, now).unwrap();
             }
-            prop_assert!(rate.take(due, now).is_err() && rate.remaining(due, now) == 0);
+            prop_assert!(rate.take(due, now).is_err());
+            prop_assert!(rate.remaining(due, now) == 0);
         }
 
         #[test]

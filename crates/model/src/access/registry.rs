@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+pub use entry::KeyEntry;
 use entry::earliest;
-pub use entry::{KeyEntry, Malformed};
 
 use super::key::{ApiKey, ApiKeyHash};
 use super::{AppName, KeyDomains, KeyName, Role};
+use crate::formats::json_file::{self, Malformed};
 use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// The properties of a new key.
@@ -162,7 +163,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Refusal::Full`] if there are [`VALID_KEYS_MAX`] valid keys (ended ones do not count), or
-    /// [`Refusal::NoRandom`].
+    /// [`Refusal::NoRandom`] if the system provides no random bytes.
     pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<ApiKey, Refusal> {
         self.add_beside(grant, now_ms, 0)
     }
@@ -258,10 +259,7 @@ impl Registry {
     /// Returns the content of the registry file.
     pub fn to_text(&self) -> String {
         let keys: Vec<Value> = self.entries.values().map(KeyEntry::to_json).collect();
-        let mut text = serde_json::to_string_pretty(&json!({"version": 1, "hadKeys": self.had_keys, "keys": keys}))
-            .expect("it is plain JSON");
-        text.push('\n');
-        text
+        json_file::to_text(&json!({"version": 1, "hadKeys": self.had_keys, "keys": keys}))
     }
 
     /// Parses text from [`Registry::to_text`].
@@ -269,11 +267,7 @@ impl Registry {
     /// # Errors
     /// [`Malformed`] with a description.
     pub fn from_text(text: &[u8]) -> Result<Registry, Malformed> {
-        let value: Map<String, Value> = serde_json::from_slice(text)
-            .map_err(|error| Malformed(format!("the file is not a JSON object ({error})")))?;
-        if value.get("version") != Some(&json!(1)) {
-            return Err(Malformed("the version is not 1; a newer carom wrote the file".to_owned()));
-        }
+        let value = json_file::from_text(text)?;
         let keys = value.get("keys").and_then(Value::as_array);
         let keys = keys.ok_or_else(|| Malformed("the list \"keys\" is missing".to_owned()))?;
         let entries = keys.iter().map(KeyEntry::from_json).collect::<Result<Vec<KeyEntry>, Malformed>>()?;
@@ -415,16 +409,19 @@ mod tests {
         let mut registry = Registry::default();
         let first = registry.add(grant("shop"), 0).unwrap();
         let short = registry.add(Grant { expires_ms: Some(DAY), ..grant("shop") }, 0).unwrap();
-        assert!(holds(&registry, &first, 2 * DAY) && holds(&registry, &short, DAY - 1));
+        assert!(holds(&registry, &first, 2 * DAY));
+        assert!(holds(&registry, &short, DAY - 1));
         assert!(!holds(&registry, &short, DAY));
         let (entry, about) =
             keyring(&registry).find(first.as_str().as_bytes(), 0).map(|(a, b)| (a.clone(), b.clone())).unwrap();
         assert_eq!((entry.role, entry.creates, &**about), (Role::WriteOwn, NonZeroU32::new(7), "shop"));
         assert_eq!(registry.revoke(&app("shop"), Some(&first.hash().id()), 5), Ok(vec![first.hash().id()]));
-        assert!(!holds(&registry, &first, 6) && holds(&registry, &short, 6));
+        assert!(!holds(&registry, &first, 6));
+        assert!(holds(&registry, &short, 6));
         assert_eq!(registry.revoke(&app("shop"), None, 7), Ok(vec![short.hash().id()]));
         assert_eq!(registry.revoke(&app("shop"), None, 8), Err(Refusal::NoApp(app("shop"))));
-        assert!(keyring(&registry).find(b"", 0).is_none() && keyring(&registry).had_keys());
+        assert!(keyring(&registry).find(b"", 0).is_none());
+        assert!(keyring(&registry).had_keys());
         assert!(keyring(&Registry::default()).find(b"", 0).is_none());
     }
 
@@ -435,11 +432,14 @@ mod tests {
         let (new, id) = registry.rotate(&app("shop"), None, 10, 20).unwrap();
         assert_eq!(id, old.hash().id());
         assert!(registry.entries().iter().all(|entry| entry.name == KeyName::parse("Till 1")));
-        assert!(holds(&registry, &old, 19) && !holds(&registry, &old, 20) && holds(&registry, &new, DAY));
+        assert!(holds(&registry, &old, 19));
+        assert!(!holds(&registry, &old, 20));
+        assert!(holds(&registry, &new, DAY));
         // The old key is still valid, but only the newer one qualifies.
         let (newer, id) = registry.rotate(&app("shop"), None, 11, 11).unwrap();
         assert_eq!(id, new.hash().id());
-        assert!(!holds(&registry, &new, 11) && holds(&registry, &newer, 11));
+        assert!(!holds(&registry, &new, 11));
+        assert!(holds(&registry, &newer, 11));
         registry.add(grant("shop"), 12).unwrap();
         assert!(matches!(registry.rotate(&app("shop"), None, 13, 13), Err(Refusal::Which(_, ids)) if ids.len() == 3));
         assert!(matches!(registry.rotate(&app("none"), None, 13, 13), Err(Refusal::NoApp(_))));
@@ -447,11 +447,9 @@ mod tests {
         // A key with an expiry is replaced by one with the same lifetime.
         let ending = registry.add(Grant { expires_ms: Some(100 + DAY), ..grant("other") }, 100).unwrap();
         let (next, _) = registry.rotate(&app("other"), None, 200, 300).unwrap();
-        assert!(
-            !holds(&registry, &ending, 300)
-                && holds(&registry, &next, 199 + DAY)
-                && !holds(&registry, &next, 200 + DAY)
-        );
+        assert!(!holds(&registry, &ending, 300));
+        assert!(holds(&registry, &next, 199 + DAY));
+        assert!(!holds(&registry, &next, 200 + DAY));
     }
 
     #[test]
@@ -479,7 +477,8 @@ mod tests {
             (": 7", ": 0"),
         ] {
             let broken = text.replacen(from, to, 1);
-            assert!(broken != text && Registry::from_text(broken.as_bytes()).is_err(), "{from}");
+            assert!(broken != text, "{from}");
+            assert!(Registry::from_text(broken.as_bytes()).is_err(), "{from}");
         }
     }
 
@@ -529,7 +528,8 @@ mod tests {
         registry.add(grant("shop"), now_ms).unwrap();
         registry.add(Grant { expires_ms: Some(now_ms + 1), ..grant("soon") }, now_ms).unwrap();
         let before = registry.clone();
-        assert!(registry.prune(now_ms) && !registry.prune(now_ms));
+        assert!(registry.prune(now_ms));
+        assert!(!registry.prune(now_ms));
         assert_eq!(registry.len(), ENDED_KEYS_MAX + 2);
         assert!(registry.entries().iter().all(|entry| entry.end_ms().is_none_or(|end_ms| end_ms > 5)));
         assert_eq!(registry.lacking(&before, now_ms).len(), 0, "an account without the pruned keys lacks nothing");
@@ -538,11 +538,16 @@ mod tests {
         let last_ms = now_ms + ENDED_KEY_TIME_MAX_MS;
         assert_eq!(registry.clone().pruned(last_ms - 1).len(), 3);
         registry.prune(last_ms + 1);
-        assert!(registry.is_empty() && registry.had_keys() && keyring(&registry).had_keys());
+        assert!(registry.is_empty());
+        assert!(registry.had_keys());
+        assert!(keyring(&registry).had_keys());
         let again = Registry::from_text(registry.to_text().as_bytes()).unwrap();
-        assert!(again.is_empty() && again.had_keys());
+        assert!(again.is_empty());
+        assert!(again.had_keys());
         let mut other = Registry::default();
-        assert!(other.merge(&again) && other.had_keys() && !other.merge(&again));
+        assert!(other.merge(&again));
+        assert!(other.had_keys());
+        assert!(!other.merge(&again));
     }
 
     proptest! {

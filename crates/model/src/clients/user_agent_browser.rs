@@ -2,8 +2,9 @@
 
 use super::user_agent_device::{Platform, decisive, platform_of};
 
-/// Words of a `User-Agent` with the browsers that they stand for, the decisive ones first: browsers name those whose
-/// pages they want to get, so most of them claim to be Chrome, and all of these Safari.
+/// Words of a `User-Agent` with the browsers that they stand for, the decisive ones first. A browser also names the
+/// browsers whose pages it wants to get: most browsers claim to be Chrome, and every one that does also claims to be
+/// Safari.
 const WORDS: [(&[u8], &str); 34] = [
     (b"fban/", "Facebook"),
     (b"fbav/", "Facebook"),

@@ -23,7 +23,7 @@ pub struct HostPattern {
 pub enum HostError {
     /// An empty text.
     Empty,
-    /// More than a host: it has a scheme, a port or a path.
+    /// The text has more than a host: a scheme, a port or a path.
     NotAlone,
     /// A star in another position than the first.
     Star,
@@ -85,6 +85,16 @@ impl HostPattern {
     pub fn alone(&self) -> Option<&str> {
         (!self.below).then_some(&*self.host)
     }
+
+    /// Returns true if the entry covers the host of a URL, as the `url` crate spells it.
+    pub fn covers(&self, host: &str) -> bool {
+        match without_dot(host).strip_suffix(&*self.host) {
+            Some("") => !self.below,
+            // A host below this one is a name, a dot and this host.
+            Some(left) => self.below && left.len() > 1 && left.ends_with('.'),
+            None => false,
+        }
+    }
 }
 
 impl fmt::Display for HostPattern {
@@ -135,9 +145,19 @@ pub fn authority_of(base_url: &str) -> &str {
 pub struct HostSet {
     exact: HashSet<Box<str>>,
     below: HashSet<Box<str>>,
+    /// Entries of the settings that the source of the list does not have.
+    of_settings: HashSet<HostPattern>,
 }
 
 impl HostSet {
+    /// Returns a list with the entries of the settings and those of its source.
+    pub fn of_list(settings: &[HostPattern], source: &[HostPattern]) -> HostSet {
+        let mut hosts: HostSet = source.iter().cloned().collect();
+        let of_settings = settings.iter().filter(|entry| !hosts.contains(entry)).cloned().collect();
+        hosts.extend(settings.iter().cloned());
+        HostSet { of_settings, ..hosts }
+    }
+
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.exact.len() + self.below.len()
@@ -154,6 +174,23 @@ impl HostSet {
         self.exact.contains(host)
             || !self.below.is_empty()
                 && host.match_indices('.').any(|(dot, _)| dot > 0 && self.below.contains(&host[dot + 1..]))
+    }
+
+    /// Returns true if an entry of the source covers the host of a URL, as the `url` crate spells it.
+    pub fn source_has(&self, host: &str) -> bool {
+        let host = without_dot(host);
+        let is_in_source = |host: &str, below: bool| {
+            let entry = HostPattern { host: host.into(), below };
+            self.contains(&entry) && !self.of_settings.contains(&entry)
+        };
+        is_in_source(host, false)
+            || host.match_indices('.').any(|(dot, _)| dot > 0 && is_in_source(&host[dot + 1..], true))
+    }
+
+    /// Returns true if the list has this entry.
+    fn contains(&self, entry: &HostPattern) -> bool {
+        let entries = if entry.below { &self.below } else { &self.exact };
+        entries.contains(&*entry.host)
     }
 }
 
@@ -216,8 +253,25 @@ mod tests {
         ] {
             assert!(!has(&list, url), "{url}");
         }
-        assert!(!hosts(&[]).has("shop.example") && hosts(&[]).is_empty());
+        assert!(!hosts(&[]).has("shop.example"));
+        assert!(hosts(&[]).is_empty());
         assert_eq!(list.len(), 6);
+    }
+
+    #[test]
+    fn entries_of_the_source_are_told_apart() {
+        let entries = |texts: &[&str]| texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect::<Vec<_>>();
+        let settings = entries(&["own.example", "both.example", "*.wide.example"]);
+        let list = HostSet::of_list(&settings, &entries(&["both.example", "a.wide.example", "*.far.example"]));
+        assert_eq!(list.len(), 5);
+        for host in ["both.example", "both.example.", "a.wide.example", "b.far.example"] {
+            assert!(list.source_has(host), "{host}");
+        }
+        for host in ["own.example", "b.wide.example", "far.example", "other.example"] {
+            assert!(!list.source_has(host), "{host}");
+        }
+        assert!(list.has("own.example"));
+        assert!(list.has("b.wide.example"));
     }
 
     #[test]
@@ -247,6 +301,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_entry_covers_what_its_list_has(
+            entry in "(\\*\\.)?[ab]{1,2}(\\.[ab]){0,2}", host in "[ab]{1,2}(\\.[ab]{1,2}){0,3}\\.?",
+        ) {
+            let entry = HostPattern::parse(&entry).unwrap();
+            prop_assert_eq!(entry.covers(&host), HostSet::from_iter([entry]).has(&host));
+        }
+
         #[test]
         fn the_host_of_a_target_is_that_of_its_url(
             scheme in "https?", user in "([a-z%@:]{0,8}@)?", host in "([a-zA-Z0-9-]{1,8}(\\.[a-z]{1,5}){0,3}\\.?|\\[2001:db8::[0-9a-f]{1,3}\\]|[0-9]{1,3}(\\.[0-9]{1,2}){3})",

@@ -39,9 +39,9 @@ pub enum LongUrlError {
     Empty,
     /// A control character.
     Control,
-    /// Not an absolute URL.
+    /// The text is not an absolute URL.
     Unreadable(url::ParseError),
-    /// Another scheme than `http` and `https`.
+    /// The scheme is neither `http` nor `https`.
     Scheme,
     /// No host.
     NoHost,
@@ -165,7 +165,7 @@ pub fn url_terms(text: &str) -> Vec<String> {
 /// Bytes with escapes in both a path and a query (URL Standard, section 1.3), besides those that are not ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
-/// A text with the escapes that a path or query gets.
+/// Returns a text with the escapes that a path or query gets.
 fn escaped(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }

@@ -5,12 +5,12 @@
 //! is passed in.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde_json::{Map, Value, json};
 
 use super::{DomainIndex, DomainName, Domains, Targets, UnknownHost};
 use crate::destination::long_url::LongUrl;
+use crate::formats::json_file::{self, Malformed};
 
 /// The request that a redirect of a domain answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +41,8 @@ impl TargetKind {
     }
 }
 
-/// Returns the placeholder of Shlink's that the text of a redirect has, if any. carom fills in none: redirects are fixed
-/// before the request comes, and visitors would be sent to the placeholder itself.
+/// Returns the placeholder of Shlink's that the text of a redirect has, if any. carom fills in no placeholder, because
+/// redirects are fixed before the request comes. Visitors would be sent to the placeholder itself.
 pub fn placeholder_in(text: &str) -> Option<&'static str> {
     ["{DOMAIN}", "{ORIGINAL_PATH}"].into_iter().find(|placeholder| text.contains(placeholder))
 }
@@ -145,18 +145,6 @@ struct RedirectChange {
     target: Option<String>,
 }
 
-/// The text is not what [`RedirectChanges`] has written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MalformedChanges(String);
-
-impl fmt::Display for MalformedChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for MalformedChanges {}
-
 /// Changes of redirects at run time, of all domains. Copies of it merge without conflicts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RedirectChanges(BTreeMap<DomainName, [Option<RedirectChange>; TargetKind::ALL.len()]>);
@@ -225,9 +213,9 @@ impl RedirectChanges {
     /// Adds a domain from its stored form.
     ///
     /// # Errors
-    /// [`MalformedChanges`] with a description.
-    pub fn add_entry(&mut self, domain: &str, entry: &Value) -> Result<(), MalformedChanges> {
-        let wrong = |what: String| MalformedChanges(format!("{what} at the domain {domain:?}"));
+    /// [`Malformed`] with a description.
+    pub fn add_entry(&mut self, domain: &str, entry: &Value) -> Result<(), Malformed> {
+        let wrong = |what: String| Malformed(format!("{what} at the domain {domain:?}"));
         let name = DomainName::from_normal(domain).ok_or_else(|| wrong("the name is not a domain".to_owned()))?;
         let fields = entry.as_object().ok_or_else(|| wrong("the value is not an object".to_owned()))?;
         let mut changes: [Option<RedirectChange>; TargetKind::ALL.len()] = Default::default();
@@ -243,24 +231,17 @@ impl RedirectChanges {
     /// Returns the content of the file with all changes.
     pub fn to_text(&self) -> String {
         let domains: Map<String, Value> = self.to_entries().into_iter().collect();
-        let mut text =
-            serde_json::to_string_pretty(&json!({"version": 1, "domains": domains})).expect("it is plain JSON");
-        text.push('\n');
-        text
+        json_file::to_text(&json!({"version": 1, "domains": domains}))
     }
 
     /// Parses text from [`RedirectChanges::to_text`].
     ///
     /// # Errors
-    /// [`MalformedChanges`] with a description.
-    pub fn from_text(text: &[u8]) -> Result<RedirectChanges, MalformedChanges> {
-        let value: Map<String, Value> = serde_json::from_slice(text)
-            .map_err(|error| MalformedChanges(format!("the file is not a JSON object ({error})")))?;
-        if value.get("version") != Some(&json!(1)) {
-            return Err(MalformedChanges("the version is not 1; a newer carom wrote the file".to_owned()));
-        }
+    /// [`Malformed`] with a description.
+    pub fn from_text(text: &[u8]) -> Result<RedirectChanges, Malformed> {
+        let value = json_file::from_text(text)?;
         let domains = value.get("domains").and_then(Value::as_object);
-        let domains = domains.ok_or_else(|| MalformedChanges("the object \"domains\" is missing".to_owned()))?;
+        let domains = domains.ok_or_else(|| Malformed("the object \"domains\" is missing".to_owned()))?;
         let mut changes = RedirectChanges::default();
         domains.iter().try_for_each(|(domain, entry)| changes.add_entry(domain, entry))?;
         Ok(changes)
@@ -268,7 +249,7 @@ impl RedirectChanges {
 }
 
 fn read_change(value: &Value) -> Option<RedirectChange> {
-    let stamp_ms = value.get("stampMs")?.as_u64()?;
+    let stamp_ms = json_file::stamp_ms(value)?;
     let target = match value.get("url")? {
         Value::Null => None,
         url => Some(LongUrl::parse(url.as_str()?, &[]).ok()?.into()),
@@ -315,7 +296,8 @@ mod tests {
             prop_assert_eq!(merged(&a, &b), merged(&b, &a));
             prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
             let both = merged(&a, &b);
-            prop_assert!(!both.clone().merge(&a) && !both.clone().merge(&b));
+            prop_assert!(!both.clone().merge(&a));
+            prop_assert!(!both.clone().merge(&b));
             // What a copy lacks is what makes it complete.
             prop_assert!(both.lacking(&a).is_empty());
             prop_assert_eq!(merged(&a, &a.lacking(&b)), both);
@@ -380,6 +362,8 @@ mod tests {
             r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": 1}}}}"#,
             r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": 1, "url": "ftp://a"}}}}"#,
             r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": -1, "url": null}}}}"#,
+            // A later change adds one.
+            r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": 18446744073709551615, "url": null}}}}"#,
         ] {
             assert!(RedirectChanges::from_text(text.as_bytes()).is_err(), "{text}");
         }

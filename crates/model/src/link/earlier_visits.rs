@@ -70,8 +70,8 @@ impl EndedVisits {
         EndedVisits { created_ms, destination: xxh3_64(target.as_bytes()), visits, app: app.map(Into::into) }
     }
 
-    /// True if an imported link with the same code is the one that has ended: the other shortener says that it created
-    /// both at the same time, or both have the same destination.
+    /// True if an imported link with the same code is the one that has ended. Then the other shortener has created both
+    /// at the same time, or both have the same destination.
     pub fn is_of(&self, created_ms: u64, target: &str) -> bool {
         self.created_ms == created_ms || self.destination == xxh3_64(target.as_bytes())
     }
@@ -81,7 +81,7 @@ impl EndedVisits {
         self.created_ms
     }
 
-    /// Returns the visits.
+    /// Returns the visits that the link had before its import.
     pub fn visits(&self) -> EarlierVisits {
         self.visits
     }

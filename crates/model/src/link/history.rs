@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::access::app_name::AppName;
-use crate::dates;
+use crate::formats::dates;
 use crate::link::Link;
 
 /// The interface that a change came through.
@@ -14,7 +14,7 @@ pub enum ChangeOrigin {
     Api,
     /// The console, or another request to the admin listener.
     Admin,
-    /// Another node of the fleet, whose change replaced this node's.
+    /// A node of the fleet, whose change replaced that of this node.
     Fleet,
 }
 
@@ -34,7 +34,7 @@ pub struct Author {
     /// The app of the API key, if API keys are in use.
     pub app: Option<AppName>,
     /// The name of the API key.
-    pub key: Option<String>,
+    pub key: Option<Box<str>>,
     /// The interface that the change came through.
     pub origin: ChangeOrigin,
 }
@@ -96,7 +96,7 @@ impl Edit {
             .find(|origin| text("through") == Some(origin.name()));
         Author {
             app: text("app").and_then(|name| AppName::parse(name).ok()),
-            key: text("keyId").map(str::to_owned),
+            key: text("keyId").map(Box::from),
             origin: origin.unwrap_or_default(),
         }
     }
@@ -197,8 +197,7 @@ mod tests {
         let link = crate::testing::link("abc", crate::link::Origin::Issued);
         let mut changed = link.clone();
         changed.target = "https://other.example/".to_owned();
-        let author =
-            Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), origin: ChangeOrigin::Admin };
+        let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".into()), origin: ChangeOrigin::Admin };
         let edit = Edit::between(&link, Some(&changed), 0, &author).unwrap().into_json();
         assert_eq!(
             edit,

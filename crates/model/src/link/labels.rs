@@ -33,7 +33,7 @@ pub enum LabelError {
     TitleTooLong,
     /// Longer than [`TAG_CHARS_MAX`].
     TagTooLong,
-    /// More than [`TAGS_MAX`], or more than [`TAGS_LEN_MAX`] bytes.
+    /// The tags are more than [`TAGS_MAX`], or have more than [`TAGS_LEN_MAX`] bytes.
     TooManyTags,
     /// A control character: pages cannot show it, and log lines should not contain it.
     Control,
@@ -79,7 +79,7 @@ pub struct LinkLabels {
     pub delete_at_ms: Option<u64>,
     /// The request that created the link, if it had an idempotency key.
     pub idempotency: Option<Idempotency>,
-    /// Other destinations for some visitors. A core keeps a link with rules beside its map.
+    /// The destinations for some visitors, and their conditions. A core keeps a link with rules beside its map.
     pub rules: RedirectRules,
     /// The earlier visits: those that the link had before it was imported into a running service.
     pub earlier_visits: Option<EarlierVisits>,

@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 
 use carom_shards::{Policy, RedirectStatus};
 
-use crate::dates::INSTANT_MS_MAX;
+use crate::formats::dates::INSTANT_MS_MAX;
 use crate::link::Link;
-use crate::link::labels::Tags;
+use crate::link::labels::{LinkLabels, Tags};
 use crate::link::rules::RedirectRules;
 
 /// The fields to change. `None` keeps a field; `Some(None)` clears an optional one.
@@ -94,37 +94,19 @@ impl Patch {
     /// # Errors
     /// [`StartNotBeforeEnd`] if its start would not be before its end.
     pub fn apply(&self, link: &Link) -> Result<Link, StartNotBeforeEnd> {
-        let policy = Policy {
-            status: self.status.unwrap_or(link.policy.status),
-            cache_seconds: self.cache_seconds.unwrap_or(link.policy.cache_seconds),
-            valid_since_ms: self.valid_since_ms.unwrap_or(link.policy.valid_since_ms),
-            valid_until_ms: self.valid_until_ms.unwrap_or(link.policy.valid_until_ms),
-            forward_query: self.forward_query.unwrap_or(link.policy.forward_query),
-            archived: self.archived.unwrap_or(link.policy.archived),
-            max_visits: self.max_visits.unwrap_or(link.policy.max_visits),
-        };
-        let policy = Policy { valid_until_ms: self.changed_expiry(link, &policy), ..policy };
+        let mut changed = link.clone();
+        self.set_fields(&mut changed.policy, &mut changed.labels);
+        changed.policy.valid_until_ms = self.changed_expiry(link, &changed.policy);
         // A link that was imported with such a policy may keep it.
-        if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && starts_after_expiry(&policy) {
+        if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && starts_after_expiry(&changed.policy) {
             return Err(StartNotBeforeEnd);
         }
-        let mut changed = Link { policy, ..link.clone() };
         if let Some(target) = &self.target {
             changed.target.clone_from(target);
         }
         changed.labels.default_expiry &= self.valid_until_ms.is_none();
         if self.archived.is_some() {
             changed.labels.delete_at_ms = self.delete_at_ms;
-        }
-        changed.labels.crawlable = self.crawlable.unwrap_or(link.labels.crawlable);
-        if let Some(title) = &self.title {
-            changed.labels.title.clone_from(title);
-        }
-        if let Some(tags) = &self.tags {
-            changed.labels.tags.clone_from(tags);
-        }
-        if let Some(rules) = &self.rules {
-            changed.labels.rules.clone_from(rules);
         }
         if let Some(tags) = self.retag.as_ref().and_then(|retag| retag.apply(&changed.labels.tags)) {
             changed.labels.tags = tags;
@@ -134,9 +116,31 @@ impl Patch {
         }
         Ok(changed)
     }
-}
 
-impl Patch {
+    /// Sets the fields that depend on no other field of the link. [`Patch::apply`] adds the others: the destination, single
+    /// tags, a default expiry and a scheduled deletion.
+    pub fn set_fields(&self, policy: &mut Policy, labels: &mut LinkLabels) {
+        *policy = Policy {
+            status: self.status.unwrap_or(policy.status),
+            cache_seconds: self.cache_seconds.unwrap_or(policy.cache_seconds),
+            valid_since_ms: self.valid_since_ms.unwrap_or(policy.valid_since_ms),
+            valid_until_ms: self.valid_until_ms.unwrap_or(policy.valid_until_ms),
+            forward_query: self.forward_query.unwrap_or(policy.forward_query),
+            archived: self.archived.unwrap_or(policy.archived),
+            max_visits: self.max_visits.unwrap_or(policy.max_visits),
+        };
+        labels.crawlable = self.crawlable.unwrap_or(labels.crawlable);
+        if let Some(title) = &self.title {
+            labels.title.clone_from(title);
+        }
+        if let Some(tags) = &self.tags {
+            labels.tags.clone_from(tags);
+        }
+        if let Some(rules) = &self.rules {
+            labels.rules.clone_from(rules);
+        }
+    }
+
     /// Returns the end of the changed link. A default expiry moves with the start, so that the lifetime stays the same.
     fn changed_expiry(&self, link: &Link, policy: &Policy) -> Option<u64> {
         let until_ms = policy.valid_until_ms?;
@@ -158,7 +162,6 @@ pub fn starts_after_expiry(policy: &Policy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::labels::LinkLabels;
     use crate::testing::any_link;
     use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The stored form of a link: a versioned value with a checksum, which later versions can extend.
 //!
 //! A record is a version byte, a checksum over the key and everything else, then fields: tag (1 byte), length (2 bytes,
-//! little-endian) and value. A reader keeps fields with unknown tags and passes them on ([`unknown`]), so that an older
+//! little-endian) and value. A reader keeps fields with unknown tags and passes them on ([`unknown`]). So an older
 //! program can read and rewrite the records of a newer one with the same version. A field that an old reader must not
 //! ignore requires a new version. The checksum covers the key, so a record under another key counts as damaged. This
 //! module does no I/O, and decodes without allocation (except redirect rules and unknown fields of tombstones), on any
@@ -44,7 +44,7 @@ use crate::link::{Link, Origin, Version};
 // Nearly all records are links, each is read once, and a box would cost an allocation for each of millions.
 #[allow(clippy::large_enum_variant)]
 pub enum RecordRef<'a> {
-    /// A link.
+    /// A link that exists.
     Link(LinkRef<'a>),
     /// The rest of a deleted link.
     Tombstone(Tombstone),
@@ -206,9 +206,9 @@ pub fn may_have_rules(value: &[u8]) -> bool {
     value.first() == Some(&VERSION_RULES)
 }
 
-/// True if each start must read this record, because an image of the map cannot stand for it: the link has redirect
-/// rules, or something else that an older version must not ignore. An older version may be the next one to load the
-/// image. Reads a single byte.
+/// True if each start must read this record, because an image of the map cannot stand for it. Then the link has
+/// redirect rules, or something else that an older version must not ignore. An older version may be the next one to
+/// load the image. Reads a single byte.
 pub fn is_read_at_start(value: &[u8]) -> bool {
     value.first().is_some_and(|version| *version > VERSION_STRICT)
 }
@@ -229,7 +229,7 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     if !is_known(head[0]) {
         return Err(RecordError::UnknownVersion(head[0]));
     }
-    let mut found = Fields::default();
+    let mut found = RecordFields::default();
     let mut rest = fields;
     while let Some((&[tag, low, high], behind)) = rest.split_first_chunk::<3>() {
         let len = usize::from(u16::from_le_bytes([low, high]));
@@ -279,7 +279,7 @@ fn is_of_domain(key: &[u8], name: &str) -> bool {
 
 /// The fields of a record, as far as they are read.
 #[derive(Default)]
-struct Fields<'a> {
+struct RecordFields<'a> {
     target: Option<&'a str>,
     created_ms: Option<u64>,
     origin: Option<Origin>,
@@ -308,7 +308,7 @@ struct Fields<'a> {
     unknown: UnknownRef<'a>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> RecordFields<'a> {
     /// Adds a field; `None` if it is invalid or a duplicate.
     fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Option<()> {
         match tag {
@@ -426,7 +426,7 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
 
 #[cfg(test)]
 mod tests {
-    use super::encode::Writer;
+    use super::encode::RecordEncoder;
     use super::unknown::UnknownFields;
     use super::*;
     use crate::testing::any_link;
@@ -502,7 +502,8 @@ mod tests {
         encode::seal(b"abc", &mut value);
         let error = decode(b"abc", &value).unwrap_err();
         assert_eq!(error, RecordError::UnknownVersion(200));
-        assert!(error.is_newer() && error.to_string().contains("newer carom"));
+        assert!(error.is_newer());
+        assert!(error.to_string().contains("newer carom"));
         assert!(decode(b"other", &value).is_err_and(|error| !error.is_newer()));
     }
 
@@ -523,7 +524,8 @@ mod tests {
         let mut link = crate::testing::link("abc", Origin::Issued);
         link.labels.rules = crate::testing::rules("https://b/", "device", "ios");
         let (key, value) = stored(&link);
-        assert!(value[0] == VERSION_RULES && may_have_rules(&value));
+        assert!(value[0] == VERSION_RULES);
+        assert!(may_have_rules(&value));
         for wrong in [VERSION, VERSION_STRICT] {
             let mut value = value.clone();
             value[0] = wrong;
@@ -542,7 +544,8 @@ mod tests {
         link.labels.delete_at_ms = Some(9);
         let (key, value) = stored(&link);
         let Ok(RecordRef::Link(read)) = decode(key.as_bytes(), &value) else { panic!("no link") };
-        assert!(read.is_same(&link) && read.to_link(link.code) == link);
+        assert!(read.is_same(&link));
+        assert!(read.to_link(link.code) == link);
     }
 
     #[test]
@@ -562,7 +565,7 @@ mod tests {
             (tag::EARLIER_VISITS, &[0; 16]),
         ] {
             let mut value = Vec::new();
-            let mut writer = Writer::begin(&mut value, VERSION);
+            let mut writer = RecordEncoder::begin(&mut value, VERSION);
             writer.field(tag, bytes);
             writer.finish(b"k");
             let error = decode(b"k", &value).unwrap_err();

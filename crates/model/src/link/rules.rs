@@ -3,10 +3,11 @@
 //! Rules are checked in their order. A rule matches if all of its conditions do, and the first rule that matches gives
 //! the destination. If none does, the visitor gets the destination of the link. [`RedirectRules`] is complete: it was
 //! checked when it was made, and its conditions are parsed once ([`condition`]). [`visitor`] is what a condition sees
-//! of a request. No I/O and no clock.
+//! of a request, and [`mod@json`] reads the rules of a request. No I/O and no clock.
 
 pub mod condition;
 pub mod countries;
+pub mod json;
 pub mod visitor;
 
 use std::fmt;
@@ -43,7 +44,7 @@ struct RuleSet {
 /// The reason for which rules cannot be kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RulesError {
-    /// More than [`REDIRECT_RULES_MAX`].
+    /// The number of rules is above [`REDIRECT_RULES_MAX`].
     TooMany,
     /// A rule without conditions, or with more than [`RULE_CONDITIONS_MAX`].
     Conditions,

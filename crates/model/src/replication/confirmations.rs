@@ -5,12 +5,13 @@
 //! nodes it had heard before it counted them. If none is left, the report confirms the delivery of all links that the
 //! node acknowledged before it heard of those heartbeats.
 //!
-//! A node numbers its own heartbeats, and notes when it sends each. Once every other node has confirmed a time after
-//! one of them, Redis has every link that was acknowledged before that heartbeat was sent, and can deny the others. A
-//! silent node confirms nothing new. The rule compares no clocks: it relies only on the order of sending and hearing.
+//! A node numbers its own heartbeats, and notes when it sends each. Once every other node has confirmed such a
+//! heartbeat or a later one, Redis has every link that was acknowledged before it was sent. Then Redis can deny all
+//! other codes. A silent node confirms nothing new. The rule compares no clocks: it relies only on the order of sending
+//! and hearing.
 //!
-//! A second use of the rule tells which changes every node has passed ([`super::passing`]): its reports name the last
-//! heartbeat after which a node has read all streams to their ends.
+//! A second use of the rule tells which changes every node has passed ([`super::passing`]). There, a report names the
+//! last heartbeat after which a node has read all streams to their ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub struct DeliveryReport {
 
 /// The knowledge about another node.
 #[derive(Clone, Copy, Debug)]
-struct Peer {
+struct KnownPeer {
     /// The last heartbeat, and the time since which it is the last one.
     beat: u64,
     since: Duration,
@@ -46,7 +47,7 @@ pub struct Confirmations {
     next: u64,
     /// The last heartbeats of this node, and when each was sent.
     sent: VecDeque<(u64, Duration)>,
-    others: HashMap<NodeId, Peer>,
+    others: HashMap<NodeId, KnownPeer>,
 }
 
 impl Confirmations {
@@ -85,7 +86,7 @@ impl Confirmations {
         let mut present = Vec::new();
         for (node, beat, report) in others {
             let until = report.filter(|report| report.undelivered == 0).and_then(|it| self.sent(it.heard));
-            let other = self.others.entry(node.clone()).or_insert(Peer { beat, since: now, until: None });
+            let other = self.others.entry(node.clone()).or_insert(KnownPeer { beat, since: now, until: None });
             if other.beat != beat {
                 (other.beat, other.since) = (beat, now);
             }

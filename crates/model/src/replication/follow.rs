@@ -1,8 +1,8 @@
 //! The position of a node in the stream of a partition, and the check that this position still exists.
 //!
 //! A node reads from its own position on, including that entry. If the entry has changed, the stream has lost entries
-//! that the node has seen (a failover, an old dump, an empty server), or entries that it has not seen were trimmed.
-//! Both are a **gap** with one remedy: the node moves to the end and compares everything, in both directions.
+//! that the node has seen: by a failover, an old dump or an empty server. Or entries that the node has not seen were
+//! trimmed. Both are a **gap** with one remedy: the node moves to the end and compares everything, in both directions.
 
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
@@ -45,7 +45,7 @@ impl StreamPosition {
 
 /// The result of reading from a position on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Read {
+pub enum StreamRead {
     /// New entries, and the position after them.
     Next(Vec<StreamEntry>, StreamPosition),
     /// No entry is new.
@@ -56,17 +56,17 @@ pub enum Read {
 
 /// Checks that a position still exists, given the entries that were read from it on, and returns the entries after it.
 /// The first entry is that of the position, unless the stream has lost it.
-pub fn check_position(position: Option<StreamPosition>, mut entries: Vec<StreamEntry>) -> Read {
-    let Some(position) = position else { return Read::Gap };
+pub fn check_position(position: Option<StreamPosition>, mut entries: Vec<StreamEntry>) -> StreamRead {
+    let Some(position) = position else { return StreamRead::Gap };
     if entries.first().map(StreamPosition::of) != Some(position) {
-        return Read::Gap;
+        return StreamRead::Gap;
     }
     entries.remove(0);
     match entries.last() {
-        None => Read::Quiet,
+        None => StreamRead::Quiet,
         Some(last) => {
             let to = StreamPosition::of(last);
-            Read::Next(entries, to)
+            StreamRead::Next(entries, to)
         }
     }
 }
@@ -96,16 +96,16 @@ mod tests {
     #[test]
     fn a_place_that_is_not_there_is_a_gap() {
         let place = StreamPosition::of(&entry(1, "a"));
-        assert_eq!(check_position(None, vec![entry(1, "a")]), Read::Gap);
-        assert_eq!(check_position(Some(place), vec![]), Read::Gap);
-        assert_eq!(check_position(Some(place), vec![entry(2, "b")]), Read::Gap, "trimmed away, or lost");
+        assert_eq!(check_position(None, vec![entry(1, "a")]), StreamRead::Gap);
+        assert_eq!(check_position(Some(place), vec![]), StreamRead::Gap);
+        assert_eq!(check_position(Some(place), vec![entry(2, "b")]), StreamRead::Gap, "trimmed away, or lost");
         assert_eq!(
             check_position(Some(place), vec![entry(1, "c"), entry(2, "b")]),
-            Read::Gap,
+            StreamRead::Gap,
             "another entry of the same name"
         );
-        assert_eq!(check_position(Some(place), vec![entry(1, "a")]), Read::Quiet);
-        let next = Read::Next(vec![entry(2, "b")], StreamPosition::of(&entry(2, "b")));
+        assert_eq!(check_position(Some(place), vec![entry(1, "a")]), StreamRead::Quiet);
+        let next = StreamRead::Next(vec![entry(2, "b")], StreamPosition::of(&entry(2, "b")));
         assert_eq!(check_position(Some(place), vec![entry(1, "a"), entry(2, "b")]), next);
     }
 }

@@ -47,27 +47,29 @@ pub fn margin(length: CodeLength) -> u64 {
 
 /// Leases `want` values for a node that has seen values up to `seen`. The script in Redis does the same.
 pub fn lease(counter: &mut CodeCounter, seen: u64, want: u64, margin: u64, server: &str) -> Granted {
-    grant(counter, (seen, 0), want, margin, server, None)
+    grant(counter, seen, 0, want, margin, server, None)
 }
 
 /// Leases values like [`lease`] at one of two sites. `start` is the counter of the other site when this one first heard
-/// of it: that site may have leased any values below before there were two, also some that a copy of one of its nodes has
-/// not seen. Returns `None` if that is not known, and this Redis has leased nothing yet.
+/// of it. Before there were two sites, the other one may have leased any values below `start`, also some that a copy of
+/// one of its nodes has not seen. Returns `None` if `start` is not known, and this Redis has leased nothing yet.
 pub fn lease_of_site(
     counter: &mut CodeCounter,
-    (seen, start): (u64, Option<u64>),
+    seen: u64,
+    start: Option<u64>,
     want: u64,
     margin: u64,
     server: &str,
     share: SiteShare,
 ) -> Option<Granted> {
     let is_known = !counter.server.is_empty() || start.is_some();
-    is_known.then(|| grant(counter, (seen, start.unwrap_or(0)), want, margin, server, Some(share)))
+    is_known.then(|| grant(counter, seen, start.unwrap_or(0), want, margin, server, Some(share)))
 }
 
 fn grant(
     counter: &mut CodeCounter,
-    (seen, start): (u64, u64),
+    seen: u64,
+    start: u64,
     want: u64,
     margin: u64,
     server: &str,
@@ -125,7 +127,8 @@ mod tests {
         let lost = lease(&mut counter, 0, 10, MARGIN, "a");
         let mut counter = before_the_failover;
         let granted = lease(&mut counter, 10, 10, MARGIN, "b");
-        assert!(granted.moved && granted.start >= lost.start + 10, "{granted:?}");
+        assert!(granted.moved, "{granted:?}");
+        assert!(granted.start >= lost.start + 10, "{granted:?}");
         let mut empty = CodeCounter::default();
         assert!(lease(&mut empty, 20, 10, MARGIN, "c").start >= 20 + MARGIN);
     }
@@ -133,14 +136,14 @@ mod tests {
     #[test]
     fn a_site_leases_above_what_both_had() {
         let (mut counter, share) = (CodeCounter::default(), SiteShare::of("b", "a"));
-        let mut lease = |about, want| lease_of_site(&mut counter, about, want, MARGIN, "a", share);
-        assert_eq!(lease((0, None), 10), None, "the other site may have leased anything");
-        assert_eq!(lease((BLOCK + 5, None), 10), None, "it may have leased more since the node was copied");
-        let first = lease((0, Some(BLOCK + 7)), 10).unwrap();
+        let mut lease = |seen, start, want| lease_of_site(&mut counter, seen, start, want, MARGIN, "a", share);
+        assert_eq!(lease(0, None, 10), None, "the other site may have leased anything");
+        assert_eq!(lease(BLOCK + 5, None, 10), None, "it may have leased more since the node was copied");
+        let first = lease(0, Some(BLOCK + 7), 10).unwrap();
         assert_eq!((first.start, first.mended), (BLOCK + 7, 0), "that counter was not set back");
-        assert_eq!(lease((0, None), 10).unwrap().start, BLOCK + 17);
-        assert_eq!(lease((0, None), BLOCK).unwrap().start, 3 * BLOCK, "the block in between is the other site's");
-        assert_eq!(lease((4 * BLOCK + 2, None), 1).unwrap().start, 5 * BLOCK);
+        assert_eq!(lease(0, None, 10).unwrap().start, BLOCK + 17);
+        assert_eq!(lease(0, None, BLOCK).unwrap().start, 3 * BLOCK, "the block in between is the other site's");
+        assert_eq!(lease(4 * BLOCK + 2, None, 1).unwrap().start, 5 * BLOCK);
     }
 
     #[test]
@@ -154,6 +157,8 @@ mod tests {
 
     #[test]
     fn a_lease_without_a_replica_is_thrown_away_where_there_are_some() {
-        assert!(is_replicated(0, 0) && is_replicated(1, 2) && !is_replicated(0, 2));
+        assert!(is_replicated(0, 0));
+        assert!(is_replicated(1, 2));
+        assert!(!is_replicated(0, 2));
     }
 }

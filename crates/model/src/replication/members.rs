@@ -166,9 +166,11 @@ mod tests {
         let mut lease = Lease::new(None, AFTER);
         assert!(!lease.holds(at(0)));
         lease.confirm(at(10), at(10));
-        assert!(lease.holds(at(99)) && !lease.holds(at(100)));
+        assert!(lease.holds(at(99)));
+        assert!(!lease.holds(at(100)));
         lease.confirm(at(200), at(200));
-        assert!(lease.is_lost() && !lease.holds(at(201)), "what came back late has lost it");
+        assert!(lease.is_lost(), "what came back late has lost it");
+        assert!(!lease.holds(at(201)), "what came back late has lost it");
         lease.confirm(at(202), at(202));
         assert_eq!(lease.losses(), 1);
         lease.confirm(at(300), at(300));
@@ -185,10 +187,13 @@ mod tests {
     #[test]
     fn a_process_has_what_an_earlier_one_leased_only_while_that_is_fresh() {
         let fresh = Lease::resume(Some(at(10)), at(99), AFTER);
-        assert!(fresh.has_begun() && fresh.holds(at(99)) && !fresh.holds(at(100)));
+        assert!(fresh.has_begun());
+        assert!(fresh.holds(at(99)));
+        assert!(!fresh.holds(at(100)));
         for (heard, now) in [(None, 5), (Some(at(10)), 100), (Some(at(10)), 9)] {
             let mut lease = Lease::resume(heard, at(now), AFTER);
-            assert!(!lease.has_begun() && !lease.holds(at(now)));
+            assert!(!lease.has_begun());
+            assert!(!lease.holds(at(now)));
             lease.confirm(at(200), at(200));
             assert!(lease.holds(at(201)), "nothing of before is left that could be lost");
         }

@@ -1,8 +1,8 @@
-//! The changes that Redis may not have: codes whose state must still be sent to it, and changes that it has accepted
-//! but that have not appeared in the stream.
+//! The changes that Redis may not have. They are codes whose state must still be sent, and changes that Redis has
+//! accepted but that have not appeared in the stream.
 //!
 //! An entry is written in the commit of its change. It is removed only once the stream of its partition has shown the
-//! change: from then on, a loss would be a gap for every node that follows (see [`super::follow`]). If the stream was
+//! change. From then on, a loss would be a gap for every node that follows (see [`super::follow`]). If the stream was
 //! read beyond the place of a change without showing it, the change was lost, and is sent again. The disk keeps only
 //! the codes; the state to send is the present one in the store. So several changes of one code are sent as one.
 
@@ -22,7 +22,7 @@ use super::{Echo, EntryId, Partition, State};
 pub struct Delivery {
     /// The number of the entry.
     pub seq: u64,
-    /// The code.
+    /// The code whose state is sent.
     pub code: Code,
 }
 
@@ -36,7 +36,7 @@ pub struct OutboxWrites {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Pending {
+struct PendingChange {
     seq: u64,
     /// The entry of the stream in which the change will appear, once Redis has it.
     echo: Option<Echo>,
@@ -53,7 +53,7 @@ const RECENT: usize = 4_096;
 #[derive(Clone, Default, Debug)]
 pub struct Outbox {
     next_seq: u64,
-    pending: HashMap<Code, Pending>,
+    pending: HashMap<Code, PendingChange>,
     /// The stream entries that codes wait for. A change that Redis already had waits for the last entry of its stream,
     /// which cannot come before its own. So several codes may wait for one entry.
     echoes: BTreeSet<(Echo, Code)>,
@@ -93,7 +93,7 @@ impl Outbox {
         let mut outbox = Outbox { positions: positions.into_iter().collect(), ..Outbox::default() };
         for delivery in entries {
             outbox.next_seq = outbox.next_seq.max(delivery.seq + 1);
-            let pending = Pending { seq: delivery.seq, echo: None, ticks: 0, is_reported: false };
+            let pending = PendingChange { seq: delivery.seq, echo: None, ticks: 0, is_reported: false };
             outbox.left_out.insert(delivery.code);
             if let Some(older) = outbox.pending.insert(delivery.code, pending) {
                 outbox.writes.removed.push(older.seq);
@@ -114,7 +114,7 @@ impl Outbox {
             "the entry would replace one of another code on disk"
         );
         self.next_seq += 1;
-        self.pending.insert(code, Pending { seq: delivery.seq, echo, ticks: 0, is_reported: false });
+        self.pending.insert(code, PendingChange { seq: delivery.seq, echo, ticks: 0, is_reported: false });
         self.writes.added.push(delivery);
         match echo {
             Some(echo) => _ = self.echoes.insert((echo, code)),
@@ -449,10 +449,12 @@ mod tests {
         outbox.note(code("a"), None);
         let [first] = outbox.take_deliveries()[..] else { panic!("one delivery") };
         assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![first], removed: vec![] });
-        assert!(outbox.is_undelivered(&code("a")) && outbox.undelivered() == 1);
+        assert!(outbox.is_undelivered(&code("a")));
+        assert!(outbox.undelivered() == 1);
         outbox.note_accepted(first, echo(5));
         assert_eq!(outbox.undelivered(), 0, "Redis has it");
-        assert!(!outbox.is_undelivered(&code("a")) && !outbox.is_empty());
+        assert!(!outbox.is_undelivered(&code("a")));
+        assert!(!outbox.is_empty());
         outbox.note_seen(Echo { partition: Partition(4), ..echo(5) });
         assert_eq!(outbox.len(), 1, "that was another stream");
         outbox.note_seen(echo(5));
@@ -500,7 +502,8 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.withdraw(code("abc"), 7);
         let (mine, theirs) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 1, 8));
-        assert!(outbox.is_withdrawn(&code("abc"), &mine) && !outbox.is_withdrawn(&code("abc"), &theirs));
+        assert!(outbox.is_withdrawn(&code("abc"), &mine));
+        assert!(!outbox.is_withdrawn(&code("abc"), &theirs));
         assert!(!outbox.is_withdrawn(&code("abc"), &mine.deleted(1)));
     }
 
@@ -552,7 +555,8 @@ mod tests {
         let entries = [(4, "a"), (7, "b"), (9, "a")].map(|(seq, text)| Delivery { seq, code: code(text) });
         let mut outbox = Outbox::restore(entries, []);
         assert_eq!(outbox.take_deliveries(), entries);
-        assert!(!outbox.is_current(entries[0]) && outbox.is_current(entries[2]));
+        assert!(!outbox.is_current(entries[0]));
+        assert!(outbox.is_current(entries[2]));
         assert_eq!(outbox.take_writes().removed, [4]);
         outbox.note(code("c"), None);
         assert_eq!(outbox.take_deliveries()[0].seq, 10);

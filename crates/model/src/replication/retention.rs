@@ -1,13 +1,13 @@
 //! The time for which Redis keeps the state of a code after its last change, and the nodes that may rely on that.
 //!
 //! Every node has all states on its disk, so Redis lets a state expire that has not changed for the *retention*. A node
-//! has every change up to the later of two times: the one up to which it has followed the streams, and the one at which
-//! Redis began to expire states, because Redis had everything until then. The time since is its *lag*. All times are by
-//! the clock of Redis, which also decides when a state expires.
+//! has every change up to the later of two times. One is the time up to which it has followed the streams. The other is
+//! the time at which Redis began to expire states: until then, Redis had everything. The time since the later one is
+//! the *lag* of the node. All times are by the clock of Redis, which also decides when a state expires.
 //!
-//! A node with a lag of at most half the retention is **current**: it has all that Redis no longer has, and the other half
-//! is left to compare the rest. A node that is behind must neither change anything nor compare with Redis: both would
-//! take a state that Redis has expired for one that does not exist.
+//! A node with a lag of at most half the retention is **current**: it has all that Redis no longer has, and it has the
+//! other half to compare the rest. A node that is behind must neither change anything nor compare with Redis: it would
+//! take a state that has expired in Redis for one that never existed.
 
 use std::time::Duration;
 

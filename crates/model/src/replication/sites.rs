@@ -115,10 +115,16 @@ pub fn replace(stored: Option<&State>, over: &State, state: &State) -> Verdict {
 }
 
 /// True if the Redis of the other site may have expired or lost states before this site read them. Its stream no longer
-/// has the position of the relay, which last read everything at `read_ms`, by the clock of that Redis. If `read_ms` is
-/// 0, the relay has never done so, and the nodes of this site are copies of nodes of the other one.
+/// has the position of the relay. `read_ms` is the result of [`missing_since`], by the clock of that Redis. If it is 0, the
+/// relay has never read everything, and the nodes of this site are copies of nodes of the other one.
 pub fn may_have_missed(read_ms: u64, now_ms: u64, retention_ms: u64) -> bool {
     read_ms > 0 && retention_ms > 0 && now_ms.saturating_sub(read_ms) > retention_ms / 2
+}
+
+/// Returns the time since which this site may have missed states: `read_ms`, the time of the last read, or `met_ms`, the
+/// time of the first contact, if nothing was read yet. At the first contact, the other Redis and the copies had everything.
+pub fn missing_since(read_ms: u64, met_ms: u64) -> u64 {
+    if read_ms > 0 { read_ms } else { met_ms }
 }
 
 /// The time of a read so long ago that any gap since counts as long. Not 0, which would say that nothing can have been
@@ -138,8 +144,10 @@ pub fn read_of_pass(now_ms: u64, may_lack: bool) -> u64 {
 pub struct LastRead {
     /// The time.
     pub at_ms: u64,
-    /// The relay whose notes were last heard, and the number of passes that it had ended.
-    heard: (u64, u64),
+    /// The relay whose notes were last heard.
+    relay: u64,
+    /// The number of passes that this relay had ended.
+    passes: u64,
 }
 
 impl LastRead {
@@ -147,10 +155,9 @@ impl LastRead {
     /// same relay has the later time, also if the clock was set back since the one before. Otherwise the greater time counts,
     /// since Redis may have lost some notes.
     pub fn hear(&mut self, relay: u64, passes: u64, at_ms: u64) {
-        let (known, before) = self.heard;
-        let is_later = relay > 0 && relay == known && passes > before;
+        let is_later = relay > 0 && relay == self.relay && passes > self.passes;
         self.at_ms = if is_later { at_ms } else { self.at_ms.max(at_ms) };
-        self.heard = (relay, passes);
+        (self.relay, self.passes) = (relay, passes);
     }
 
     /// Takes the present time by the same clock. A time after it is from before the clock was set back: no gap would count as
@@ -280,6 +287,14 @@ mod tests {
         assert_eq!(read.at_ms, 1_000);
     }
 
+    #[test]
+    fn first_contact_counts_until_a_pass_has_ended() {
+        assert!(!may_have_missed(missing_since(0, 900_000), 900_200, 400));
+        assert!(may_have_missed(missing_since(0, 900_000), 900_201, 400), "the first comparison was broken off");
+        assert!(!may_have_missed(missing_since(900_100, 900_000), 900_300, 400));
+        assert!(may_have_missed(missing_since(READ_LONG_AGO_MS, 900_000), 900_001, 400), "the site is marked");
+    }
+
     fn created(created_ms: u64, claim: u64) -> State {
         let State::Link(of) = link(Origin::Custom, 1, claim) else { panic!("a link") };
         State::Link(Arc::new(Link { created_ms, ..Link::clone(&of) }))
@@ -366,14 +381,16 @@ mod tests {
         let (mut here, mut there) = (Some(early.clone()), Some(late.clone()));
         assert_eq!(relay(&mut here, &late), (false, None));
         assert_eq!(relay(&mut there, &early), (true, None));
-        assert!(here == there && here == Some(early.clone()));
+        assert!(here == there);
+        assert!(here == Some(early.clone()));
         assert_eq!(rules::displaced(Some(&late), &early), Some(late.version()), "its loss is reported");
         // Of two that were created in one millisecond, the claim decides.
         let (one, other) = (created(5, 1), created(5, 2));
         let (mut here, mut there) = (Some(one.clone()), Some(other.clone()));
         relay(&mut here, &other);
         relay(&mut there, &one);
-        assert!(here == there && here == Some(one));
+        assert!(here == there);
+        assert!(here == Some(one));
     }
 
     #[test]
@@ -382,7 +399,8 @@ mod tests {
         let (mut here, mut there) = (Some(created(5, 1)), Some(again.clone()));
         relay(&mut there, &created(5, 1));
         relay(&mut here, &again);
-        assert!(here == there && here == Some(again));
+        assert!(here == there);
+        assert!(here == Some(again));
     }
 
     #[test]
@@ -413,7 +431,8 @@ mod tests {
         assert!(!may_have_missed(950, 1_000, 100));
         assert!(may_have_missed(949, 1_000, 100));
         assert!(!may_have_missed(1, 1_000, 0), "Redis keeps everything");
-        assert!(needs_copies(900, 1_000, 100, 0) && !needs_copies(960, 1_000, 100, 0));
+        assert!(needs_copies(900, 1_000, 100, 0));
+        assert!(!needs_copies(960, 1_000, 100, 0));
         assert!(!needs_copies(900, 1_000, 100, 7), "the nodes are copies");
     }
 
@@ -459,8 +478,10 @@ mod tests {
             for (site, want) in wants {
                 let share = SiteShare { site };
                 let start = share.first_run(next[site as usize], want);
-                prop_assert!(start >= next[site as usize] && start < next[site as usize] + 2 * BLOCK);
-                prop_assert!(share.has(start) && share.has(start + want - 1));
+                prop_assert!(start >= next[site as usize]);
+                prop_assert!(start < next[site as usize] + 2 * BLOCK);
+                prop_assert!(share.has(start));
+                prop_assert!(share.has(start + want - 1));
                 prop_assert!(leased.iter().all(|(from, len)| start + want <= *from || from + len <= start));
                 leased.push((start, want));
                 next[site as usize] = start + want;

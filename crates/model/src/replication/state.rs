@@ -24,7 +24,7 @@ pub const COMPARED_LEN: usize = HEAD_LEN + record::HEAD_LEN;
 /// The state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// A link.
+    /// The link that the code has.
     Link(Arc<Link>),
     /// The tombstone of a deleted link.
     Gone(Tombstone),
@@ -35,7 +35,7 @@ pub enum State {
 pub enum NoState {
     /// A later version wrote it: it is intact, and of a kind or format that this version does not know.
     Newer,
-    /// Another program wrote it, or it was damaged.
+    /// A state that another program wrote, or that was damaged.
     Damaged,
 }
 
@@ -68,8 +68,8 @@ impl StateHead {
         NewerRecord::of(value).map_or(unknown, |NewerRecord { is_link, version, .. }| StateHead { is_link, version })
     }
 
-    /// Returns the head of the state in a value of the local store, if only a later version can decode it; `None` if this
-    /// version can, or if the value is damaged.
+    /// Returns the head of the state in a value of the local store, if only a later version can decode it. Returns
+    /// `None` if this version can, or if the value is damaged.
     pub fn if_newer(code: &Code, value: &[u8]) -> Option<StateHead> {
         let decoded = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), value);
         decoded.is_err_and(|error| error.is_newer()).then(|| StateHead::of_newer(value))
@@ -89,7 +89,7 @@ impl ReceivedState {
     /// Decodes the form of Redis, or keeps the text of a later version.
     ///
     /// # Errors
-    /// [`NoState::Damaged`].
+    /// [`NoState::Damaged`] if another program wrote the text, or it was damaged.
     pub fn from_text(code: Code, text: &[u8]) -> Result<ReceivedState, NoState> {
         match State::from_text(code, text) {
             Ok(state) => Ok(ReceivedState::Known(state)),
@@ -284,7 +284,8 @@ mod tests {
             let is_last = gone.version().rev == u32::MAX;
             prop_assert_eq!(gone.released(9).is_some(), gone.is_tombstone() && !is_last);
             if let Some(released) = gone.released(9) {
-                prop_assert!(released.is_free() && released.version().rev == gone.version().rev + 1);
+                prop_assert!(released.is_free());
+                prop_assert!(released.version().rev == gone.version().rev + 1);
                 prop_assert_eq!(State::from_text(code, &released.to_text(&code)), Ok(released));
             }
             let mut record = Vec::new();

@@ -14,7 +14,7 @@
 //! none, until no process of that name sends any: a restart of the other one changes nothing.
 //!
 //! Until it is known whether another process runs, a process is not **alone** ([`TwinWatch::is_alone`]). It then takes nothing
-//! for which it would have to report under the name.
+//! for which it would have to report under the name. A predecessor that has certainly ended leaves no such doubt.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ const LOOK_GAP_MAX: Duration = Duration::from_secs(3);
 const BEATS_MIN: u32 = 2;
 
 /// Time for which one heartbeat of another process leaves doubt whether it has ended: more than a heartbeat and its timeout.
-/// Meanwhile, all nodes that reach Redis hear that this process runs.
 const DOUBT: Duration = Duration::from_secs(3);
 
 /// A heartbeat in Redis, under the name of this node.
@@ -42,9 +41,11 @@ pub struct NamedBeat {
     pub since_ms: Option<u64>,
     /// The number of the heartbeat.
     pub number: u64,
+    /// True if the process has certainly ended: it has said so, or the reader holds its lock.
+    pub has_ended: bool,
 }
 
-/// Another process with the name of this node.
+/// A second process with the name of this node.
 #[derive(Clone, Copy, Debug)]
 struct Twin {
     last: NamedBeat,
@@ -63,7 +64,8 @@ pub struct TwinWatch {
     gives_way: bool,
     /// The instant of the last look.
     looked: Duration,
-    /// The instant at which a heartbeat of this process last replaced one of another process.
+    /// The instant at which a heartbeat of this process last replaced, or may have replaced, one of another process that may still
+    /// run.
     doubted: Option<Duration>,
 }
 
@@ -103,7 +105,9 @@ impl TwinWatch {
     pub fn observe(&mut self, beat_ms: u64, replaced: Option<NamedBeat>, now: Duration) {
         let is_first = self.since_ms.is_none();
         let since_ms = *self.since_ms.get_or_insert(beat_ms);
-        if replaced.is_some_and(|beat| beat.instance != self.instance) {
+        // Before its first answer, a heartbeat of this process may have replaced one of a process that runs.
+        let leaves_doubt = |beat: NamedBeat| if beat.instance == self.instance { is_first } else { !beat.has_ended };
+        if replaced.is_some_and(leaves_doubt) {
             self.doubted = Some(now);
         }
         if !is_first {
@@ -173,7 +177,7 @@ mod tests {
             }
             self.number += 1;
             let (instance, since_ms) = (self.watch.instance(), self.watch.since_ms());
-            let replaced = redis.replace(NamedBeat { instance, since_ms, number: self.number });
+            let replaced = redis.replace(NamedBeat { instance, since_ms, number: self.number, has_ended: false });
             self.watch.observe(now_ms, replaced, now);
         }
     }
@@ -199,14 +203,15 @@ mod tests {
         for instance in 1..5 {
             let mut process = Process::new(instance);
             now_ms = run(&mut [(&mut process, 1_000)], &mut redis, (now_ms, 1 + instance % 3));
-            assert!(!process.watch.has_twin() && !process.watch.gives_way());
+            assert!(!process.watch.has_twin());
+            assert!(!process.watch.gives_way());
         }
     }
 
     #[test]
     fn one_late_heartbeat_is_no_twin() {
         let (mut redis, mut process) = (None, Process::new(2));
-        let late = NamedBeat { instance: 1, since_ms: Some(5), number: 77 };
+        let late = NamedBeat { instance: 1, since_ms: Some(5), number: 77, has_ended: false };
         let mut now_ms = 1_000;
         for _ in 0..3 {
             now_ms = run(&mut [(&mut process, 1_000)], &mut redis, (now_ms, 2));
@@ -217,7 +222,8 @@ mod tests {
         assert!(!process.watch.has_twin());
         redis = Some(NamedBeat { number: 78, ..late });
         run(&mut [(&mut process, 1_000)], &mut redis, (now_ms, 2));
-        assert!(process.watch.has_twin() && process.watch.gives_way(), "it goes on");
+        assert!(process.watch.has_twin(), "it goes on");
+        assert!(process.watch.gives_way(), "it goes on");
     }
 
     #[test]
@@ -241,6 +247,34 @@ mod tests {
     }
 
     #[test]
+    fn an_ended_predecessor_leaves_no_doubt() {
+        let beat = |number, has_ended| Some(NamedBeat { instance: 1, since_ms: Some(5), number, has_ended });
+        let now = Duration::from_secs;
+        for (has_ended, is_alone) in [(true, true), (false, false)] {
+            let mut watch = TwinWatch::new(2);
+            watch.observe(1_000, beat(7, has_ended), now(1));
+            assert_eq!(watch.is_alone(now(1)), is_alone);
+        }
+        // A process that goes on is a twin, whatever is said of it.
+        let mut watch = TwinWatch::new(2);
+        (7..10).zip(1..).for_each(|(number, second)| watch.observe(second * 1_000, beat(number, true), now(second)));
+        assert!(watch.has_twin());
+        assert!(!watch.is_alone(now(3)));
+    }
+
+    #[test]
+    fn unanswered_heartbeat_leaves_doubt() {
+        let now = Duration::from_secs;
+        let own = |number| Some(NamedBeat { instance: 2, since_ms: None, number, has_ended: false });
+        let mut watch = TwinWatch::new(2);
+        // The one before had no answer, and may have replaced that of another process.
+        watch.observe(1_000, own(7), now(1));
+        assert!(!watch.is_alone(now(1)));
+        (2..5).for_each(|second| watch.observe(second * 1_000, own(6 + second), now(second)));
+        assert!(watch.is_alone(now(4)));
+    }
+
+    #[test]
     fn later_of_two_gives_way() {
         for (first_every, second_every) in [(1_000, 1_000), (100, 1_000), (1_000, 100), (250, 700)] {
             // The numbers of the processes do not decide.
@@ -251,19 +285,24 @@ mod tests {
                 let mut both = [(&mut first, first_every), (&mut second, second_every)];
                 let now_ms = run(&mut both, &mut redis, (now_ms + 1, 6));
                 let case = format!("{first_every} {second_every} {instances:?}");
-                assert!(!first.watch.gives_way() && second.watch.gives_way(), "{case}");
-                assert!(first.watch.has_twin() && second.watch.has_twin(), "{case}");
+                assert!(!first.watch.gives_way(), "{case}");
+                assert!(second.watch.gives_way(), "{case}");
+                assert!(first.watch.has_twin(), "{case}");
+                assert!(second.watch.has_twin(), "{case}");
                 let mut both = [(&mut first, first_every), (&mut second, second_every)];
                 let now_ms = run(&mut both, &mut redis, (now_ms, 20));
-                assert!(!first.watch.has_twin() && second.watch.gives_way(), "{case}");
+                assert!(!first.watch.has_twin(), "{case}");
+                assert!(second.watch.gives_way(), "{case}");
                 // A restart of the first one changes nothing.
                 let mut third = Process::new(3);
                 let now_ms = run(&mut [(&mut third, 1_000), (&mut second, 1_000)], &mut redis, (now_ms + 5_000, 20));
-                assert!(!third.watch.has_twin() && second.watch.gives_way(), "{case}");
+                assert!(!third.watch.has_twin(), "{case}");
+                assert!(second.watch.gives_way(), "{case}");
                 let now_ms = run(&mut [(&mut second, 1_000)], &mut redis, (now_ms, 9));
                 assert!(second.watch.gives_way(), "{case}");
                 run(&mut [(&mut second, 1_000)], &mut redis, (now_ms, 4));
-                assert!(!second.watch.gives_way() && !second.watch.has_twin(), "it is alone: {case}");
+                assert!(!second.watch.gives_way(), "it is alone: {case}");
+                assert!(!second.watch.has_twin(), "it is alone: {case}");
             }
         }
     }
@@ -288,6 +327,7 @@ mod tests {
         let now_ms = run(&mut [(&mut second, 1_000)], &mut redis, (now_ms + 60_000, 2));
         assert!(second.watch.gives_way(), "the other one may return in a moment");
         let now_ms = run(&mut [(&mut first, 1_000), (&mut second, 1_000)], &mut redis, (now_ms, 20));
-        assert!(second.watch.gives_way() && !first.watch.gives_way(), "{now_ms}");
+        assert!(second.watch.gives_way(), "{now_ms}");
+        assert!(!first.watch.gives_way(), "{now_ms}");
     }
 }

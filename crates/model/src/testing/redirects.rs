@@ -61,7 +61,7 @@ pub struct Case {
     pub is_blocked: bool,
     /// True for HEAD, false for GET.
     pub is_head: bool,
-    /// The client.
+    /// The client that sends the request.
     pub client: TestClient,
     /// The domain of the request; `None` for an unknown host.
     pub domain: Option<DomainIndex>,

@@ -3,25 +3,18 @@
 //! Visits are granted in *shares*, so that most of them need not wait for the disk. The stored number is an upper bound
 //! of the visits that were granted. A crash loses at most the rest of a share.
 
+use crate::link::LinkIdentity;
+
 /// Maximum number of visits of one share: the most that a crash can take from a link.
 pub const SHARE_MAX: u64 = 1_024;
 
 /// Divisor of the remaining visits that bounds a share, so that a crash near the maximum loses little.
 const SHARE_PART: u64 = 4;
 
-/// The link that the numbers are about. Another link with the same code starts from zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LinkIdentity {
-    /// The creation time of the link, in milliseconds since 1970 UTC.
-    pub created_ms: u64,
-    /// The claim of the link within a fleet.
-    pub claim: u64,
-}
-
 /// The stored accounting of a limited link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoredAllowance {
-    /// The link that the numbers are about.
+    /// The link that the numbers are about. Another link with the same code starts from zero.
     pub of: LinkIdentity,
     /// Visits that were granted: either made, or part of a share.
     pub taken: u64,
@@ -125,7 +118,7 @@ mod tests {
     /// A step in the life of a limited link on a single node.
     #[derive(Clone, Debug)]
     enum Step {
-        /// This many visits arrive at once.
+        /// A number of visits that arrive at once.
         Ask(usize),
         /// The process stops, and stores what is left.
         Park,
@@ -204,7 +197,8 @@ mod tests {
     fn a_fleet_takes_back_what_a_lower_maximum_does_not_allow() {
         let of = LinkIdentity::default();
         let share = |max: u32| Share::resume(u64::from(max), StoredAllowance { of, taken: 80, parked: 5 }, 75, true);
-        assert!(share(100).has_parked() && !share(79).has_parked());
+        assert!(share(100).has_parked());
+        assert!(!share(79).has_parked());
         assert_eq!((share(100).taken(), share(79).wanted(3), share(90).wanted(3)), (80, 0, 3));
     }
 }

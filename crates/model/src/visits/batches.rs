@@ -1,13 +1,13 @@
 //! The batches of visit counts that nodes exchange, without a disk: their numbers, and which of them count here.
 //!
-//! Each batch is a piece of the log with its origin and number, so counts and number take the same way to the disk:
-//! first in one piece, later in the commit of the mark of a fold. A batch is applied if its number is the next one of
-//! its origin, and skipped otherwise. So it counts once, however often it arrives and whenever the process is killed.
+//! Each batch is a piece of the log with its origin and number. So counts and number reach the disk together: first in
+//! one piece, later in the commit that marks a fold. A batch is applied if its number is the next one of its origin,
+//! and skipped otherwise. So it counts once, however often it arrives and whenever the process is killed.
 //!
 //! A snapshot fills a slot whose rows do not count yet. One commit then lets them count and drops the rows before.
 //!
-//! `services::visits` does what this decides, and so does the simulator of the fleet (`tests/fleet_sim/counts.rs`). Read
-//! on in [`super::exchange`].
+//! `services::visits` does what this decides, and so does the simulator of the fleet (`tests/fleet_sim/counts.rs`).
+//! Read on in [`super::count_exchange`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -56,7 +56,7 @@ pub struct LoggedPiece<'p> {
 
 /// The decision on a batch of another origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
+pub enum BatchAdmission {
     /// The batch counts here already, or is of this node.
     Known,
     /// Batches before it are missing.
@@ -267,14 +267,14 @@ impl FleetCounts {
     }
 
     /// Decides on the batch with a number of another origin.
-    pub fn admits(&self, id: OriginId, number: u64) -> Admission {
+    pub fn admits(&self, id: OriginId, number: u64) -> BatchAdmission {
         let counted = self.counted_of(id);
         if number <= counted || id == self.table.own().id {
-            Admission::Known
+            BatchAdmission::Known
         } else if number > counted + 1 {
-            Admission::Gap
+            BatchAdmission::Gap
         } else {
-            Admission::Next
+            BatchAdmission::Next
         }
     }
 
@@ -427,19 +427,20 @@ impl FleetCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::visits::origins::ORIGIN_SLOTS;
 
     #[test]
     fn only_the_next_batch_is_admitted() {
         let mut counts = FleetCounts::new(None);
         counts.identify(OriginId(1), "a", (false, false));
         let other = OriginId(2);
-        assert_eq!([1, 2].map(|number| counts.admits(other, number)), [Admission::Next, Admission::Gap]);
+        assert_eq!([1, 2].map(|number| counts.admits(other, number)), [BatchAdmission::Next, BatchAdmission::Gap]);
         let (slot, is_new) = counts.slot_for(other, "b").unwrap();
         assert!(is_new);
         counts.note(BatchId { slot, number: 1 });
         let admitted = [1, 2, 3].map(|number| counts.admits(other, number));
-        assert_eq!(admitted, [Admission::Known, Admission::Next, Admission::Gap]);
-        assert_eq!(counts.admits(OriginId(1), 9), Admission::Known, "a batch of this node comes from itself");
+        assert_eq!(admitted, [BatchAdmission::Known, BatchAdmission::Next, BatchAdmission::Gap]);
+        assert_eq!(counts.admits(OriginId(1), 9), BatchAdmission::Known, "a batch of this node comes from itself");
     }
 
     #[test]
@@ -491,9 +492,11 @@ mod tests {
         let other = OriginId(2);
         let slot = counts.begin_snapshot(other, "b").unwrap();
         counts.give_up_snapshot(slot, 3);
-        assert_eq!((10..).map_while(|id| counts.slot_for(OriginId(id), "n")).count(), 253);
-        assert!(!counts.has_slot_for(other) && counts.has_slot_for(OriginId(10)));
-        assert!(counts.renew(OriginId(900), "a"), "the spare slot is for the node itself");
+        let taken = (10..).map_while(|id| counts.slot_for(OriginId(id), "n")).count();
+        assert_eq!(taken, usize::from(ORIGIN_SLOTS) - 3);
+        assert!(!counts.has_slot_for(other));
+        assert!(counts.has_slot_for(OriginId(10)));
+        assert!(counts.renew(OriginId(90_000), "a"), "the spare slot is for the node itself");
         assert!(!counts.has_slot_for(OriginId(10)));
         counts.begin_search(2);
         assert_eq!(counts.begin_snapshot(other, "b"), None, "a log may still have counts of the slot");
@@ -526,7 +529,7 @@ mod tests {
         let slot = counts.begin_snapshot(OriginId(2), "b").unwrap();
         counts.give_up_snapshot(slot, 1);
         while counts.slot_for(OriginId(10 + counts.table().counted().count() as u64), "n").is_some() {}
-        assert!(counts.renew(OriginId(900), "a"));
+        assert!(counts.renew(OriginId(90_000), "a"));
         counts.begin_search(2);
         assert_eq!(counts.begin_snapshot(OriginId(2), "b"), Some(slot));
         assert_eq!(counts.table().since(slot), 2, "1 is the place of visits from before an import");

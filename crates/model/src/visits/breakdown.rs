@@ -102,9 +102,9 @@ impl VisitProperty {
 /// A condition on visits: a property has this value, as breakdowns write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VisitCondition {
-    /// The property.
+    /// The property that is compared.
     pub property: VisitProperty,
-    /// The value.
+    /// The value that a visit must have.
     pub value: Box<str>,
 }
 

@@ -22,8 +22,8 @@ use super::origins::{OriginId, OriginSlot};
 /// again within that time.
 const GAP_TIME: Duration = Duration::from_secs(3);
 
-/// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
-/// killed before it named its last ones.
+/// Time after news of an origin for which its stream is read, even if Redis names no later batch. The node may have
+/// been killed before it named its last ones.
 const READ_TIME: Duration = Duration::from_secs(10);
 
 /// Time after which a node tells Redis the number of another origin. Those that are alive do so themselves.
@@ -75,9 +75,9 @@ impl OwnStream {
         self.is_unsure
     }
 
-    /// Compares with the last batch that Redis has of this node, by its stream or its note. Returns false if the identity
-    /// belongs to another directory, or this one is an older copy of it: then the node needs another identity, under which
-    /// nothing is published yet. `synced` is the number of the last synced batch that this node has counted, and
+    /// Compares with the last batch that Redis has of this node, by its stream or its note. Returns false if another
+    /// directory has the identity, or this directory is an older copy. Then the node needs another identity, under
+    /// which nothing is published yet. `synced` is the number of the last synced batch that this node has counted, and
     /// `in_stream` the last one in the stream.
     pub fn compare(&mut self, synced: u64, in_stream: u64, noted: u64) -> bool {
         self.is_unsure = false;
@@ -154,8 +154,9 @@ impl OwnStream {
         is_forgotten
     }
 
-    /// Returns the number that Redis must be told; `None` if it knows. `synced` is the number of the last synced batch:
-    /// without batches of this process, those of earlier ones count, which the stream may have, or only a snapshot.
+    /// Returns the number that Redis must be told; `None` if it knows. `synced` is the number of the last synced batch.
+    /// It counts while this process has no batches: those of earlier processes are in the stream, or only in a
+    /// snapshot.
     pub fn number_to_note(&mut self, synced: u64, known: u64) -> Option<u64> {
         let number = if self.window.is_empty() { synced } else { self.published };
         let is_news = number > known;
@@ -210,15 +211,15 @@ impl CountsLack {
 /// The other origins, as far as Redis tells of them.
 #[derive(Clone, Debug, Default)]
 pub struct OtherOrigins {
-    /// Since when each origin lacks a batch.
+    /// The time since which each origin lacks a batch.
     gaps: HashMap<OriginId, Duration>,
-    /// Since when batches of each origin wait in Redis for another reason than a missing one.
+    /// The time since which batches of each origin wait in Redis for another reason than a missing one.
     held: HashMap<OriginId, (CountsLack, Duration)>,
     /// The last known number of each origin in Redis.
     known: HashMap<OriginId, u64>,
     /// The last time when the number of each origin was a new one.
     news: HashMap<OriginId, Duration>,
-    /// Since when Redis has a lower number of an origin than counts here.
+    /// The time since which Redis has a lower number of an origin than counts here.
     lagging: HashMap<OriginId, Duration>,
     /// The last time when a snapshot of each origin was asked for or its stream could not be read, until no batch of it is
     /// missing.
@@ -286,9 +287,10 @@ impl OtherOrigins {
         now.saturating_sub(*self.gaps.entry(id).or_insert(now)) >= GAP_TIME
     }
 
-    /// Returns the last time when batches of an origin were sought in vain, since it began to lack some. Origins are read in
-    /// the order of these times. A node receives one snapshot at a time, and a batch that no node has any more would keep
-    /// the snapshots of all other origins waiting; so would a stream whose server is away the other streams.
+    /// Returns the last time at which this node asked for a snapshot of an origin, or could not read its stream, since
+    /// it began to lack batches. Origins are read in the order of these times, so that none of them keeps the others
+    /// waiting. A node receives one snapshot at a time, and no node may have the batch that one origin lacks. Likewise,
+    /// the server of one stream may be away.
     pub fn tried(&self, id: OriginId) -> Option<Duration> {
         self.tried.get(&id).copied()
     }
@@ -420,7 +422,9 @@ mod tests {
     #[test]
     fn entries_have_what_redis_lacks() {
         let mut own = OwnStream::default();
-        assert!(own.is_unsure() && own.compare(0, 0, 0) && !own.is_unsure());
+        assert!(own.is_unsure());
+        assert!(own.compare(0, 0, 0));
+        assert!(!own.is_unsure());
         own.add(vec![batch(1, 10), batch(2, VISITS_ENTRY_BYTES), batch(3, 10)]);
         let numbers = |entry: &VisitEntry| -> Vec<u64> {
             batches_of(&entry.bytes, entry.last).unwrap().into_iter().map(|batch| batch.number).collect()
@@ -434,7 +438,9 @@ mod tests {
         assert_eq!((own.next_entry(), own.is_behind()), (None, false));
         // Redis was emptied: the window is published again.
         assert_eq!(own.number_to_note(3, 0), Some(3));
-        assert!(own.hear(2) && own.is_unsure() && own.compare(3, 0, 0));
+        assert!(own.hear(2));
+        assert!(own.is_unsure());
+        assert!(own.compare(3, 0, 0));
         assert_eq!(own.next_entry().map(|entry| entry.last), Some(1));
     }
 
@@ -452,14 +458,17 @@ mod tests {
     fn other_origins_are_read_as_long_as_there_is_news() {
         let (mut others, id, at) = (OtherOrigins::default(), OriginId(1), Duration::from_secs);
         others.hear([(id, 3)], at(0));
-        assert!(others.is_read(id, 3, at(9)) && !others.is_read(id, 3, at(10)) && others.is_read(id, 2, at(10)));
-        assert!(!others.is_late(id, at(10)) && others.is_late(id, at(13)));
+        assert!(others.is_read(id, 3, at(9)));
+        assert!(!others.is_read(id, 3, at(10)));
+        assert!(others.is_read(id, 2, at(10)));
+        assert!(!others.is_late(id, at(10)));
+        assert!(others.is_late(id, at(13)));
         others.is_whole(id);
         assert_eq!(others.lacks().count(), 0);
         others.hear([], at(20));
-        assert!(
-            !others.must_note(id, 3, at(20)) && !others.must_note(id, 3, at(24)) && others.must_note(id, 3, at(25))
-        );
+        assert!(!others.must_note(id, 3, at(20)));
+        assert!(!others.must_note(id, 3, at(24)));
+        assert!(others.must_note(id, 3, at(25)));
     }
 
     #[test]
@@ -475,7 +484,8 @@ mod tests {
         others.hold(id, CountsLack::NoSlot, at(4));
         assert_eq!(lacks(&others), [(id, CountsLack::NoSlot, at(4))]);
         // A batch that the stream has lost meanwhile is missing from now on.
-        assert!(!others.is_late(id, at(5)) && !others.is_held(id));
+        assert!(!others.is_late(id, at(5)));
+        assert!(!others.is_held(id));
         assert_eq!(lacks(&others), [(id, CountsLack::Missing, at(5))]);
         others.hold(id, CountsLack::Unstored, at(6));
         others.is_whole(id);

@@ -8,6 +8,10 @@
 //! server answers, or a node knows a later epoch. A node stores the epoch before it reports to it, and from then on takes
 //! no grant of an earlier one. So a server that was replaced, and still answers some nodes, grants nothing to them that the
 //! new server does not know.
+//!
+//! New nodes may begin and complete an epoch of an emptied Redis while all nodes with grants are away. They still get no
+//! visits of the links of these nodes. A node that comes back begins another epoch ([`GrantEpoch::rival`]) before Redis
+//! gets its links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,6 +33,16 @@ impl GrantEpoch {
     pub fn parse(text: &str) -> Option<GrantEpoch> {
         let (number, nonce) = text.split_once('.')?;
         Some(GrantEpoch { number: number.parse().ok()?, nonce: nonce.parse().ok()? })
+    }
+
+    /// Returns an epoch that no server has. A node shows it to the server of this epoch, which ends this one. The node has
+    /// lost its position in a stream, and its last epoch is `known`; `None` if that cannot be read. It may have grants of which
+    /// the nodes of this epoch have not heard. Returns `None` if the node has no grants, has reported all of them to this epoch
+    /// (`has_reported`), or has just begun it with this `nonce`.
+    pub fn rival(self, known: Option<GrantEpoch>, has_reported: bool, nonce: u64) -> Option<GrantEpoch> {
+        let is_own = (known == Some(self) && has_reported) || self.nonce == nonce;
+        let may_have_grants = known.is_none_or(|known| known.number > 0);
+        (!is_own && may_have_grants).then_some(GrantEpoch { number: self.number, nonce })
     }
 }
 
@@ -55,7 +69,7 @@ pub struct GrantLedger {
     server: String,
     /// The nodes that have reported their totals in this epoch, each with the other nodes that it knows to hold grants.
     reported: BTreeMap<String, Vec<String>>,
-    /// True if all nodes had reported when a node asked.
+    /// True if all nodes had reported when a node asked or reported.
     is_complete: bool,
 }
 
@@ -83,22 +97,34 @@ impl GrantLedger {
         self.reported.contains_key(node)
     }
 
-    /// Decides whether a node may get visits. `known` is its last epoch, and `others` are the other nodes that it knows to
-    /// hold grants. All of them must have reported, and all that their reports name: a node that joined after the loss has
-    /// not heard of one that is away since before. From then on, no name matters: a new node has no earlier grants.
+    /// Decides whether a node may get visits. `known` is its last epoch, and `others` are the other nodes that it knows
+    /// to hold grants. All of them must have reported, and so must all nodes that their reports name. A node that
+    /// joined after the loss may not have heard of one that has been away since before it. From then on, no name
+    /// matters: a new node has no earlier grants.
     pub fn admit(&mut self, node: &str, known: GrantEpoch, others: &[String]) -> GrantAdmission {
         if self.epoch != known || !self.has_report(node) {
             return GrantAdmission::Missing(node.to_owned());
         }
-        let named = |other: &String| self.reported.get(other).into_iter().flatten();
-        let mut awaited = others.iter().flat_map(|other| std::iter::once(other).chain(named(other)));
         if !self.is_complete
-            && let Some(missing) = awaited.find(|other| !self.has_report(other))
+            && let Some(missing) = self.missing(others)
         {
-            return GrantAdmission::Missing(missing.clone());
+            return GrantAdmission::Missing(missing);
         }
         self.is_complete = true;
         GrantAdmission::Open
+    }
+
+    /// Completes the present epoch if [`GrantLedger::admit`] would admit this node, which reports and requests no visits. So a
+    /// process that starts later need not wait until it has heard of all live nodes.
+    pub fn complete(&mut self, node: &str, others: &[String]) {
+        self.is_complete |= self.has_report(node) && self.missing(others).is_none();
+    }
+
+    /// Returns a node whose report is missing, among these and those that their reports name.
+    fn missing(&self, others: &[String]) -> Option<String> {
+        let named = |other: &String| self.reported.get(other).into_iter().flatten();
+        let mut awaited = others.iter().flat_map(|other| std::iter::once(other).chain(named(other)));
+        awaited.find(|other| !self.has_report(other)).cloned()
     }
 }
 
@@ -163,6 +189,44 @@ impl GrantHolders {
     }
 }
 
+/// Longest time until a process counts as introduced: by then, all nodes that reach Redis have heard of it.
+const INTRODUCED_AFTER: Duration = Duration::from_secs(3);
+
+/// The introduction of a process to the other nodes. They no longer count a node that has left its grants to them. So a
+/// process takes grants only once the others have heard that it runs. Otherwise Redis could lose these grants after a
+/// kill, and nobody would wait for the report of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GrantIntroduction {
+    /// The instant at which it began. Heartbeats that the process sent earlier do not count.
+    begun: Duration,
+    /// The time of the first answer of Redis since then.
+    since: Option<Duration>,
+    is_over: bool,
+}
+
+impl GrantIntroduction {
+    /// Returns an introduction that begins at `now`. A process begins another introduction while it gives way to a
+    /// second process of its name. The second process may leave the grants of the name to the other nodes, which then
+    /// count neither of the two.
+    pub fn begin(now: Duration) -> GrantIntroduction {
+        GrantIntroduction { begun: now, since: None, is_over: false }
+    }
+
+    /// Takes an answer of Redis at `now`. `heard` has an entry for each of the other nodes that may hold grants: the
+    /// instant at which this process sent the last heartbeat that the other node has heard, or `None`. Silent nodes are
+    /// not waited for longer than three seconds.
+    pub fn observe(&mut self, heard: impl IntoIterator<Item = Option<Duration>>, now: Duration) {
+        let (begun, since) = (self.begun, *self.since.get_or_insert(now));
+        let have_all_heard = heard.into_iter().all(|sent| sent.is_some_and(|sent| sent >= begun));
+        self.is_over |= have_all_heard || now.saturating_sub(since) >= INTRODUCED_AFTER;
+    }
+
+    /// True once the process may take grants.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,12 +269,48 @@ mod tests {
         assert_eq!(ledger.enter(GrantEpoch::default(), 2, "s1"), first, "a node may know nothing");
         let mut replica = ledger.clone();
         let second = replica.enter(first, 3, "s2");
-        assert!(second.number == 2 && !replica.has_report("a"), "another server may lack grants");
+        assert!(second.number == 2, "another server may lack grants");
+        assert!(!replica.has_report("a"), "another server may lack grants");
         let third = ledger.enter(second, 4, "s1");
         assert_eq!(third, GrantEpoch { number: 3, nonce: 4 }, "the old server does not know of the second epoch");
         let other = GrantEpoch { number: 3, nonce: 5 };
         assert_eq!(ledger.enter(other, 6, "s1").number, 4, "two epochs with one number are of different servers");
         assert_eq!(GrantLedger::default().enter(other, 6, "s1").number, 4, "Redis came back empty");
+    }
+
+    #[test]
+    fn returned_node_ends_an_epoch_that_others_have_completed() {
+        // New nodes have completed the epochs of a Redis that was emptied, and restarted.
+        let (known, mut ledger) = (GrantEpoch { number: 1, nonce: 9 }, GrantLedger::default());
+        let first = ledger.enter(GrantEpoch::default(), 1, "s1");
+        let second = ledger.enter(first, 2, "s2");
+        ledger.report("new", &[]);
+        assert_eq!(ledger.admit("new", second, &[]), GrantAdmission::Open);
+        let found = ledger.enter(known, 3, "s2");
+        assert_eq!(found, second);
+        let third = ledger.enter(found.rival(Some(known), false, 3).unwrap(), 3, "s2");
+        assert_eq!(third, GrantEpoch { number: 3, nonce: 3 });
+        assert_eq!(ledger.admit("new", second, &[]), missing("new"), "it has to hear of the other one");
+        assert_eq!(third.rival(Some(known), false, 3), None, "the node has begun it");
+        assert_eq!(third.rival(Some(third), true, 4), None, "Redis has lost nothing");
+        assert_eq!(third.rival(Some(GrantEpoch::default()), false, 4), None, "a new node has no earlier grants");
+        let unread = third.rival(None, true, 4);
+        assert_eq!(unread, Some(GrantEpoch { number: 3, nonce: 4 }), "a damaged epoch may have had grants");
+        assert_eq!(third.rival(None, false, 3), None, "the node has begun it");
+    }
+
+    #[test]
+    fn returned_node_ends_an_epoch_that_lacks_its_report() {
+        let mut ledger = GrantLedger::default();
+        let epoch = ledger.enter(GrantEpoch::default(), 1, "s1");
+        ledger.report("new", &[]);
+        assert_eq!(ledger.admit("new", epoch, &[]), GrantAdmission::Open);
+        // The node that was away has stored this epoch, and is about to send its grants.
+        let next = ledger.enter(epoch.rival(Some(epoch), ledger.has_report("back"), 2).unwrap(), 2, "s1");
+        assert_eq!(next, GrantEpoch { number: 2, nonce: 2 });
+        assert_eq!(ledger.admit("new", epoch, &[]), missing("new"));
+        ledger.report("back", &[]);
+        assert_eq!(next.rival(Some(next), ledger.has_report("back"), 3), None);
     }
 
     #[test]
@@ -226,6 +326,20 @@ mod tests {
         assert_eq!(back.admit("late", epoch, &others(&["a"])), GrantAdmission::Open);
         ledger.report("a", &[]);
         assert_eq!(ledger.admit("late", epoch, &others(&["a"])), GrantAdmission::Open, "it counts as lost");
+    }
+
+    #[test]
+    fn reports_complete_an_epoch_without_visits() {
+        let mut ledger = GrantLedger::default();
+        let epoch = ledger.enter(GrantEpoch::default(), 1, "s1");
+        ledger.report("a", &[]);
+        ledger.complete("a", &others(&["b"]));
+        assert_eq!(ledger.admit("a", epoch, &others(&["b"])), missing("b"));
+        ledger.complete("b", &[]);
+        assert_eq!(ledger.admit("a", epoch, &others(&["b"])), missing("b"), "it has not reported");
+        ledger.report("b", &others(&["a"]));
+        ledger.complete("b", &others(&["a"]));
+        assert_eq!(ledger.admit("a", epoch, &others(&["b", "c"])), GrantAdmission::Open, "c came later");
     }
 
     #[test]
@@ -276,11 +390,42 @@ mod tests {
     }
 
     #[test]
+    fn introduction_waits_for_all_but_silent_nodes() {
+        let at = Duration::from_millis;
+        let mut introduction = GrantIntroduction::begin(at(400));
+        introduction.observe([Some(at(410)), None], at(500));
+        assert!(!introduction.is_over());
+        introduction.observe([Some(at(510)), Some(at(410))], at(600));
+        introduction.observe([None], at(700));
+        assert!(introduction.is_over(), "a node that joins later hears of this one");
+        let mut introduction = GrantIntroduction::default();
+        for (now_ms, is_over) in [(10_000, false), (12_999, false), (13_000, true)] {
+            introduction.observe([None], at(now_ms));
+            assert_eq!(introduction.is_over(), is_over, "{now_ms}");
+        }
+    }
+
+    #[test]
+    fn earlier_heartbeats_introduce_no_process() {
+        let at = Duration::from_secs;
+        let mut introduction = GrantIntroduction::default();
+        introduction.observe([Some(at(1))], at(2));
+        assert!(introduction.is_over());
+        // It gives way until its twin, which leaves the grants of the name, is silent.
+        introduction = GrantIntroduction::begin(at(60));
+        introduction.observe([Some(at(1))], at(61));
+        assert!(!introduction.is_over(), "the others have heard that a process of the name was stopped since");
+        introduction.observe([Some(at(60))], at(62));
+        assert!(introduction.is_over());
+    }
+
+    #[test]
     fn unstored_names_are_stored_later() {
         let (mut holders, at) = (GrantHolders::default(), Duration::from_secs);
         let mut observe =
             |second: u64| holders.observe([("b".to_owned(), second, true)], (at(second), at(second)), AFTER);
-        assert!(observe(1) && observe(2), "the disk was full");
+        assert!(observe(1), "the disk was full");
+        assert!(observe(2), "the disk was full");
         holders.note_stored();
         assert!(!holders.observe([("b".to_owned(), 3, true)], (at(3), at(3)), AFTER));
     }

@@ -5,8 +5,9 @@
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::allowance::{LinkIdentity, StoredAllowance};
+use super::allowance::StoredAllowance;
 use super::tally::{push_number, take_bytes, take_number};
+use crate::link::LinkIdentity;
 
 /// The granted visits of a link, as far as a stopped node knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

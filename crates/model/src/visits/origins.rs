@@ -3,8 +3,8 @@
 //! Every node stores the counts of all nodes. Rows of one *origin* share a *slot*, a small number in their keys. A node
 //! numbers its own batches from 1 without gaps, so one number per origin says which batches a store has.
 //!
-//! An origin is a data directory and not a node name: a directory that was restored from a backup counts as a new
-//! origin, because its next numbers are those of batches that other nodes already have.
+//! An origin stands for a data directory, whatever the name of its node. A directory that was restored from a backup is
+//! a new origin: its next numbers are those of batches that other nodes already have.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,12 +32,19 @@ impl std::str::FromStr for OriginId {
 }
 
 /// The slot of an origin: part of the key of each of its rows.
-pub type OriginSlot = u8;
+pub type OriginSlot = u16;
+
+/// Number of slots. Fleets that replace their directories, such as those of an autoscaler, reach some hundreds in years. Redis
+/// returns a field for each origin once a second and node, which are 150 kB for all slots.
+pub const ORIGIN_SLOTS: OriginSlot = 4_096;
+
+/// Number of slots whose number has one byte in the stored form.
+const NARROW_SLOTS: OriginSlot = 256;
 
 /// A dropped slot that can be taken again although rows of its former origins may still be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReusableSlot {
-    /// The slot.
+    /// The number of the slot.
     pub slot: OriginSlot,
     /// The number of a folded log: no row of a former origin is of a later one.
     pub since: u32,
@@ -49,6 +56,13 @@ const SPARE_SLOTS: usize = 1;
 
 /// The bit in the stored form of a slot's use that says that the number `since` follows.
 const REUSED: u8 = 0x80;
+
+/// The bit that says that the higher byte of the slot follows. An earlier version refuses the table: it would take the rows of
+/// such a slot for those of another one.
+const WIDE: u8 = 0x40;
+
+/// The bit that says that such a slot is that of the node's own counts.
+const OWN: u8 = 0x20;
 
 /// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,17 +94,26 @@ pub struct VisitOrigin {
 pub struct OriginTable {
     own: OriginSlot,
     slots: BTreeMap<OriginSlot, (SlotUse, VisitOrigin)>,
+    /// The slots of the origins whose rows count. A node looks up each origin in every turn.
+    counted: BTreeMap<OriginId, OriginSlot>,
 }
 
 impl Default for OriginTable {
     /// Returns the table of a node without a fleet: one slot, its own.
     fn default() -> OriginTable {
         let alone = VisitOrigin { id: OriginId::default(), node: String::new(), applied: 0, since: 0 };
-        OriginTable { own: 0, slots: BTreeMap::from([(0, (SlotUse::Counted, alone))]) }
+        OriginTable::of(0, BTreeMap::from([(0, (SlotUse::Counted, alone))]))
     }
 }
 
 impl OriginTable {
+    /// Returns the table with these slots. Of two slots of one origin, the first one counts.
+    fn of(own: OriginSlot, slots: BTreeMap<OriginSlot, (SlotUse, VisitOrigin)>) -> OriginTable {
+        let counted = slots.iter().rev().filter(|(_, (used, _))| *used == SlotUse::Counted);
+        let counted = counted.map(|(slot, (_, origin))| (origin.id, *slot)).collect();
+        OriginTable { own, slots, counted }
+    }
+
     /// Returns the slot of the node's own counts.
     pub fn own_slot(&self) -> OriginSlot {
         self.own
@@ -108,7 +131,9 @@ impl OriginTable {
 
     /// Gives the node its first identity. `applied` is 1 if it has stored counts of its own already.
     pub fn identify(&mut self, id: OriginId, node: &str, applied: u64) {
-        let since = self.since(self.own);
+        let (since, before) = (self.since(self.own), self.own().id);
+        self.counted.remove(&before);
+        self.counted.insert(id, self.own);
         self.slots.insert(self.own, (SlotUse::Counted, VisitOrigin { id, node: node.to_owned(), applied, since }));
     }
 
@@ -150,7 +175,7 @@ impl OriginTable {
 
     /// Returns the slot of an origin whose rows count.
     pub fn slot_of(&self, id: OriginId) -> Option<OriginSlot> {
-        self.counted().find(|(_, origin)| origin.id == id).map(|(slot, _)| slot)
+        self.counted.get(&id).copied()
     }
 
     /// Returns the number of the last batch of a slot whose rows are all stored.
@@ -160,7 +185,7 @@ impl OriginTable {
 
     /// True if a slot is free or `reusable`. If it is for a new origin, it may not be the spare one.
     pub fn has_slot(&self, is_for_new_origin: bool, reusable: Option<ReusableSlot>) -> bool {
-        let free = usize::from(OriginSlot::MAX) + 1 - self.slots.len() + usize::from(reusable.is_some());
+        let free = usize::from(ORIGIN_SLOTS) - self.slots.len() + usize::from(reusable.is_some());
         free > if is_for_new_origin { SPARE_SLOTS } else { 0 }
     }
 
@@ -181,9 +206,14 @@ impl OriginTable {
         (id, node): (OriginId, &str),
         reusable: Option<ReusableSlot>,
     ) -> Option<OriginSlot> {
-        let free = (0..=OriginSlot::MAX).find(|slot| !self.slots.contains_key(slot));
+        let gap = self.slots.keys().zip(0..).find_map(|(slot, first)| (*slot != first).then_some(first));
+        let behind = OriginSlot::try_from(self.slots.len()).ok().filter(|slot| *slot < ORIGIN_SLOTS);
+        let free: Option<OriginSlot> = gap.or(behind);
         let ReusableSlot { slot, since } = free.map(|slot| ReusableSlot { slot, since: 0 }).or(reusable)?;
         assert!(self.is_disused(slot), "rows that count would belong to another origin");
+        if used == SlotUse::Counted {
+            self.counted.insert(id, slot);
+        }
         self.slots.insert(slot, (used, VisitOrigin { id, node: node.to_owned(), applied: 0, since }));
         Some(slot)
     }
@@ -199,6 +229,7 @@ impl OriginTable {
         if let Some((used, origin)) = self.slots.get_mut(&slot) {
             *used = SlotUse::Counted;
             origin.applied = applied;
+            self.counted.insert(id, slot);
         }
         replaced
     }
@@ -206,8 +237,11 @@ impl OriginTable {
     /// Marks the rows of a slot for removal.
     pub(super) fn drop_slot(&mut self, slot: OriginSlot) {
         assert_ne!(slot, self.own, "the node's own counts would be removed");
-        if let Some((used, _)) = self.slots.get_mut(&slot) {
+        if let Some((used, origin)) = self.slots.get_mut(&slot) {
             *used = SlotUse::Dropped;
+            if self.counted.get(&origin.id) == Some(&slot) {
+                self.counted.remove(&origin.id);
+            }
         }
     }
 
@@ -237,19 +271,24 @@ impl OriginTable {
 
     /// Returns the stored form, with a checksum.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![self.own];
+        let mut out = vec![(self.own % NARROW_SLOTS) as u8];
         for (slot, (used, origin)) in &self.slots {
             let used = match used {
                 SlotUse::Counted => 0,
                 SlotUse::Building => 1,
                 SlotUse::Dropped => 2,
             };
-            let is_reused = origin.since > 0;
-            out.extend([*slot, if is_reused { used | REUSED } else { used }]);
+            let (is_reused, high) = (origin.since > 0, slot / NARROW_SLOTS);
+            let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+            let flags = flag(is_reused, REUSED) | flag(high > 0, WIDE) | flag(high > 0 && *slot == self.own, OWN);
+            out.extend([(slot % NARROW_SLOTS) as u8, used | flags]);
             out.extend(origin.id.0.to_le_bytes());
             push_number(origin.applied, &mut out);
             if is_reused {
                 push_number(origin.since.into(), &mut out);
+            }
+            if high > 0 {
+                push_number(high.into(), &mut out);
             }
             push_number(origin.node.len() as u64, &mut out);
             out.extend(origin.node.as_bytes());
@@ -265,12 +304,12 @@ impl OriginTable {
             return None;
         }
         let (own, mut rest) = content.split_first()?;
-        let mut slots = BTreeMap::new();
-        while let Some((&[slot, used], behind)) = rest.split_first_chunk() {
+        let (mut own, mut slots) = (OriginSlot::from(*own), BTreeMap::new());
+        while let Some((&[low, flags], behind)) = rest.split_first_chunk() {
             let (id, behind) = behind.split_first_chunk()?;
             rest = behind;
-            let (used, is_reused) = (used & !REUSED, used & REUSED != 0);
-            let used = match used {
+            let [is_reused, is_wide, is_own] = [REUSED, WIDE, OWN].map(|bit| flags & bit != 0);
+            let used = match flags & !(REUSED | WIDE | OWN) {
                 0 => SlotUse::Counted,
                 1 => SlotUse::Building,
                 2 => SlotUse::Dropped,
@@ -279,11 +318,17 @@ impl OriginTable {
             let (id, applied) = (OriginId(u64::from_le_bytes(*id)), take_number(&mut rest)?);
             let since =
                 if is_reused { u32::try_from(take_number(&mut rest)?).ok().filter(|since| *since > 0)? } else { 0 };
+            let most = u64::from(ORIGIN_SLOTS / NARROW_SLOTS);
+            let high = if is_wide { take_number(&mut rest).filter(|high| (1..most).contains(high))? } else { 0 };
+            let slot = high as OriginSlot * NARROW_SLOTS + OriginSlot::from(low);
+            if is_own {
+                own = Some(slot).filter(|slot| is_wide && slot % NARROW_SLOTS == own)?;
+            }
             let node = String::from_utf8(take_bytes(&mut rest)?.to_vec()).ok()?;
             slots.insert(slot, (used, VisitOrigin { id, node, applied, since }));
         }
-        let table = OriginTable { own: *own, slots };
-        (rest.is_empty() && table.is_counted(*own)).then_some(table)
+        let table = OriginTable::of(own, slots);
+        (rest.is_empty() && table.is_counted(own)).then_some(table)
     }
 }
 
@@ -301,7 +346,9 @@ mod tests {
         table.reach(b, 41);
         let building = table.build(OriginId(8), "b", None).unwrap();
         assert_eq!(OriginTable::decode(&table.encode()), Some(table.clone()));
-        assert!(table.is_counted(b) && !table.is_counted(building) && !table.is_disused(building));
+        assert!(table.is_counted(b));
+        assert!(!table.is_counted(building));
+        assert!(!table.is_disused(building));
         let bytes = table.encode();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -319,23 +366,59 @@ mod tests {
         let slot = table.build(OriginId(8), "b", None).unwrap();
         assert_eq!((table.slot_of(OriginId(8)), table.finish(slot, 9)), (Some(before), Some(before)));
         assert_eq!((table.slot_of(OriginId(8)), table.applied(slot)), (Some(slot), 9));
-        assert!(table.is_disused(before) && table.dropped().eq([before]));
+        assert!(table.is_disused(before));
+        assert!(table.dropped().eq([before]));
         table.free(before);
+        // A snapshot that is given up leaves the counts so far.
+        let given_up = table.build(OriginId(8), "b", None).unwrap();
+        table.drop_slot(given_up);
+        assert_eq!(table.slot_of(OriginId(8)), Some(slot));
+        table.free(given_up);
         // Another data directory with this name: the counts so far stay, under their old identity.
         assert!(table.renew(OriginId(9), "a", None));
         assert_eq!((table.own().id, table.slot_of(OriginId(7))), (OriginId(9), Some(0)));
+        table.drop_slot(slot);
+        assert_eq!((table.slot_of(OriginId(8)), table.slot_of(OriginId(0))), (None, None), "neither counts any more");
+        assert_eq!(OriginTable::decode(&table.encode()), Some(table));
     }
 
     #[test]
     fn slots_are_bounded() {
         let mut table = OriginTable::default();
-        let adopted = (1..=300).filter(|id| table.adopt(OriginId(*id), "n", None).is_some()).count();
-        assert_eq!((adopted, table.has_slot(true, None), table.has_slot(false, None)), (254, false, true));
+        let all = u64::from(ORIGIN_SLOTS);
+        let adopted = (1..=all + 9).filter(|id| table.adopt(OriginId(*id), "n", None).is_some()).count() as u64;
+        assert_eq!((adopted, table.has_slot(true, None), table.has_slot(false, None)), (all - 2, false, true));
         // The last slot is for the node itself, or for a snapshot of a known origin.
-        assert!(table.renew(OriginId(400), "a", None));
-        assert!(!table.renew(OriginId(401), "a", None) && !table.has_slot(false, None));
-        assert_eq!((table.own_slot(), table.own().id, &*table.own().node), (255, OriginId(400), ""));
+        assert!(table.renew(OriginId(40_000), "a", None));
+        assert!(!table.renew(OriginId(40_001), "a", None));
+        assert!(!table.has_slot(false, None));
+        let last = (ORIGIN_SLOTS - 1, OriginId(40_000), "");
+        assert_eq!((table.own_slot(), table.own().id, &*table.own().node), last);
         assert_eq!(table.build(OriginId(1), "n", None), None);
+        assert_eq!(OriginTable::decode(&table.encode()), Some(table));
+    }
+
+    #[test]
+    fn earlier_versions_refuse_slots_of_two_bytes() {
+        let mut table = OriginTable::default();
+        while table.slots.len() < usize::from(NARROW_SLOTS) {
+            table.adopt(OriginId(table.slots.len() as u64), "n", None).unwrap();
+        }
+        let entry_of_last = |table: &OriginTable| {
+            let bytes = table.encode();
+            bytes[bytes.len() - 8 - 13..bytes.len() - 8].to_vec()
+        };
+        // Slot, use, identity, number and name: an earlier version reads it.
+        assert_eq!(entry_of_last(&table), [255, 0, 255, 0, 0, 0, 0, 0, 0, 0, 0, 1, b'n']);
+        let wide = table.adopt(OriginId(7_000), "n", None).unwrap();
+        assert_eq!((wide, table.slots.len()), (NARROW_SLOTS, 257));
+        let bytes = table.encode();
+        let (lower, higher) = (&bytes[bytes.len() - 8 - 14..][..2], bytes[bytes.len() - 8 - 3]);
+        assert_eq!((lower, higher), (&[0, WIDE][..], 1));
+        assert!(table.renew(OriginId(8_000), "a", None));
+        let read = OriginTable::decode(&table.encode()).unwrap();
+        assert_eq!((read.own_slot(), read.own().id, &read), (257, OriginId(8_000), &table));
+        assert_eq!((read.slot_of(OriginId(1)), read.slot_of(OriginId(7_000))), (Some(1), Some(256)));
     }
 
     #[test]
@@ -345,16 +428,16 @@ mod tests {
         let first = table.adopt(OriginId(1), "b", reusable).unwrap();
         assert_eq!((first, table.since(first)), (1, 0), "free slots come first");
         while table.adopt(OriginId(table.counted().count() as u64), "n", None).is_some() {}
-        assert!(table.renew(OriginId(800), "a", None));
+        assert!(table.renew(OriginId(80_000), "a", None));
         table.drop_slot(7);
-        assert_eq!(table.build(OriginId(900), "c", reusable), Some(7));
+        assert_eq!(table.build(OriginId(90_000), "c", reusable), Some(7));
         assert_eq!((table.since(7), table.is_counted(7)), (300, false));
         assert_eq!(OriginTable::decode(&table.encode()), Some(table.clone()));
         table.finish(7, 4);
         assert_eq!((table.since(7), table.is_counted(7)), (300, true));
         table.drop_slot(7);
         table.free(7);
-        assert_eq!(table.build(OriginId(901), "d", None).map(|slot| table.since(slot)), Some(0));
+        assert_eq!(table.build(OriginId(90_001), "d", None).map(|slot| table.since(slot)), Some(0));
     }
 
     proptest! {

@@ -39,87 +39,66 @@ pub const RAW_LEN_MAX: usize = HEAD_LEN
     + CODE_LEN_MAX * 6 / 8
     + TARGET_LEN_MAX;
 
-/// A request that is a visit, as its head has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RawRequest<'a> {
-    /// The address of the client, if it is known and wanted.
-    pub address: Option<IpAddr>,
-    /// The host that the request named. A visit of a link may lack it: the code of the link says its domain.
-    pub host: &'a [u8],
-    /// The path of the request. A visit of a link may lack it: the code of the link says it.
-    pub path: &'a [u8],
-    /// The query of the request, without the question mark.
-    pub query: &'a [u8],
-    /// The value of `Referer`.
-    pub referrer: &'a [u8],
-    /// The value of `User-Agent`.
-    pub agent: &'a [u8],
-    /// The first line of `Accept-Language`.
-    pub accept_language: &'a [u8],
+/// Returns the texts of a request in their order, cut to their bounds.
+#[inline]
+fn texts<'a>(request: &RequestPart<'a>) -> [&'a [u8]; TEXTS] {
+    let cut = |text: &'a [u8], len_max: usize| &text[..text.len().min(len_max)];
+    let [host, path, query, referrer, agent] = TEXT_LENS;
+    let languages = match request.language.len() {
+        0..=LANGUAGES_LEN_MAX => request.language,
+        _ => first_language(request.language),
+    };
+    [
+        cut(request.host, host),
+        cut(request.path, path),
+        cut(request.query, query),
+        cut(request.referrer, referrer),
+        cut(request.agent, agent),
+        languages,
+    ]
 }
 
-impl<'a> RawRequest<'a> {
-    /// Returns the texts in their order, cut to their bounds.
-    #[inline]
-    fn texts(&self) -> [&'a [u8]; TEXTS] {
-        let cut = |text: &'a [u8], len_max: usize| &text[..text.len().min(len_max)];
-        let [host, path, query, referrer, agent] = TEXT_LENS;
-        let languages = match self.accept_language.len() {
-            0..=LANGUAGES_LEN_MAX => self.accept_language,
-            _ => first_language(self.accept_language),
-        };
-        [
-            cut(self.host, host),
-            cut(self.path, path),
-            cut(self.query, query),
-            cut(self.referrer, referrer),
-            cut(self.agent, agent),
-            languages,
-        ]
+/// Writes the lengths of the texts of a request, and its address. Returns the number of written bytes.
+#[inline]
+fn write_request_head(request: &RequestPart<'_>, texts: &[&[u8]; TEXTS], into: &mut [u8]) -> usize {
+    for (text, len) in texts.iter().zip(into[1..LENS_LEN].chunks_exact_mut(2)) {
+        len.copy_from_slice(&(text.len() as u16).to_le_bytes());
     }
+    let octets = match request.address {
+        None => return LENS_LEN,
+        Some(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
+        Some(IpAddr::V6(address)) => address.octets(),
+    };
+    into[0] = ADDRESS_LEN as u8;
+    into[LENS_LEN..LENS_LEN + ADDRESS_LEN].copy_from_slice(&octets);
+    LENS_LEN + ADDRESS_LEN
+}
 
-    /// Writes the lengths of the texts, and the address. Returns the number of written bytes.
-    #[inline]
-    fn write_head(&self, texts: &[&[u8]; TEXTS], into: &mut [u8]) -> usize {
-        for (text, len) in texts.iter().zip(into[1..LENS_LEN].chunks_exact_mut(2)) {
-            len.copy_from_slice(&(text.len() as u16).to_le_bytes());
-        }
-        let octets = match self.address {
-            None => return LENS_LEN,
-            Some(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
-            Some(IpAddr::V6(address)) => address.octets(),
-        };
-        into[0] = ADDRESS_LEN as u8;
-        into[LENS_LEN..LENS_LEN + ADDRESS_LEN].copy_from_slice(&octets);
-        LENS_LEN + ADDRESS_LEN
-    }
+/// Returns the bytes that a frame has of a request. Runs on the core.
+pub fn encode_request(request: &RequestPart<'_>) -> Box<[u8]> {
+    let texts = texts(request);
+    let [host, path, query, referrer, agent, languages] = texts;
+    let mut head = [0; LENS_LEN + ADDRESS_LEN];
+    let len = write_request_head(request, &texts, &mut head);
+    let bytes: Vec<u8> = [&head[..len], host, path, query, referrer, agent, languages].concat();
+    bytes.into()
+}
 
-    /// Returns the bytes that a frame has of the request.
-    pub fn encode(&self) -> Box<[u8]> {
-        let texts = self.texts();
-        let [host, path, query, referrer, agent, languages] = texts;
-        let mut head = [0; LENS_LEN + ADDRESS_LEN];
-        let len = self.write_head(&texts, &mut head);
-        let bytes: Vec<u8> = [&head[..len], host, path, query, referrer, agent, languages].concat();
-        bytes.into()
-    }
-
-    /// Takes the request from the front of the rest of a frame, and interprets it.
-    fn take(rest: &mut &'a [u8]) -> Option<RequestPart<'a>> {
-        let (&address_len, lens) = take_bytes(rest, LENS_LEN)?.split_first()?;
-        let address = match take_bytes(rest, usize::from(address_len))? {
-            [] => None,
-            octets => Some(IpAddr::from(<[u8; ADDRESS_LEN]>::try_from(octets).ok()?).to_canonical()),
-        };
-        let mut lens = lens.chunks_exact(2);
-        let mut text = || {
-            let len = u16::from_le_bytes(*lens.next()?.first_chunk()?);
-            take_bytes(rest, usize::from(len))
-        };
-        let [host, path, query, referrer, agent, languages] = [text()?, text()?, text()?, text()?, text()?, text()?];
-        let language = first_language(languages);
-        Some(RequestPart { address, host, path, query, referrer, agent, language })
-    }
+/// Takes a request from the front of the rest of a frame. Of its languages, it keeps the first.
+fn take_request<'a>(rest: &mut &'a [u8]) -> Option<RequestPart<'a>> {
+    let (&address_len, lens) = take_bytes(rest, LENS_LEN)?.split_first()?;
+    let address = match take_bytes(rest, usize::from(address_len))? {
+        [] => None,
+        octets => Some(IpAddr::from(<[u8; ADDRESS_LEN]>::try_from(octets).ok()?).to_canonical()),
+    };
+    let mut lens = lens.chunks_exact(2);
+    let mut text = || {
+        let len = u16::from_le_bytes(*lens.next()?.first_chunk()?);
+        take_bytes(rest, usize::from(len))
+    };
+    let [host, path, query, referrer, agent, languages] = [text()?, text()?, text()?, text()?, text()?, text()?];
+    let language = first_language(languages);
+    Some(RequestPart { address, host, path, query, referrer, agent, language })
 }
 
 /// A visit without its request, as the core that answers it knows it.
@@ -144,19 +123,19 @@ pub struct RawVisit<'a> {
 impl<'a> RawVisit<'a> {
     /// Passes the frame of the visit to `push`, in parts that follow each other, and returns its result.
     #[inline]
-    pub fn encode<R>(&self, request: &RawRequest<'_>, push: impl FnOnce(&[&[u8]]) -> R) -> R {
-        let texts = request.texts();
+    pub fn encode<R>(&self, request: &RequestPart<'_>, push: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let texts = texts(request);
         let [host, path, query, referrer, agent, languages] = texts;
         let mut head = [0; HEAD_LEN + LENS_LEN + ADDRESS_LEN];
         let (own, of_request) = head.split_at_mut(HEAD_LEN);
-        let head_len = request.write_head(&texts, of_request);
+        let head_len = write_request_head(request, &texts, of_request);
         let texts_len: usize = texts.iter().map(|text| text.len()).sum();
         let [packed, target] = self.write_head(head_len + texts_len, own);
         push(&[&head[..HEAD_LEN + head_len], host, path, query, referrer, agent, languages, packed, target])
     }
 
-    /// Passes the frame of the visit to `push` like [`RawVisit::encode`]. `request` is the request, which
-    /// [`RawRequest::encode`] has copied before.
+    /// Passes the frame of the visit to `push` like [`RawVisit::encode`]. `request` has the bytes of the request, from
+    /// [`encode_request`].
     pub fn encode_noted<R>(&self, request: &[u8], push: impl FnOnce(&[&[u8]]) -> R) -> R {
         let mut head = [0; HEAD_LEN];
         let [packed, target] = self.write_head(request.len(), &mut head);
@@ -188,7 +167,7 @@ impl<'a> RawVisit<'a> {
         let [kind, flags, sextets] = *head[10..].first_chunk()?;
         let domain = DomainId::from_bytes(*head.last_chunk()?);
         let kind = *LoggedKind::ALL.get(usize::from(kind))?;
-        let request = RawRequest::take(&mut rest)?;
+        let request = take_request(&mut rest)?;
         let sextets = usize::from(sextets);
         let packed = take_bytes(&mut rest, (sextets * 6).div_ceil(8))?;
         let code = if sextets == 0 { None } else { Some(Code::from_packed(sextets, packed)?.within(domain)) };
@@ -235,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Returns the bytes that the log's thread gets.
-    fn frame(visit: &RawVisit<'_>, request: &RawRequest<'_>) -> Vec<u8> {
+    fn frame(visit: &RawVisit<'_>, request: &RequestPart<'_>) -> Vec<u8> {
         visit.encode(request, |parts| parts.concat())
     }
 
@@ -259,16 +238,15 @@ mod tests {
             let domain = DomainId::from_bytes([link.1; DOMAIN_ID_LEN]);
             let code = Code::from_slug(link.0.as_bytes()).unwrap().within(domain);
             let code = (kind == LoggedKind::Link).then_some(code);
-            let accept_language = accept_language.as_bytes();
-            let request = RawRequest { address, host, path, query, referrer, agent, accept_language };
+            let language = accept_language.as_bytes();
+            let request = RequestPart { address, host, path, query, referrer, agent, language };
             let visit = RawVisit { at_ms, kind, is_secure, forwards, is_bot, code, target };
             let frame = frame(&visit, &request);
             prop_assert_eq!(frame[..2].to_vec(), (frame.len() as u16).to_le_bytes().to_vec());
-            let noted: Vec<u8> = visit.encode_noted(&request.encode(), |parts| parts.concat());
+            let noted: Vec<u8> = visit.encode_noted(&encode_request(&request), |parts| parts.concat());
             prop_assert_eq!(&noted, &frame);
             // The record cuts the same texts when it is encoded.
-            let language = first_language(accept_language);
-            let request = RequestPart { address, host, path, query, referrer, agent, language };
+            let request = RequestPart { language: first_language(language), ..request };
             let location = None;
             let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location, code, target };
             let mut stored = Vec::new();
@@ -301,8 +279,8 @@ mod tests {
         let (kind, code, target) = (LoggedKind::Link, Code::parse(&long[..64]).ok(), &long[..]);
         let visit = RawVisit { at_ms: 1, kind, is_secure: true, forwards: true, is_bot: true, code, target };
         for (languages_len, frame_len) in [(128, RAW_LEN_MAX), (129, RAW_LEN_MAX - 128), (9_000, RAW_LEN_MAX - 128)] {
-            let accept_language = &long[..languages_len];
-            let request = RawRequest { address, host, path, query, referrer, agent, accept_language };
+            let language = &long[..languages_len];
+            let request = RequestPart { address, host, path, query, referrer, agent, language };
             let frame = frame(&visit, &request);
             assert_eq!(frame.len(), frame_len);
             let read = RawVisit::decode(&frame).unwrap();
@@ -328,7 +306,7 @@ mod tests {
             // A cut would leave a language.
             (format!("de{}x,fr", " ".repeat(200)), ""),
         ] {
-            let request = RawRequest { accept_language: languages.as_bytes(), ..RawRequest::default() };
+            let request = RequestPart { language: languages.as_bytes(), ..RequestPart::default() };
             let frame = frame(&visit, &request);
             assert_eq!(RawVisit::decode(&frame).unwrap().request.language, language.as_bytes(), "{languages}");
         }

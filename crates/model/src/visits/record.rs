@@ -115,12 +115,12 @@ impl VisitAddresses {
     }
 }
 
-/// The properties of a visit that its request has.
+/// The properties of a visit that its request has: on a core as the head has them, in a record as the log stores them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestPart<'a> {
     /// The address of the client, if it is known and wanted.
     pub address: Option<IpAddr>,
-    /// The host that the request named.
+    /// The host that the request named. A visit of a link may lack it: the code of the link says its domain.
     pub host: &'a [u8],
     /// The path of the request. A visit of a link may lack it: the code of the link says it.
     pub path: &'a [u8],
@@ -130,7 +130,7 @@ pub struct RequestPart<'a> {
     pub referrer: &'a [u8],
     /// The value of `User-Agent`.
     pub agent: &'a [u8],
-    /// The first language of `Accept-Language`.
+    /// The language of the client: on a core the first line of `Accept-Language`, in a record the first language in it.
     pub language: &'a [u8],
 }
 
@@ -361,7 +361,8 @@ mod tests {
             let mut rest = &bytes[..];
             prop_assert_eq!(VisitRecord::take(&mut rest), Some(record));
             prop_assert_eq!(VisitRecord::take(&mut rest), Some(record));
-            prop_assert!(rest.is_empty() && VisitRecord::take(&mut rest).is_none());
+            prop_assert!(rest.is_empty());
+            prop_assert!(VisitRecord::take(&mut rest).is_none());
         }
 
         #[test]

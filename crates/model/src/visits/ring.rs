@@ -39,7 +39,7 @@ const WORDS_MAX: usize = 2 + (CODE_LEN_MAX * 6 / 8).div_ceil(WORD) + HOST_LEN_MA
 const IN_DOMAIN: u64 = 1 << 1;
 
 /// The core's end of a ring.
-pub(super) struct Sender(Producer<'static, u64>);
+pub(super) struct RingSender(Producer<'static, u64>);
 
 /// The counting thread's end of a ring.
 pub struct VisitReceiver(Consumer<'static, u64>);
@@ -51,9 +51,9 @@ impl std::fmt::Debug for VisitReceiver {
 }
 
 /// Creates a ring that lives as long as the process, as its cores do.
-pub(super) fn ring() -> (Sender, VisitReceiver) {
+pub(super) fn ring() -> (RingSender, VisitReceiver) {
     let (sender, receiver) = Box::leak(Box::new(Queue::<u64, RING_LEN>::new())).split();
-    (Sender(sender), VisitReceiver(receiver))
+    (RingSender(sender), VisitReceiver(receiver))
 }
 
 /// Encodes a visit as a single word, if possible.
@@ -76,7 +76,7 @@ fn words_behind(head: u64) -> usize {
     domain + (code_len * 6).div_ceil(8).div_ceil(WORD) + host_len.div_ceil(WORD)
 }
 
-impl Sender {
+impl RingSender {
     /// Reports a visit, without its referrer if the part for referrers is full.
     #[inline]
     pub(super) fn record(&mut self, visit: &Visit) -> RecordOutcome {
@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn most_visits_take_one_word() {
-        assert!(short(&visit("aZ09bcd", true, "")).is_some() && short(&visit("123456789", false, "")).is_some());
+        assert!(short(&visit("aZ09bcd", true, "")).is_some());
+        assert!(short(&visit("123456789", false, "")).is_some());
         for longer in
             [visit("1234567890", false, ""), visit("a_b", false, ""), visit("", true, ""), visit("abc", false, "a")]
         {
@@ -228,7 +229,8 @@ mod tests {
         let (mut sender, mut receiver) = ring();
         let told: Vec<RecordOutcome> = (0..12_000).map(|_| sender.record(&long)).collect();
         let whole = told.iter().filter(|told| **told == RecordOutcome::Whole).count();
-        assert!(whole > 1_500 && whole * 10 <= REFERRER_WORDS + 10, "{whole}");
+        assert!(whole > 1_500, "{whole}");
+        assert!(whole * 10 <= REFERRER_WORDS + 10, "{whole}");
         assert!(!told.contains(&RecordOutcome::Nothing), "visits are counted without their referrers");
         assert_eq!(sender.record(&visit("other", false, "")), RecordOutcome::Whole);
         let mut with_referrer = 0;

@@ -1,5 +1,5 @@
-//! The visit log of a fleet, without Redis and without a disk: the entries of its streams, what a node has of each
-//! origin, and the spans of time in which it may lack visits.
+//! The visit log of a fleet, without Redis and without a disk. This module has the entries of its streams, the part of
+//! each origin that a node has, and the spans of time in which it may lack visits.
 //!
 //! A node numbers the blocks of its own log from 1 and without gaps, and appends them to a stream of its own. All other
 //! nodes take the next number of each origin, skip lower ones, and note a *gap* before a higher one. `services::visit_log`
@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::origins::OriginId;
 use super::tally::{push_number, take_bytes, take_number};
-use crate::dates::INSTANT_MS_MAX;
+use crate::formats::dates::INSTANT_MS_MAX;
 
 /// Time by which the visits of two blocks may overlap, in milliseconds: cores hand them over within a second.
 const OVERLAP_MS: u64 = 5_000;
@@ -265,9 +265,9 @@ impl SharedLogState {
         (self.own, self.lacking) = (OriginId::default(), None);
     }
 
-    /// Gives the log another identity, because Redis has later blocks of this one: the directory is an older copy, and
-    /// `common` is the last block that it has in common with the newer one. The later blocks are then read as those of
-    /// another node, and visits that this node has logged since are lacking elsewhere.
+    /// Gives the log another identity, because Redis has later blocks of the present one: the directory is an older
+    /// copy. `common` is the last block that both copies have. This node then reads the later blocks as those of
+    /// another node. The other nodes lack the visits that this node has logged since `common`.
     pub fn renew(&mut self, id: OriginId, common: OriginPosition, now_ms: u64) {
         let former = self.position(self.own);
         let has_more = former.number > common.number;

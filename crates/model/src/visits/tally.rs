@@ -218,25 +218,25 @@ pub fn take_bytes<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
 #[derive(Debug, Default)]
 pub struct Tally {
     short: HashMap<u64, (u32, u32), Numbers>,
-    /// Other codes, and visits with referrers.
-    held: HashMap<Subject, Held>,
+    /// The counts of all other codes, and of visits with referrers.
+    held: HashMap<Subject, SubjectTally>,
     /// All links together, which every visit adds to.
-    all: Held,
-    orphans: Held,
+    all: SubjectTally,
+    orphans: SubjectTally,
     /// Memory for `held` and `all`, in bytes.
     held_bytes: usize,
 }
 
 /// The visits of a subject, with its hosts in a hash table.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct SubjectTally {
     counts: VisitCounts,
     hosts: HashMap<Box<[u8]>, u64, Numbers>,
     /// Memory for the hosts, in bytes.
     bytes: usize,
 }
 
-impl Held {
+impl SubjectTally {
     fn add_host(&mut self, host: &[u8], count: u64, most: usize) {
         match self.hosts.get_mut(host) {
             Some(before) => *before += count,
@@ -364,7 +364,7 @@ impl Tally {
             Subject::Orphans => &mut self.orphans,
             Subject::Link(_) => self.held.entry(subject).or_insert_with(|| {
                 self.held_bytes += HELD_BYTES;
-                Held::default()
+                SubjectTally::default()
             }),
         };
         let before = held.bytes;
@@ -373,7 +373,7 @@ impl Tally {
     }
 
     /// Iterates over the subjects outside the compact table that have visits.
-    fn all_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
+    fn all_held(&self) -> impl Iterator<Item = (Subject, &SubjectTally)> {
         let others = [(Subject::All, &self.all), (Subject::Orphans, &self.orphans)];
         let held = self.held.iter().map(|(subject, held)| (*subject, held));
         held.chain(others.into_iter().filter(|(_, held)| held.counts.total > 0))
@@ -394,7 +394,7 @@ impl Tally {
         let mut row = match subject {
             Subject::All => self.all.row(),
             Subject::Orphans => self.orphans.row(),
-            Subject::Link(_) => self.held.get(subject).map(Held::row).unwrap_or_default(),
+            Subject::Link(_) => self.held.get(subject).map(SubjectTally::row).unwrap_or_default(),
         };
         if let Some((total, bots)) = short(subject).and_then(|bits| self.short.get(&bits)) {
             row.counts.add(VisitCounts { total: u64::from(*total), bots: u64::from(*bots) });
@@ -442,7 +442,7 @@ impl Tally {
     }
 
     /// Iterates over the subjects that are only outside the compact table.
-    fn only_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
+    fn only_held(&self) -> impl Iterator<Item = (Subject, &SubjectTally)> {
         self.all_held().filter(|(subject, _)| short(subject).is_none_or(|bits| !self.short.contains_key(&bits)))
     }
 

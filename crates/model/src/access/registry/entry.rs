@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::access::key::ApiKeyHash;
 use crate::access::{AppName, KeyDomains, KeyName, Role};
-use crate::dates;
+use crate::formats::dates;
+use crate::formats::json_file::Malformed;
 
 /// An API key in the registry, valid or ended.
 #[derive(Clone, Debug)]
@@ -29,16 +30,6 @@ pub struct KeyEntry {
     pub creates: Option<NonZeroU32>,
     /// The domains that the key is limited to; `None` for all.
     pub domains: Option<KeyDomains>,
-}
-
-/// A stored key or registry is malformed, with a description.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed(pub String);
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl KeyEntry {

@@ -26,7 +26,7 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     };
     #[cfg(feature = "next-format")]
     let version = super::next::written(version, link.labels.tags.joined());
-    let mut writer = Writer::begin(out, version);
+    let mut writer = RecordEncoder::begin(out, version);
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
     writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
     if link.policy.status != RedirectStatus::default() {
@@ -71,7 +71,7 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
 
 /// Appends the stored form of a tombstone to `out`.
 pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
-    let mut writer = Writer::begin(out, VERSION);
+    let mut writer = RecordEncoder::begin(out, VERSION);
     // The first field, so that a single byte tells a tombstone from a link.
     writer.field(tag::DELETED_MS, &tombstone.deleted_ms.to_le_bytes());
     if tombstone.origin != Origin::Issued {
@@ -90,17 +90,17 @@ fn origin_number(origin: Origin) -> u8 {
 }
 
 /// Appends a record to a buffer.
-pub(super) struct Writer<'o> {
+pub(super) struct RecordEncoder<'o> {
     out: &'o mut Vec<u8>,
     start: usize,
 }
 
-impl<'o> Writer<'o> {
-    pub(super) fn begin(out: &'o mut Vec<u8>, version: u8) -> Writer<'o> {
+impl<'o> RecordEncoder<'o> {
+    pub(super) fn begin(out: &'o mut Vec<u8>, version: u8) -> RecordEncoder<'o> {
         let start = out.len();
         out.push(version);
         out.extend_from_slice(&[0; HEAD_LEN - 1]);
-        Writer { out, start }
+        RecordEncoder { out, start }
     }
 
     pub(super) fn field(&mut self, tag: u8, bytes: &[u8]) {

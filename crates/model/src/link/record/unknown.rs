@@ -94,7 +94,7 @@ impl UnknownFields {
 
 #[cfg(test)]
 mod tests {
-    use super::super::encode::Writer;
+    use super::super::encode::RecordEncoder;
     use super::super::{RecordRef, VERSION, decode, encode_link, encode_tombstone};
     use super::*;
     use crate::testing;
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn unknown_fields_are_kept_in_the_order_of_their_tags() {
         let mut value = Vec::new();
-        let mut writer = Writer::begin(&mut value, VERSION);
+        let mut writer = RecordEncoder::begin(&mut value, VERSION);
         writer.field(201, b"b");
         writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
         writer.field(200, b"aa");
@@ -126,7 +126,8 @@ mod tests {
         let Ok(RecordRef::Link(read)) = decode(b"abc", &value) else { panic!("no link") };
         let kept = read.to_link(link.code);
         assert_eq!(kept.labels.unknown.as_bytes(), b"\x1a\x01\0x\xc8\0\0");
-        assert!(read.is_same(&kept) && !read.is_same(&link));
+        assert!(read.is_same(&kept));
+        assert!(!read.is_same(&link));
         let mut again = Vec::new();
         encode_link(b"abc", &kept, &mut again);
         assert_eq!(again, value);

@@ -1,10 +1,9 @@
 //! A stand-in for the next version, in builds with the feature `next-format` only: tests run it beside this version.
 //!
-//! Once [`enable`] was called, the process reads the next format. Once all live nodes read it, the process writes
-//! a field of records that this version does not know, states of a kind that it does not know (for links with the tag
-//! [`KIND_TAG`]), stream entries with a field that a reader must understand (for links with the tag [`ENTRY_TAG`]),
-//! entries of visit counts in the next format, and records of a version that it does not know (for links with the tag
-//! [`RECORD_TAG`](crate::link::record::next::RECORD_TAG)).
+//! Once [`enable`] was called, the process reads the next format. Once all live nodes read it, the process writes what
+//! this version does not know: a field of records, and entries of visit counts in the next format. Links with certain
+//! tags get more: states of a new kind ([`KIND_TAG`]), stream entries with a field that a reader must understand
+//! ([`ENTRY_TAG`]), and records of a later version ([`RECORD_TAG`](crate::link::record::next::RECORD_TAG)).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

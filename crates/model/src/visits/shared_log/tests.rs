@@ -24,8 +24,11 @@ fn gaps_are_joined_and_bounded() {
     let mut gaps = LogGaps::default();
     [span(50, 60), span(10, 20), span(30, 40), span(18, 31)].into_iter().for_each(|span| gaps.add(span));
     assert_eq!(gaps.spans(), [span(10, 40), span(50, 60)]);
-    assert!(gaps.touch(span(0, 10)) && gaps.touch(span(55, 55)) && gaps.touch(span(0, u64::MAX)));
-    assert!(!gaps.touch(span(41, 49)) && !gaps.touch(span(61, u64::MAX)));
+    assert!(gaps.touch(span(0, 10)));
+    assert!(gaps.touch(span(55, 55)));
+    assert!(gaps.touch(span(0, u64::MAX)));
+    assert!(!gaps.touch(span(41, 49)));
+    assert!(!gaps.touch(span(61, u64::MAX)));
     gaps.forget_before(41);
     assert_eq!(gaps.spans(), [span(50, 60)]);
     for at in 0..3 * VISIT_LOG_GAPS_MAX as u64 {
@@ -68,9 +71,11 @@ fn state_is_read_as_it_was_written() {
     state.identify(A, Some(span(0, 900)));
     state.reach(A, 3, 2_000);
     state.note_sealed(12);
-    assert!(state.meet(B, &note(5)) && !state.meet(B, &note(6)));
+    assert!(state.meet(B, &note(5)));
+    assert!(!state.meet(B, &note(6)));
     assert_eq!(state.position(B).number, 5, "after a loss, the blocks that are there may be in the log already");
-    assert!(state.gaps().touch(span(50_000, 50_000)) && !state.gaps().touch(span(50_001, 50_001)));
+    assert!(state.gaps().touch(span(50_000, 50_000)));
+    assert!(!state.gaps().touch(span(50_001, 50_001)));
     assert_eq!(SharedLogState::decode(&state.encode()), Some(state.clone()));
     let text = state.encode();
     for at in 0..text.len() {
@@ -89,14 +94,16 @@ fn missing_blocks_leave_a_gap() {
     assert_eq!(state.gaps().spans(), [span(0, 1_000)], "visits from before the fleet");
     assert!(!state.bridge(B, 1, 60_000), "the stream is whole");
     state.reach(B, 2, 70_000);
-    assert!(!state.bridge(B, 3, 71_000) && !state.bridge(B, 1, 60_000));
+    assert!(!state.bridge(B, 3, 71_000));
+    assert!(!state.bridge(B, 1, 60_000));
     assert!(state.bridge(B, 6, 90_000));
     assert_eq!((state.position(B).number, state.gaps().spans()[1]), (5, span(65_000, 95_000)));
     state.skip(B, 8, 120_000);
     assert_eq!((state.position(B).number, state.gaps().spans()[1]), (8, span(65_000, 125_000)));
     // A node that joins later reads the stream from where it begins.
     let mut later = SharedLogState::default();
-    assert!(later.meet(B, &note(9)) && later.bridge(B, 6, 90_000));
+    assert!(later.meet(B, &note(9)));
+    assert!(later.bridge(B, 6, 90_000));
     assert_eq!(later.gaps().spans(), [span(0, 95_000)]);
 }
 
@@ -121,7 +128,9 @@ fn stream_is_bounded_and_compared() {
     let mut own = OwnLogStream::default();
     let now = Duration::from_secs(10);
     let now_ms = 3 * ENTRY_KEPT.as_millis() as u64;
-    assert!(own.is_unsure() && own.compare(0, &[], 0, (now, now_ms)) && !own.is_unsure());
+    assert!(own.is_unsure());
+    assert!(own.compare(0, &[], 0, (now, now_ms)));
+    assert!(!own.is_unsure());
     assert_eq!((own.number_to_note(None), own.number_to_note(Some(0))), (Some(0), None));
     let part = VISIT_LOG_STREAM_BYTES / 4;
     for last in 1..=3 {

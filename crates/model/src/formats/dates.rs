@@ -13,7 +13,7 @@ pub const INSTANT_MS_MAX: u64 = 253_402_300_799_999;
 /// The reason for which a text is not a date. The client must correct it: a retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DateError {
-    /// Not an ISO 8601 date and time with an offset.
+    /// The text is not an ISO 8601 date and time with an offset.
     Unreadable,
     /// Before 1970 or after 9999.
     OutOfRange,

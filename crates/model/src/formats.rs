@@ -1,0 +1,4 @@
+//! The form in which dates and small JSON files are written and read.
+
+pub mod dates;
+pub mod json_file;
