@@ -6,6 +6,7 @@ mod access_log;
 mod api;
 mod bypass;
 pub(super) mod checker;
+mod draft;
 mod events;
 mod home;
 mod hosts;
@@ -17,12 +18,13 @@ mod visits;
 
 use std::time::Duration;
 
+pub use self::draft::{DraftFault, HostListDraft, RulesDraft, RulesInForce};
 pub use self::listeners::on_loopback;
 
 use self::checker::Checker;
 use self::visits::parameter;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem};
+use crate::problem::{InvalidValue, SettingsProblem};
 use crate::settings::api::Api;
 use crate::settings::events::EventSettings;
 use crate::settings::visits::VisitSettings;
@@ -141,7 +143,7 @@ impl Checker<'_> {
             }
             Err(wrong) => {
                 let source = self.sources[Key::Cores as usize].clone();
-                self.problems.push(Problem::of(source, Key::Cores, wrong));
+                self.problems.push(SettingsProblem::of(source, Key::Cores, wrong));
                 None
             }
         }
@@ -156,7 +158,7 @@ impl Checker<'_> {
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
             let wrong = InvalidValue::new("is set, but the Redis URL also contains a password", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
-            self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
+            self.problems.push(SettingsProblem::of(source, Key::FleetPassword, wrong));
         }
         let node = self.one(Key::FleetNode, redis_url::name);
         let ca_file = self.one(Key::FleetCaFile, value::path);
@@ -210,7 +212,7 @@ impl Checker<'_> {
             return Some(SiteSettings { name: name?, other: other?, other_redis: other_redis? });
         };
         let source = self.source_of(first);
-        self.problems.push(Problem::of(source, first, wrong));
+        self.problems.push(SettingsProblem::of(source, first, wrong));
         None
     }
 }

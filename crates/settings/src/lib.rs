@@ -2,8 +2,23 @@
 //!
 //! [`Flags`], the environment and the file provide raw settings (`sources`). `check` turns them into checked
 //! [`Settings`], or reports every mistake with its source. The registry defines each setting once, and [`keys`] looks
-//! settings up in it. This module prints nothing, opens no socket, and does not read the code secret: it only returns
-//! what was configured.
+//! settings up in it.
+//!
+//! This crate prints nothing, opens no socket, and does not read the code secret: it only returns what was configured.
+//! It knows no HTTP, reads no file but that of the settings, and asks the kernel only for the CPUs that it may use.
+//!
+//! Read first:
+//!
+//! 1. `registry::setting`, a row of the registry: names, default, kind and description of a setting;
+//! 2. `registry::key`, the keys of all settings, and one of the tables in `registry`;
+//! 3. `sources::raw`, the values as written, the strongest source first;
+//! 4. `check::checker`, which parses each value and collects all mistakes;
+//! 5. `check`, which compares settings that depend on each other;
+//! 6. `value`, the parsers of values;
+//! 7. [`Settings`], the result;
+//! 8. [`ConfigErrors`], mistakes with their sources;
+//! 9. [`help`], and [`Settings::describe`], settings as text;
+//! 10. [`exit::Reason`], the reasons for which the process ends.
 
 pub mod check;
 mod describe;
@@ -21,7 +36,7 @@ mod value;
 use std::path::Path;
 
 pub use describe::ShownSetting;
-pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
+pub use problem::{ConfigErrors, SettingsProblem, ValueSource, Warning};
 pub use settings::api::Api;
 pub use settings::bypass::{BypassMode, BypassSettings, BypassTunnel};
 pub use settings::pages::PageSettings;

@@ -50,7 +50,7 @@ impl InvalidValue {
 
 /// One mistake in the settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
+pub struct SettingsProblem {
     /// The source of the value.
     pub source: ValueSource,
     /// The key as in the file; `None` if no key is at fault, as in a syntax error.
@@ -63,7 +63,7 @@ pub struct Problem {
     pub exit: Reason,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.source)?;
         if let Some(key) = &self.key {
@@ -87,12 +87,12 @@ impl fmt::Display for Warning {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigErrors {
     /// The mistakes, those of flags first, then of the environment, then of the file from its top.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SettingsProblem>,
 }
 
 impl ConfigErrors {
     /// Sorts the mistakes in the order in which people look for them.
-    pub(super) fn new(mut problems: Vec<Problem>) -> ConfigErrors {
+    pub(super) fn new(mut problems: Vec<SettingsProblem>) -> ConfigErrors {
         problems.sort_by_key(|problem| match problem.source {
             ValueSource::Flag(_) => (0, 0),
             ValueSource::Env(_) => (1, 0),
@@ -157,9 +157,9 @@ pub(super) fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn problem(exit: Reason) -> Problem {
+    fn problem(exit: Reason) -> SettingsProblem {
         let source = ValueSource::File { path: "carom.toml".into(), line: 3 };
-        Problem {
+        SettingsProblem {
             source,
             key: Some("cores".into()),
             reason: "`\u{1b}x` is no count".into(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, CodeSecret};
 
-use crate::problem::{ConfigErrors, Problem, ValueSource};
+use crate::problem::{ConfigErrors, SettingsProblem, ValueSource};
 use crate::registry::key::Key;
 use crate::settings::access_log::terms::AccessLog;
 use crate::settings::api::Api;
@@ -100,7 +100,7 @@ pub struct Settings {
     pub admin_hosts: Vec<String>,
     /// True if the admin listener requires a key on loopback, too.
     pub admin_requires_key: bool,
-    /// The log level.
+    /// The least severe level of messages that the log has.
     pub log_level: LogLevel,
     /// The format of log lines.
     pub log_format: LogFormat,
@@ -121,7 +121,7 @@ pub struct Settings {
     /// The query parameter of requests that are no visits; empty for none.
     pub nostat: String,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
-    pub(crate) exposed: Vec<Problem>,
+    pub(crate) exposed: Vec<SettingsProblem>,
     /// The source of each value, in the order of keys.
     pub(crate) sources: [ValueSource; Key::COUNT],
 }
@@ -214,7 +214,7 @@ pub struct Tls {
 /// The source of the dynamic part of a list of hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListSource {
-    /// A file.
+    /// A file, by its path.
     File(PathBuf),
     /// A key of the fleet's Redis.
     Redis,
@@ -237,7 +237,7 @@ impl fmt::Display for ListSource {
 pub enum KeySource {
     /// `space.key` in the data directory, created on the first start.
     DataDir,
-    /// This file, which must exist.
+    /// A file, which must exist.
     File(PathBuf),
     /// The environment, with this secret.
     Given(CodeSecret),

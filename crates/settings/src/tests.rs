@@ -43,7 +43,7 @@ fn from_file(text: &str) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
 /// Returns the mistakes, without the folder of the file.
 fn problems(result: Result<(Settings, Vec<Warning>), ConfigErrors>) -> Vec<String> {
     let errors = result.expect_err("mistakes must be found");
-    let shown = |problem: &Problem| match problem.to_string().split_once("/c.toml:") {
+    let shown = |problem: &SettingsProblem| match problem.to_string().split_once("/c.toml:") {
         Some((folder, rest)) if folder.starts_with('/') => format!("c.toml:{rest}"),
         _ => problem.to_string(),
     };
@@ -141,7 +141,8 @@ fn a_listener_for_other_machines_needs_to_be_asked_for() {
     let errors = refused(file).unwrap_err();
     assert_eq!(errors.reason(), Reason::PublicWithoutOpen);
     assert_eq!(errors.problems.len(), 2);
-    assert!(errors.to_string().contains("--open") && errors.to_string().contains("carom app add"), "{errors}");
+    assert!(errors.to_string().contains("--open"), "{errors}");
+    assert!(errors.to_string().contains("carom app add"), "{errors}");
     assert_eq!(from_file(&format!("{file}cores = 0\n")).unwrap_err().reason(), Reason::Usage);
     assert!(refused(&format!("{file}open = true\n")).is_ok());
     let flags = Flags { open: true, ..Flags::default() };
@@ -163,12 +164,12 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
     assert!(settings.describe().contains("# space_key is set (hidden)  # environment CAROM_SPACE_KEY"));
 
     let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default()));
-    assert!(
-        both.len() == 1 && both[0].contains("is set together with space_key_file") && !both[0].contains(&digits),
-        "{both:?}"
-    );
+    assert!(both.len() == 1, "{both:?}");
+    assert!(both[0].contains("is set together with space_key_file"), "{both:?}");
+    assert!(!both[0].contains(&digits), "{both:?}");
     let bad = problems(load_all(None, &[("CAROM_SPACE_KEY", "geheim")], Flags::default()));
-    assert!(bad.len() == 1 && !bad[0].contains("geheim"), "{bad:?}");
+    assert!(bad.len() == 1, "{bad:?}");
+    assert!(!bad[0].contains("geheim"), "{bad:?}");
 }
 
 #[test]
@@ -267,10 +268,8 @@ fn searches_may_have_memory_or_none() {
     assert_eq!((memory("'off'"), memory("'2GiB'"), memory("1048576")), (0, 2 << 30, 1 << 20));
     for text in ["'1KiB'", "'some'", "0"] {
         let errors = of(text).unwrap_err().to_string();
-        assert!(
-            errors.contains("links.search_memory") && errors.contains("such as 512MiB or 8GiB"),
-            "{text}: {errors}"
-        );
+        assert!(errors.contains("links.search_memory"), "{text}: {errors}");
+        assert!(errors.contains("such as 512MiB or 8GiB"), "{text}: {errors}");
     }
     assert!(of("'none'").unwrap_err().to_string().contains("or \"off\""));
 }
@@ -286,15 +285,20 @@ fn rabbitmq_has_one_password_which_stays_hidden() {
     assert_eq!((rabbit.url.tls, rabbit.exchange.as_str(), rabbit.mandatory), (true, "carom.events", false));
     assert_eq!((rabbit.password, warnings), (Some(events::SecretSource::Given(Secret("geheim".to_owned()))), vec![]));
     let shown = settings.describe();
-    assert!(shown.contains("rabbitmq_url = \"amqps://me@mq.example:5671/a\"") && !shown.contains("geheim"), "{shown}");
+    assert!(shown.contains("rabbitmq_url = \"amqps://me@mq.example:5671/a\""), "{shown}");
+    assert!(!shown.contains("geheim"), "{shown}");
     let (settings, _) = of("rabbitmq_url = 'amqp://me:geheim@h'\nrabbitmq_mandatory = true", &[]).unwrap();
-    assert!(!settings.describe().contains("geheim") && !format!("{settings:?}").contains("geheim"));
+    assert!(!settings.describe().contains("geheim"));
+    assert!(!format!("{settings:?}").contains("geheim"));
     // Only this user has a password that everybody knows.
-    assert!(of("rabbitmq_url = 'amqp://h'", &[]).is_ok() && of("rabbitmq_url = 'amqp://guest@h'", &[]).is_ok());
+    assert!(of("rabbitmq_url = 'amqp://h'", &[]).is_ok());
+    assert!(of("rabbitmq_url = 'amqp://guest@h'", &[]).is_ok());
     let (_, warnings) = of("rabbitmq_url = 'amqp://h'\nrabbitmq_ca_file = 'ca.pem'", &[]).unwrap();
-    assert!(warnings.len() == 1 && warnings[0].to_string().contains("does not start with amqps://"), "{warnings:?}");
+    assert!(warnings.len() == 1, "{warnings:?}");
+    assert!(warnings[0].to_string().contains("does not start with amqps://"), "{warnings:?}");
     let (_, warnings) = of("rabbitmq_exchange = 'x'", &[]).unwrap();
-    assert!(warnings.len() == 1 && warnings[0].to_string().contains("events.rabbitmq_url is not set"), "{warnings:?}");
+    assert!(warnings.len() == 1, "{warnings:?}");
+    assert!(warnings[0].to_string().contains("events.rabbitmq_url is not set"), "{warnings:?}");
     for (file, env, wrong) in [
         ("rabbitmq_url = 'amqp://me@h'", None, "set CAROM_EVENTS_RABBITMQ_PASSWORD, or events.rabbitmq_password_file"),
         ("rabbitmq_url = 'amqp://me:geheim@h'", Some(given), "also contains a password"),
@@ -304,7 +308,9 @@ fn rabbitmq_has_one_password_which_stays_hidden() {
         ("rabbitmq_url = 'amqp://h'\nrabbitmq_exchange = 'a b'", None, "not the name of an exchange"),
     ] {
         let found = problems(of(file, env.as_slice()));
-        assert!(found.len() == 1 && found[0].contains(wrong) && !found[0].contains("geheim"), "{file}: {found:?}");
+        assert!(found.len() == 1, "{file}: {found:?}");
+        assert!(found[0].contains(wrong), "{file}: {found:?}");
+        assert!(!found[0].contains("geheim"), "{file}: {found:?}");
     }
 }
 
@@ -388,7 +394,8 @@ fn domains_are_told_apart_and_lead_elsewhere() {
     let errors = from_file("[domains]\nfallback = true\nunknown_host = 'misdirected'\n").unwrap_err().to_string();
     assert!(errors.matches("has no effect").count() == 2, "{errors}");
     let errors = from_file("[domains]\nunknown_host = '404'\nfallback = 1\n").unwrap_err().to_string();
-    assert!(errors.contains("neither not_found nor misdirected") && errors.contains("domains.fallback"), "{errors}");
+    assert!(errors.contains("neither not_found nor misdirected"), "{errors}");
+    assert!(errors.contains("domains.fallback"), "{errors}");
 }
 
 #[test]
@@ -405,7 +412,8 @@ fn visits_are_logged_as_long_and_as_much_as_asked() {
     assert_eq!((other.keep, other.keep_bytes, other.addresses.as_str()), (None, 64 << 20, "network"));
     assert!(!other.is_shared);
     let (off, warnings) = from_file("[visits]\nlog = \"off\"\nkeep = \"1d\"").unwrap();
-    assert!(!off.visits.is_on && warnings[0].to_string().contains("visits.keep has no effect"), "{warnings:?}");
+    assert!(!off.visits.is_on, "{warnings:?}");
+    assert!(warnings[0].to_string().contains("visits.keep has no effect"), "{warnings:?}");
     let wrong =
         problems(from_file("[visits]\nlog = \"maybe\"\nkeep = \"0d\"\nkeep_bytes = \"1MiB\"\naddresses = \"some\""));
     assert_eq!(wrong.len(), 4, "{wrong:?}");
@@ -422,7 +430,8 @@ fn peers_to_join_from_are_urls_without_credentials() {
     let wrong = problems(from_file("[fleet]\njoin_from = \"10.0.0.1:8081\"\njoin_rate = \"1KiB\""));
     assert_eq!(wrong.len(), 2, "{wrong:?}");
     let secret = problems(from_file("[fleet]\njoin_from = \"http://me:geheim@10.0.0.1\""));
-    assert!(secret.len() == 1 && !secret[0].contains("geheim"), "{secret:?}");
+    assert!(secret.len() == 1, "{secret:?}");
+    assert!(!secret[0].contains("geheim"), "{secret:?}");
 }
 
 #[test]
@@ -448,20 +457,24 @@ fn sites_come_in_pairs() {
     let site_of = settings.fleet.site.unwrap();
     assert_eq!((site_of.name.as_str(), site_of.other.as_str()), ("a", "b"));
     assert_eq!(site_of.other_redis.servers, [("h".to_owned(), 2)]);
-    assert!(described.contains("other_site = \"b\"") && !described.contains("geheim"), "{described}");
+    assert!(described.contains("other_site = \"b\""), "{described}");
+    assert!(!described.contains("geheim"), "{described}");
     for (text, wrong) in [
         ("site = \"a\"", "set fleet.site, fleet.other_site and fleet.other_redis"),
         ("other_redis = \"redis://h:2\"", "or none of them"),
         ("site = \"a\"\nother_site = \"a\"\nother_redis = \"redis://h:2\"", "two names"),
     ] {
         let wrongs = problems(fleet(text));
-        assert!(wrongs.len() == 1 && wrongs[0].contains(wrong), "{text}: {wrongs:?}");
+        assert!(wrongs.len() == 1, "{text}: {wrongs:?}");
+        assert!(wrongs[0].contains(wrong), "{text}: {wrongs:?}");
     }
     let recycling = format!("redis = \"redis://h:1\"\n[links]\nrecycle_after = \"90d\"\n[fleet]\n{site}");
     let wrongs = problems(from_file(&recycling));
-    assert!(wrongs.len() == 1 && wrongs[0].contains("both sites would reuse a code"), "{wrongs:?}");
+    assert!(wrongs.len() == 1, "{wrongs:?}");
+    assert!(wrongs[0].contains("both sites would reuse a code"), "{wrongs:?}");
     let wrongs = problems(from_file(&format!("[fleet]\n{site}")));
-    assert!(wrongs.len() == 1 && wrongs[0].contains("Redis of this site"), "{wrongs:?}");
+    assert!(wrongs.len() == 1, "{wrongs:?}");
+    assert!(wrongs[0].contains("Redis of this site"), "{wrongs:?}");
 }
 
 #[test]
@@ -521,7 +534,8 @@ proptest! {
 #[test]
 fn strict_shlink_has_no_default_end() {
     let of = |text: &str| from_file(text).unwrap().0;
-    assert!(of("").default_ttl.is_some() && !of("").api.shlink_strict);
+    assert!(of("").default_ttl.is_some());
+    assert!(!of("").api.shlink_strict);
     let strict = of("[api]\nshlink_strict = true\n");
     assert_eq!((strict.api.shlink_strict, strict.default_ttl), (true, None));
     let day = Duration::from_secs(86_400);
@@ -539,7 +553,8 @@ fn paths_and_parameters_beside_codes_are_off_by_default() {
     assert_eq!(set.nostat, "no-stat");
     assert_eq!(plain.slugs, SlugRules::default());
     let set = of("[links]\nmulti_segment_slugs = true\nslug_case = 'insensitive'\n").unwrap();
-    assert!(set.slugs.multi_segment && set.slugs.ignores_case());
+    assert!(set.slugs.multi_segment);
+    assert!(set.slugs.ignores_case());
     for (text, wrong) in [
         ("[links]\nextra_path = 'on'\n", "write off, append or ignore"),
         ("[links]\ntrailing_slash = 1\n", "trailing_slash"),

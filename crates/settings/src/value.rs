@@ -36,14 +36,14 @@ pub(super) enum Written {
     /// A boolean in the file.
     Bool(bool),
     /// A list in the file, or a repeated flag: each element has its own source.
-    List(Vec<Found>),
+    List(Vec<SourcedValue>),
     /// A TOML type that no setting accepts, by its name.
     Other(&'static str),
 }
 
 /// A value and its source.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Found {
+pub(super) struct SourcedValue {
     pub(super) written: Written,
     pub(super) source: ValueSource,
 }
@@ -167,7 +167,7 @@ pub(super) fn one_of<T: Copy>(
 
 /// Splits a list into its texts: the elements of an array or of a repeated flag, and the parts between commas in a
 /// text.
-pub(super) fn items(found: &Found) -> Vec<Result<(String, ValueSource), (InvalidValue, ValueSource)>> {
+pub(super) fn items(found: &SourcedValue) -> Vec<Result<(String, ValueSource), (InvalidValue, ValueSource)>> {
     match &found.written {
         Written::List(list) => list.iter().flat_map(items).collect(),
         written => match text(written) {

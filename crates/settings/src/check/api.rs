@@ -2,7 +2,7 @@
 
 use super::checker::Checker;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem, quoted};
+use crate::problem::{InvalidValue, SettingsProblem, quoted};
 use crate::settings::api::Api;
 use crate::value;
 use carom_model::access::origins::{CorsOrigins, parse_origin};
@@ -18,7 +18,7 @@ enum Interface {
 
 /// An item of `api.cors_origins`.
 #[derive(Clone, PartialEq, Eq)]
-enum Origin {
+enum CorsOrigin {
     Off,
     Any,
     Named(String),
@@ -37,7 +37,7 @@ impl Checker<'_> {
             if let Some((_, source)) = named.iter().find(|(one, _)| *one == Interface::Off).filter(|_| named.len() > 1)
             {
                 let wrong = InvalidValue::new("combines \"off\" with other values", RIGHT);
-                self.problems.push(Problem::of(source.clone(), Key::ApiCompat, wrong));
+                self.problems.push(SettingsProblem::of(source.clone(), Key::ApiCompat, wrong));
             }
             named.into_iter().map(|(one, _)| one).collect()
         });
@@ -59,33 +59,33 @@ impl Checker<'_> {
     fn cors(&mut self) -> CorsOrigins {
         let Some(named) = self.list(Key::ApiCorsOrigins, RIGHT_ORIGIN, origin) else { return CorsOrigins::Any };
         match &named[..] {
-            [(Origin::Off, _)] => return CorsOrigins::Own,
-            [(Origin::Any, _)] => return CorsOrigins::Any,
+            [(CorsOrigin::Off, _)] => return CorsOrigins::Own,
+            [(CorsOrigin::Any, _)] => return CorsOrigins::Any,
             _ => {}
         }
         let mut listed = Vec::new();
         for (one, source) in named {
             let word = match one {
-                Origin::Named(origin) => {
+                CorsOrigin::Named(origin) => {
                     listed.push(origin);
                     continue;
                 }
-                Origin::Off => "off",
-                Origin::Any => "*",
+                CorsOrigin::Off => "off",
+                CorsOrigin::Any => "*",
             };
             let wrong = InvalidValue::new(format!("combines {} with other values", quoted(word)), RIGHT_ORIGIN);
-            self.problems.push(Problem::of(source, Key::ApiCorsOrigins, wrong));
+            self.problems.push(SettingsProblem::of(source, Key::ApiCorsOrigins, wrong));
         }
         CorsOrigins::Listed(listed)
     }
 }
 
-fn origin(text: &str) -> Result<Origin, InvalidValue> {
+fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
     match text {
-        "off" => Ok(Origin::Off),
-        "*" => Ok(Origin::Any),
+        "off" => Ok(CorsOrigin::Off),
+        "*" => Ok(CorsOrigin::Any),
         _ => parse_origin(text)
-            .map(Origin::Named)
+            .map(CorsOrigin::Named)
             .map_err(|why| InvalidValue::new(format!("{} {why}", quoted(text)), RIGHT_ORIGIN)),
     }
 }

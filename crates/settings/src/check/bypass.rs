@@ -75,7 +75,7 @@ fn queues(written: &Written) -> Result<Option<Vec<u32>>, InvalidValue> {
         // `parse` accepts a sign, which would hide a typo such as `0-+3`.
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|_| !text.contains('+'));
         let (Some(first), Some(last)) = (number(first), number(last)) else {
-            return Err(InvalidValue::new(format!("{} is no receive queue and no range", quoted(part)), right()));
+            return Err(InvalidValue::new(format!("{} is neither a receive queue nor a range", quoted(part)), right()));
         };
         if first > last || last > QUEUE_MAX {
             return Err(InvalidValue::new(format!("{} is not a range of receive queues", quoted(part)), right()));

@@ -2,20 +2,20 @@
 
 use crate::exit::Reason;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
+use crate::problem::{InvalidValue, SettingsProblem, ValueSource, Warning};
 use crate::sources::raw::Raw;
-use crate::value::{self, Written};
+use crate::value::{self, SourcedValue, Written};
 
 /// Parses the raw settings and collects their mistakes.
 pub(crate) struct Checker<'a> {
     pub(super) raw: &'a Raw,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<SettingsProblem>,
     pub(crate) warnings: Vec<Warning>,
     pub(super) sources: [ValueSource; Key::COUNT],
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
+    pub(crate) fn new(raw: &'a Raw, problems: Vec<SettingsProblem>, warnings: Vec<Warning>) -> Checker<'a> {
         Checker { raw, problems, warnings, sources: [const { ValueSource::Default }; Key::COUNT] }
     }
 
@@ -37,7 +37,7 @@ impl<'a> Checker<'a> {
             match read(&found.written) {
                 Ok(value) if best.is_none() => best = Some((value, found.source.clone())),
                 Ok(_) => {}
-                Err(wrong) => self.problems.push(Problem::of(found.source.clone(), key, wrong)),
+                Err(wrong) => self.problems.push(SettingsProblem::of(found.source.clone(), key, wrong)),
             }
         }
         if let Some((value, source)) = best {
@@ -58,23 +58,7 @@ impl<'a> Checker<'a> {
     ) -> Option<Vec<(T, ValueSource)>> {
         let mut best = None;
         for found in self.raw.of(key) {
-            let items = value::items(found);
-            if items.is_empty() {
-                self.problems.push(Problem::of(
-                    found.source.clone(),
-                    key,
-                    InvalidValue::new("is an empty list", right),
-                ));
-            }
-            let mut values = Vec::new();
-            for item in items {
-                match item.and_then(|(text, source)| {
-                    read(&text).map_err(|wrong| (wrong, source.clone())).map(|value| (value, source))
-                }) {
-                    Ok(value) => values.push(value),
-                    Err((wrong, source)) => self.problems.push(Problem::of(source, key, wrong)),
-                }
-            }
+            let values = read_items(key, found, right, &read, &mut self.problems);
             if best.is_none() {
                 self.sources[key as usize] = found.source.clone();
                 best = Some(values);
@@ -84,11 +68,39 @@ impl<'a> Checker<'a> {
     }
 }
 
-impl Problem {
+/// Returns the items of a list in one source, each with its place there. Adds the mistakes to `problems`. `right` says
+/// what to write instead of an empty list.
+pub(super) fn read_items<T>(
+    key: Key,
+    found: &SourcedValue,
+    right: &str,
+    read: impl Fn(&str) -> Result<T, InvalidValue>,
+    problems: &mut Vec<SettingsProblem>,
+) -> Vec<(T, ValueSource)> {
+    let items = value::items(found);
+    if items.is_empty() {
+        let wrong = InvalidValue::new("is an empty list", right);
+        problems.push(SettingsProblem::of(found.source.clone(), key, wrong));
+    }
+    let mut values = Vec::new();
+    for item in items {
+        let value = item.and_then(|(text, source)| match read(&text) {
+            Ok(value) => Ok((value, source)),
+            Err(wrong) => Err((wrong, source)),
+        });
+        match value {
+            Ok(value) => values.push(value),
+            Err((wrong, source)) => problems.push(SettingsProblem::of(source, key, wrong)),
+        }
+    }
+    values
+}
+
+impl SettingsProblem {
     /// Returns the mistake of a setting. It stands here and not in `problem`, because the registry, which has the names
     /// of keys, depends on that module.
-    pub(super) fn of(source: ValueSource, key: Key, wrong: InvalidValue) -> Problem {
+    pub(super) fn of(source: ValueSource, key: Key, wrong: InvalidValue) -> SettingsProblem {
         let key = Some(key.setting().name.to_owned());
-        Problem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
+        SettingsProblem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
     }
 }

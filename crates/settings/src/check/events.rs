@@ -2,7 +2,7 @@
 
 use super::checker::Checker;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem, Warning};
+use crate::problem::{InvalidValue, SettingsProblem, Warning};
 use crate::registry::EVENTS;
 use crate::settings::events::{
     EventSettings, MercureSettings, RabbitSettings, RedisSinkSettings, SecretSource, SinkSettings, WebhookSettings,
@@ -158,7 +158,7 @@ impl Checker<'_> {
     }
 
     fn wrong(&mut self, key: Key, wrong: InvalidValue) {
-        self.problems.push(Problem::of(self.source_of(key), key, wrong));
+        self.problems.push(SettingsProblem::of(self.source_of(key), key, wrong));
     }
 }
 

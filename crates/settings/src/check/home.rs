@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::checker::Checker;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem};
+use crate::problem::{InvalidValue, SettingsProblem};
 use crate::settings::{FleetSettings, LinkHome};
 use crate::value::one_of;
 
@@ -65,6 +65,6 @@ impl Checker<'_> {
     /// Reports that the value of a setting, or its default, does not go with others.
     fn refuse(&mut self, key: Key, wrong: InvalidValue) {
         let source = self.source_of(key);
-        self.problems.push(Problem::of(source, key, wrong));
+        self.problems.push(SettingsProblem::of(source, key, wrong));
     }
 }

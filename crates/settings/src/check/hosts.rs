@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::checker::Checker;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem};
+use crate::problem::{InvalidValue, SettingsProblem};
 use crate::settings::{DomainSettings, HostListSettings, ListSource};
 use crate::value::apollo::app_of;
 use crate::value::domains::BaseUrl;
@@ -22,7 +22,7 @@ impl Checker<'_> {
             let place = self.sources[source_key as usize].clone();
             let wrong =
                 InvalidValue::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
-            self.problems.push(Problem::of(place, source_key, wrong));
+            self.problems.push(SettingsProblem::of(place, source_key, wrong));
         }
         let access = self.one(access_key, |written| {
             let wrong = |_| InvalidValue::new("is not text", "write the access key as text");
@@ -32,7 +32,7 @@ impl Checker<'_> {
         if access.is_some() && !is_apollo {
             let right = "name an address of Apollo as the source, such as http://apollo.example/configs/APP/CLUSTER/NAMESPACE, or remove the access key";
             let wrong = InvalidValue::new("signs requests to Apollo, but the source has another address", right);
-            self.problems.push(Problem::of(self.sources[access_key as usize].clone(), access_key, wrong));
+            self.problems.push(SettingsProblem::of(self.sources[access_key as usize].clone(), access_key, wrong));
         }
         let hosts = self.list(hosts, "write at least one host, or remove the setting", hosts::host);
         let hosts = hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect();
@@ -49,7 +49,7 @@ impl Checker<'_> {
         let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
         let own: HashSet<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
         let mut wrong = |key: Key, wrong: InvalidValue| {
-            self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
+            self.problems.push(SettingsProblem::of(self.sources[key as usize].clone(), key, wrong));
         };
         if !listed.is_empty() && base_url.is_none() {
             let right = "set base_url to the start of short URLs of the default domain";
@@ -67,13 +67,17 @@ impl Checker<'_> {
         for (domain, source) in &listed {
             let other = by_id.insert(domain.name.id(), domain);
             for wrong in domains::wrong_with_domain(domain, other, base_url, &own) {
-                self.problems.push(Problem::of(source.clone(), Key::DomainsServe, wrong));
+                self.problems.push(SettingsProblem::of(source.clone(), Key::DomainsServe, wrong));
             }
         }
         if listed.len() > DOMAINS_MAX {
             let wrong =
                 InvalidValue::new(format!("has {} domains", listed.len()), format!("list at most {DOMAINS_MAX}"));
-            self.problems.push(Problem::of(self.sources[Key::DomainsServe as usize].clone(), Key::DomainsServe, wrong));
+            self.problems.push(SettingsProblem::of(
+                self.sources[Key::DomainsServe as usize].clone(),
+                Key::DomainsServe,
+                wrong,
+            ));
         }
         let serve = listed.into_iter().map(|(domain, _)| domain).collect();
         Some(DomainSettings { serve, fallback: fallback?, unknown_host: unknown_host? })

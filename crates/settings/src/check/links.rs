@@ -6,7 +6,7 @@ use carom_shards::CodeLength;
 
 use super::checker::Checker;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem};
+use crate::problem::{InvalidValue, SettingsProblem};
 use crate::settings::{ExpirySettings, FleetSettings, KeySource, LinkHome, LinkPaths, Residency};
 use crate::value::cpus::Cores;
 use crate::value::{self, one_of, quantities};
@@ -82,7 +82,7 @@ impl Checker<'_> {
                 let wrong =
                     InvalidValue::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
                 let source = self.sources[Key::CodeSecret as usize].clone();
-                self.problems.push(Problem::of(source, Key::CodeSecret, wrong));
+                self.problems.push(SettingsProblem::of(source, Key::CodeSecret, wrong));
                 KeySource::Given(secret)
             }
         }
@@ -126,7 +126,7 @@ impl Checker<'_> {
                 (Key::LinksMemoryLimit, InvalidValue::new("has no effect while all links are kept in memory", right))
             }
         };
-        self.problems.push(Problem::of(source(key), key, wrong));
+        self.problems.push(SettingsProblem::of(source(key), key, wrong));
         None
     }
 
@@ -145,7 +145,7 @@ impl Checker<'_> {
             ("has no effect while links.keep_expired is forever", right)
         };
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
-        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
+        self.problems.push(SettingsProblem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
         None
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::checker::Checker;
 use crate::exit::Reason;
 use crate::keys::Key;
-use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
+use crate::problem::{InvalidValue, SettingsProblem, ValueSource, Warning};
 use crate::settings::Tls;
 use crate::value::addresses::Chosen;
 use crate::value::{self, addresses, quantities};
@@ -42,7 +42,7 @@ impl Checker<'_> {
     }
 
     /// Compares the listeners with each other. Returns the mistakes of a node without API keys.
-    pub(super) fn listeners_together(&mut self, listeners: &Listeners) -> Vec<Problem> {
+    pub(super) fn listeners_together(&mut self, listeners: &Listeners) -> Vec<SettingsProblem> {
         let (Some(public), Some(admin)) = (&listeners.public, listeners.admin) else { return Vec::new() };
         self.listeners_apart(public, admin);
         self.admin_in_clear(admin);
@@ -70,12 +70,12 @@ impl Checker<'_> {
         if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
             let right = "list your load balancers in trusted_proxies, as in 10.0.0.0/8";
             let wrong = InvalidValue::new("requires trusted proxies", right);
-            self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
+            self.problems.push(SettingsProblem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
         let field = self.one(Key::ForwardedField, addresses::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
             let wrong = InvalidValue::new("requires trusted proxies", "list your proxies in trusted_proxies");
-            self.problems.push(Problem::of(
+            self.problems.push(SettingsProblem::of(
                 self.sources[Key::ForwardedField as usize].clone(),
                 Key::ForwardedField,
                 wrong,
@@ -101,7 +101,7 @@ impl Checker<'_> {
                 Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
                 _ => continue,
             };
-            self.problems.push(Problem::of(source.clone(), key, InvalidValue::new(reason, right)));
+            self.problems.push(SettingsProblem::of(source.clone(), key, InvalidValue::new(reason, right)));
         }
         let is_meant = |address| named.iter().any(|(chosen, _)| [Chosen::All, Chosen::At(address)].contains(chosen));
         listen.iter().map(|(address, _)| is_meant(*address)).collect()
@@ -118,7 +118,7 @@ impl Checker<'_> {
         let has_problems = !self.problems.is_empty();
         let mut wrong = |key: Key, reason: &str, right: &str| {
             let source = self.sources[key as usize].clone();
-            self.problems.push(Problem::of(source, key, InvalidValue::new(reason, right)));
+            self.problems.push(SettingsProblem::of(source, key, InvalidValue::new(reason, right)));
         };
         match (certificates.len(), keys.len()) {
             // The lists may only differ because an invalid item is missing.
@@ -156,7 +156,7 @@ impl Checker<'_> {
                 } else {
                     format!("{address} and {first} overlap")
                 };
-                self.problems.push(Problem::of(
+                self.problems.push(SettingsProblem::of(
                     source.clone(),
                     Key::Listen,
                     InvalidValue::new(reason, "keep one of the two"),
@@ -166,7 +166,7 @@ impl Checker<'_> {
         if let Some((public, _)) = listen.iter().find(|(public, _)| overlap(*public, admin)) {
             let source = self.sources[Key::AdminListen as usize].clone();
             let wrong = InvalidValue::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
-            self.problems.push(Problem::of(source, Key::AdminListen, wrong));
+            self.problems.push(SettingsProblem::of(source, Key::AdminListen, wrong));
         }
     }
 
@@ -181,7 +181,7 @@ impl Checker<'_> {
 
     /// Returns the mistakes of a node without API keys: a listener that other machines reach lets them create, change
     /// and delete links, or read the status.
-    fn listeners_exposed(&self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) -> Vec<Problem> {
+    fn listeners_exposed(&self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) -> Vec<SettingsProblem> {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
         let exposed = all.filter(|(_, (address, _))| !on_loopback(*address)).map(|(key, (address, source))| {
@@ -195,8 +195,8 @@ impl Checker<'_> {
                     "create an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"
                 ),
             );
-            let problem = Problem::of(source.clone(), key, wrong);
-            Problem { exit: Reason::PublicWithoutOpen, ..problem }
+            let problem = SettingsProblem::of(source.clone(), key, wrong);
+            SettingsProblem { exit: Reason::PublicWithoutOpen, ..problem }
         });
         exposed.collect()
     }

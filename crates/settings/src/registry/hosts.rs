@@ -15,7 +15,7 @@ pub(super) const ALLOW: [Setting; 3] = [
         kind: "one or more hosts such as shop.example, or *.shop.example for all its subdomains",
         default: None,
         secret: false,
-        doc: "Hosts that new links may point to. If neither this nor allow.source is set, all hosts are allowed.",
+        doc: "Hosts that new links may point to, until an admin saves others in the console. If neither this nor allow.source is set, all hosts are allowed.",
         show: |settings| Shown::some_list(&settings.allow.hosts),
     },
     Setting {
@@ -51,7 +51,7 @@ pub(super) const BLOCK: [Setting; 3] = [
         kind: "one or more hosts such as bad.example, or *.bad.example for all its subdomains",
         default: None,
         secret: false,
-        doc: "Hosts that no link may point to. New links are refused; existing ones return 410.",
+        doc: "Hosts that no link may point to, until an admin saves others in the console. New links are refused; existing ones return 410.",
         show: |settings| Shown::some_list(&settings.block.hosts),
     },
     Setting {

@@ -13,7 +13,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         kind: "1 to 4000000",
         default: Some("100000"),
         secret: false,
-        doc: "Maximum number of open connections per core. Beyond this, new connections are closed.",
+        doc: "Maximum number of open connections per core. Near this limit, carom closes idle connections for new ones; if none is idle at the limit, it closes the new one.",
         show: |settings| Shown::plain(settings.limits.connections.connections),
     },
     Setting {

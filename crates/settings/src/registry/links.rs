@@ -91,7 +91,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "off, or a time such as 90s, 30m, 12h or 730d",
         default: Some("730d"),
         secret: false,
-        doc: "Expiry of links created through the API without validUntil, counted from creation or from validSince. off: such links never expire.",
+        doc: "Expiry of links created through the API without validUntil, counted from creation or from a later validSince. off: such links never expire.",
         show: |settings| Shown::time_or("off", settings.default_ttl),
     },
     Setting {
@@ -168,7 +168,7 @@ pub(super) const LINKS: [Setting; 14] = [
         kind: "sensitive or insensitive",
         default: Some("sensitive"),
         secret: false,
-        doc: "Treatment of upper and lower case in slugs. insensitive: new custom slugs are stored in lower case, and a slug that has no link leads to the link with its form in lower case. Must be the same on all nodes of a fleet.",
+        doc: "Treatment of upper and lower case in slugs. insensitive: new custom slugs are stored in lower case, and if no link has a slug exactly as requested, the link with its lower-case form redirects. Must be the same on all nodes of a fleet.",
         show: |settings| Shown::text(settings.slugs.case.as_str()),
     },
 ];

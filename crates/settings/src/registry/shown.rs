@@ -11,7 +11,7 @@ use carom_model::replication::round_trips::RedisTimeout;
 
 /// The value of a setting, as TOML.
 pub(crate) enum Shown {
-    /// A value.
+    /// The value, in the syntax of TOML.
     Value(String),
     /// A value, and a remark about it.
     Note(String, String),
@@ -129,6 +129,7 @@ pub(crate) fn source(list: &HostListSettings) -> Shown {
     }
 }
 
-fn quote(text: &str) -> String {
+/// Returns a text in quotes.
+pub(crate) fn quote(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -18,7 +18,7 @@ pub struct EventSettings {
     pub keep: Option<Duration>,
     /// Bytes on disk above which the oldest events are removed.
     pub keep_bytes: u64,
-    /// The sinks.
+    /// The sinks that deliver events.
     pub sinks: SinkSettings,
 }
 

@@ -9,9 +9,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::exit::Reason;
 use crate::keys::{self, Key, SETTINGS};
-use crate::problem::{Problem, ValueSource};
+use crate::problem::{SettingsProblem, ValueSource};
 use crate::sources::suggest;
-use crate::value::{Found, Written};
+use crate::value::{SourcedValue, Written};
 
 /// Longest settings file, in bytes. A settings file has a page; a much longer one is the wrong file, and need not be
 /// read to its end.
@@ -21,7 +21,7 @@ const FILE_LEN_MAX: u64 = 1024 * 1024;
 const SYNTAX_ERRORS_SHOWN: usize = 5;
 
 /// Reads the file. Adds unreadable parts and unknown settings to `problems`.
-pub(crate) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
+pub(crate) fn read(path: &Path, problems: &mut Vec<SettingsProblem>) -> Vec<(Key, SourcedValue)> {
     let mut bytes = Vec::new();
     if let Err(error) = File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)) {
         let right = "pass a readable file";
@@ -43,7 +43,7 @@ pub(crate) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)
 }
 
 /// Finds the settings in the text of the file.
-pub(crate) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
+pub(crate) fn parse(path: &Path, text: &str, problems: &mut Vec<SettingsProblem>) -> Vec<(Key, SourcedValue)> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in errors.iter().take(SYNTAX_ERRORS_SHOWN) {
@@ -53,7 +53,7 @@ pub(crate) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec
         // The parser recovers from syntax errors, but its guesses would only produce misleading messages.
         return Vec::new();
     }
-    let mut reader = Reader { path, text, problems: Vec::new(), found: Vec::new() };
+    let mut reader = TableReader { path, text, problems: Vec::new(), found: Vec::new() };
     reader.table(table.get_ref());
     // The parser sorts by name; people read from the top.
     reader.problems.sort_by_key(|(line, _)| *line);
@@ -61,14 +61,14 @@ pub(crate) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec
     reader.found
 }
 
-struct Reader<'a> {
+struct TableReader<'a> {
     path: &'a Path,
     text: &'a str,
-    problems: Vec<(usize, Problem)>,
-    found: Vec<(Key, Found)>,
+    problems: Vec<(usize, SettingsProblem)>,
+    found: Vec<(Key, SourcedValue)>,
 }
 
-impl Reader<'_> {
+impl TableReader<'_> {
     fn table(&mut self, table: &DeTable<'_>) {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
@@ -106,7 +106,7 @@ impl Reader<'_> {
             Some(setting) => {
                 let written = self.written(value);
                 let source = self.source(place);
-                self.found.push((setting.key, Found { written, source }));
+                self.found.push((setting.key, SourcedValue { written, source }));
             }
             None => {
                 let known = SETTINGS.iter().filter(|setting| !setting.secret).map(|setting| setting.name);
@@ -128,7 +128,7 @@ impl Reader<'_> {
             },
             DeValue::Boolean(truth) => Written::Bool(*truth),
             DeValue::Array(array) => {
-                let element = |value: &Spanned<DeValue<'_>>| Found {
+                let element = |value: &Spanned<DeValue<'_>>| SourcedValue {
                     written: self.written(value),
                     source: self.source(value.span().start),
                 };
@@ -165,8 +165,8 @@ fn line_of(text: &str, place: usize) -> usize {
     1 + text.bytes().take(place).filter(|&byte| byte == b'\n').count()
 }
 
-fn problem(path: &Path, line: usize, key: Option<&str>, reason: String, right: impl Into<String>) -> Problem {
-    Problem {
+fn problem(path: &Path, line: usize, key: Option<&str>, reason: String, right: impl Into<String>) -> SettingsProblem {
+    SettingsProblem {
         source: ValueSource::File { path: path.to_owned(), line },
         key: key.map(str::to_owned),
         reason,
@@ -182,7 +182,7 @@ mod tests {
     fn messages(text: &str) -> Vec<String> {
         let mut problems = Vec::new();
         parse(Path::new("c.toml"), text, &mut problems);
-        problems.iter().map(Problem::to_string).collect()
+        problems.iter().map(SettingsProblem::to_string).collect()
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         let text = "\nlisten = [\n  '127.0.0.1:1',\n  '127.0.0.1:2',\n]\n[links]\ncode_length = 0x8\n";
         let found = parse(Path::new("c.toml"), text, &mut problems);
         assert_eq!(problems, []);
-        let line = |found: &Found| match found.source {
+        let line = |found: &SourcedValue| match found.source {
             ValueSource::File { line, .. } => line,
             _ => 0,
         };
@@ -230,7 +230,8 @@ mod tests {
     fn a_secret_in_the_file_is_refused_and_not_repeated() {
         let messages = messages("space_key = 'deadbeef'\n");
         assert_eq!(messages.len(), 1);
-        assert!(messages[0].contains("space_key_file") && !messages[0].contains("deadbeef"), "{messages:?}");
+        assert!(messages[0].contains("space_key_file"), "{messages:?}");
+        assert!(!messages[0].contains("deadbeef"), "{messages:?}");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::keys::{self, COMMAND_ENVS, CONFIG_ENV, Key, SETTINGS};
-use crate::problem::{Problem, ValueSource, Warning};
+use crate::problem::{SettingsProblem, ValueSource, Warning};
 use crate::sources::file;
 use crate::sources::suggest;
-use crate::value::{Found, Written};
+use crate::value::{SourcedValue, Written};
 
 /// The flags of `carom serve`. `None` or an empty list means that the flag is absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -30,7 +30,7 @@ pub struct Flags {
 /// The values of all sources, for each setting.
 #[derive(Debug)]
 pub(crate) struct Raw {
-    found: [Vec<Found>; Key::COUNT],
+    found: [Vec<SourcedValue>; Key::COUNT],
 }
 
 impl Raw {
@@ -40,7 +40,7 @@ impl Raw {
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
         flags: Flags,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<SettingsProblem>,
         warnings: &mut Vec<Warning>,
     ) -> Raw {
         let mut raw = Raw { found: [const { Vec::new() }; Key::COUNT] };
@@ -55,7 +55,7 @@ impl Raw {
     }
 
     /// Returns the values of a setting, the strongest source first.
-    pub(crate) fn of(&self, key: Key) -> &[Found] {
+    pub(crate) fn of(&self, key: Key) -> &[SourcedValue] {
         &self.found[key as usize]
     }
 
@@ -98,7 +98,7 @@ impl Raw {
                 warnings.push(Warning(format!("environment variable {name} is empty and is ignored")));
             } else if let Some(setting) = setting {
                 let source = ValueSource::Env(name);
-                self.found[setting.key as usize].push(Found { written: Written::Word(word), source });
+                self.found[setting.key as usize].push(SourcedValue { written: Written::Word(word), source });
             } else {
                 file = Some(PathBuf::from(word));
             }
@@ -107,8 +107,8 @@ impl Raw {
     }
 }
 
-fn from_flag(key: Key, written: Written) -> Found {
-    Found { written, source: ValueSource::Flag(key.setting().flag.unwrap_or_default()) }
+fn from_flag(key: Key, written: Written) -> SourcedValue {
+    SourcedValue { written, source: ValueSource::Flag(key.setting().flag.unwrap_or_default()) }
 }
 
 fn unknown(name: &str) -> Warning {

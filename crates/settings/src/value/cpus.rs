@@ -16,7 +16,7 @@ const CORES_MAX: usize = CpuSet::MAX_CPU;
 pub enum CpuChoice {
     /// One core on each CPU that the process may use.
     All,
-    /// This many cores, at least 1, on the first CPUs that the process may use.
+    /// A number of cores, at least 1, on the first CPUs that the process may use.
     Count(usize),
     /// One core on each of these CPUs, without duplicates.
     List(Vec<usize>),

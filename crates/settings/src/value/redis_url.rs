@@ -246,7 +246,8 @@ mod tests {
             ("sentinel://h:1/main", "does not start with"),
         ] {
             let error = format!("{:?}", read(wrong).unwrap_err());
-            assert!(error.contains(reason) && !error.contains("geheim"), "{wrong}: {error}");
+            assert!(error.contains(reason), "{wrong}: {error}");
+            assert!(!error.contains("geheim"), "{wrong}: {error}");
         }
     }
 

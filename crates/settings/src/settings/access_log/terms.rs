@@ -39,7 +39,7 @@ pub enum AccessFormat {
 /// The treatment of client addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addresses {
-    /// Only the network: the first 24 bits of IPv4, 48 of IPv6.
+    /// The network of the address: the first 24 bits of IPv4, 48 of IPv6.
     Shortened,
     /// The full address.
     Full,
