@@ -51,7 +51,7 @@ fn main() {
     println!("{} links in {} bytes of {}", cache.len(), cache.memory_bytes(), cache.limit_bytes());
     drop(cache);
 
-    let mut filter = CodeFilter::for_about(links);
+    let mut filter = CodeFilter::with_capacity(links);
     each("filter: insert", old.iter(), |(_, hash)| filter.insert(*hash));
     hits("filter, there", &asked, |_, hash| filter.may_hold(hash));
     let start = Instant::now();

@@ -320,8 +320,8 @@ impl Code {
         end
     }
 
-    /// Writes the unique key of the code into `buffer` and returns the written part: the characters and, for a domain
-    /// other than the default one, a dot and the domain ID. Stores keep links under it.
+    /// Writes the unique key of the code into `buffer`, and returns the written part. It has the characters of the
+    /// code. For a domain other than the default one, a dot and the domain ID follow. Stores keep links under it.
     pub fn key<'b>(&self, buffer: &'b mut [u8; CODE_KEY_LEN_MAX]) -> &'b [u8] {
         let mut end = self.unpack(buffer);
         if self.domain != NO_DOMAIN {
@@ -434,8 +434,8 @@ impl fmt::Debug for Code {
 /// The lowest bit of each of ten digits.
 const LOWEST_OF_DIGITS: u64 = 0o0101_0101_0101_0101_0101;
 
-/// A code made by the permutation: 2 to 10 characters of the first 62 of the alphabet, in eight bytes, so that queues
-/// and the id table hold it as a number.
+/// A code made by the permutation: 2 to 10 characters of the first 62 of the alphabet. It takes eight bytes, so that
+/// queues and the id table hold it as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct GeneratedCode(u64);
 

@@ -1,14 +1,14 @@
 //! An approximate set of the codes that exist, by their hashes, for cores that do not keep all links in memory.
 //!
-//! A code that is not in the set exists nowhere, so nothing need be read from a disk for it. The set is a Bloom filter,
-//! blocked so that a look-up reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient
-//! Bloom filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, a second
-//! filter of twice the size is added (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit
-//! more for each code. So all layers together are wrong about one in a hundred codes that do not exist. The number of
-//! layers depends on how far the number of codes was underestimated: with a good estimate it is one.
+//! A code that is not in the set exists nowhere, so nothing need be read from a disk for it. The set is a blocked Bloom
+//! filter (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient Bloom filters"). The hash chooses a block
+//! of eight words and one bit in each of them, so a look-up reads one cache line. When it is full, a second filter of
+//! twice the size is added (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit more for
+//! each code. So all layers together are wrong about one in a hundred codes that do not exist. The number of layers
+//! depends on how far the number of codes was underestimated: with a good estimate it is one.
 
 use crate::code::CodeHash;
-use crate::map::memory::{Chunk, LINE_BYTES, Line};
+use crate::map::memory::{CacheLine, LINE_BYTES, MemoryChunk};
 use crate::mix::{mix, place};
 
 /// Bits that the first layer has for each code. Every other layer has one bit more than the one below it.
@@ -39,7 +39,7 @@ pub struct CodeFilter {
 /// A blocked Bloom filter of a fixed size.
 #[derive(Debug)]
 struct Layer {
-    blocks: Chunk,
+    blocks: MemoryChunk,
     block_count: u32,
     /// Number of codes that it can still take.
     room: usize,
@@ -51,7 +51,7 @@ impl CodeFilter {
     ///
     /// # Panics
     /// If the kernel does not give 12 bits for each.
-    pub fn for_about(codes: usize) -> CodeFilter {
+    pub fn with_capacity(codes: usize) -> CodeFilter {
         let layer = Layer::new(codes.max(CODES_MIN), BITS_PER_CODE);
         CodeFilter { layers: vec![layer.expect("the kernel refuses memory for the filter of codes")], len: 0 }
     }
@@ -148,7 +148,7 @@ impl Layer {
             "blocks that were filled outside would not fit"
         );
         let block_count = u32::try_from(blocks).ok()?;
-        let blocks = Chunk::new(blocks * LINE_BYTES).ok()?;
+        let blocks = MemoryChunk::new(blocks * LINE_BYTES).ok()?;
         Some(Layer { blocks, block_count, room: capacity, capacity })
     }
 
@@ -185,13 +185,13 @@ pub fn is_in(block: &[u8; BLOCK_BYTES], hash: CodeHash) -> bool {
 }
 
 #[inline]
-fn block_holds(block: &Line, mixed: u64) -> bool {
+fn block_holds(block: &CacheLine, mixed: u64) -> bool {
     let words = block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
     words.zip(bits(mixed)).all(|(word, bit)| word & bit != 0)
 }
 
 /// Sets the bits of a code in its block.
-fn fill(block: &mut Line, mixed: u64) {
+fn fill(block: &mut CacheLine, mixed: u64) {
     for (word, bit) in block.as_chunks_mut().0.iter_mut().zip(bits(mixed)) {
         *word = (u64::from_le_bytes(*word) | bit).to_le_bytes();
     }
@@ -220,12 +220,13 @@ mod tests {
             hashes in proptest::collection::hash_set(any::<u64>(), 0..20_000),
             codes in 0usize..20_000,
         ) {
-            let mut filter = CodeFilter::for_about(codes);
+            let mut filter = CodeFilter::with_capacity(codes);
             for &hash in &hashes {
                 filter.insert(CodeHash(hash));
             }
             prop_assert!(hashes.iter().all(|&hash| filter.may_hold(CodeHash(hash))));
-            prop_assert!(filter.len() <= hashes.len() && filter.len() >= hashes.len() * 97 / 100);
+            prop_assert!(filter.len() <= hashes.len());
+            prop_assert!(filter.len() >= hashes.len() * 97 / 100);
             prop_assert_eq!(filter.is_empty(), hashes.is_empty());
         }
     }
@@ -240,7 +241,7 @@ mod tests {
             before in proptest::collection::vec(any::<u64>(), 0..3_000),
             piece in 1usize..200,
         ) {
-            let mut filter = CodeFilter::for_about(5_000);
+            let mut filter = CodeFilter::with_capacity(5_000);
             before.iter().for_each(|&hash| filter.insert(CodeHash(hash)));
             let count = CodeFilter::blocks_for(5_000);
             let mut blocks = vec![[0; BLOCK_BYTES]; count];
@@ -269,7 +270,7 @@ mod tests {
     fn wrong_share(estimate: usize, times: usize) -> f64 {
         const ASKED: usize = 200_000;
         let mut hashes = owned();
-        let mut filter = CodeFilter::for_about(estimate);
+        let mut filter = CodeFilter::with_capacity(estimate);
         for hash in hashes.by_ref().take(times * estimate) {
             filter.insert(hash);
         }
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_same_codes_again_take_no_room() {
-        let mut filter = CodeFilter::for_about(CODES_MIN);
+        let mut filter = CodeFilter::with_capacity(CODES_MIN);
         let before = filter.memory_bytes();
         for _ in 0..10 {
             owned().take(CODES_MIN).for_each(|hash| filter.insert(hash));
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn memory_is_twelve_bits_a_code_and_grows_with_them() {
         const CODES: usize = 1 << 17;
-        let mut filter = CodeFilter::for_about(CODES);
+        let mut filter = CodeFilter::with_capacity(CODES);
         let exact = filter.memory_bytes();
         assert!(exact <= CODES as u64 * 12 / 8 + 1024, "{exact} bytes");
         for number in 0..10 * CODES as u64 {

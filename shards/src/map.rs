@@ -9,7 +9,7 @@
 //!
 //! [`CachedLinks`] has the same index and records, but keeps only the links in use, under a limit (`cached`).
 //!
-//! The map knows nothing of time, cores or durability: whether a link has expired is its caller's question.
+//! The map knows nothing of time, cores or durability: the caller decides whether a link has expired.
 
 mod cached;
 mod geometry;
@@ -26,8 +26,8 @@ pub mod sealed;
 mod tests;
 
 use self::geometry::Geometry;
-use self::index::{Index, Reference};
-use self::pages::Pages;
+use self::index::{MapIndex, Reference};
+use self::pages::RecordPages;
 use self::record::Record;
 use self::sealed::SealedPage;
 use crate::code::{Code, CodeHash, CodeHasher};
@@ -37,9 +37,8 @@ pub use self::cached::CachedLinks;
 pub use self::outcome::{MapFull, Put};
 pub use self::record::{DESTINATION_LEN_MAX, INSTANT_MS_MAX};
 
-/// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and a page
-/// that is emptied consists of holes by a seventh at least, so this keeps ahead of any sequence of changes of large
-/// records.
+/// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and at least
+/// a seventh of a page that is emptied is holes. So the walk keeps ahead of any sequence of changes of large records.
 const EVACUATE_BYTES: usize = 16 * 1024;
 
 /// Live records that one change may move: each costs two or three cache misses, so this is about 10 microseconds.
@@ -49,8 +48,8 @@ const EVACUATE_RECORDS: usize = 64;
 #[derive(Debug)]
 pub struct LinkMap {
     hasher: CodeHasher,
-    index: Index,
-    pages: Pages,
+    index: MapIndex,
+    pages: RecordPages,
     /// Characters of codes and bytes of targets of all entries.
     link_bytes: u64,
 }
@@ -73,17 +72,17 @@ impl LinkMap {
     }
 
     fn with_geometry(hasher: CodeHasher, geometry: Geometry) -> LinkMap {
-        let index = Index::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing");
-        LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }
+        let index = MapIndex::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing");
+        LinkMap { hasher, index, pages: RecordPages::new(geometry), link_bytes: 0 }
     }
 
-    /// Prepares an empty map for `links` entries that are about to be put, so that its index need not grow bucket by
+    /// Prepares an empty map for `links` entries that are about to be put. Otherwise its index would grow bucket by
     /// bucket: each split reads the codes of a bucket's records again, which is a third of the time of filling a map.
     /// [`LinkMap::fit`] corrects a number that was too large.
     ///
     /// # Panics
     /// If the map has entries.
-    pub fn expect(&mut self, links: usize) {
+    pub fn reserve(&mut self, links: usize) {
         self.index.grow_for(links);
     }
 
@@ -120,7 +119,7 @@ impl LinkMap {
 
     /// Returns the location of a code's entry: its slot in the index, its reference and its record.
     #[inline]
-    fn find(&self, code: &Code, hash: CodeHash) -> Option<(index::Slot, Reference, Record<'_>)> {
+    fn find(&self, code: &Code, hash: CodeHash) -> Option<(index::IndexSlot, Reference, Record<'_>)> {
         self.index.find(hash, |slot, reference| {
             let record = self.pages.record(reference);
             record.is_of(code).then_some((slot, reference, record))
@@ -173,7 +172,7 @@ impl LinkMap {
     /// codes for which the map had no room.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
-    /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.
+    /// [`sealed::index_order`] after [`LinkMap::reserve`] write it from its start to its end.
     pub fn adopt(&mut self, page: SealedPage, mut keep: impl FnMut(&Code, CodeHash) -> bool) -> Vec<Code> {
         let mut walk = match self.pages.adopt(page) {
             Ok(walk) => walk,
@@ -271,6 +270,6 @@ impl LinkMap {
 }
 
 /// Returns the function by which the index gets the hash of a record that it has a reference to.
-fn hash_of(pages: &Pages, hasher: CodeHasher) -> impl Fn(Reference) -> CodeHash {
+fn hash_of(pages: &RecordPages, hasher: CodeHasher) -> impl Fn(Reference) -> CodeHash {
     move |reference| hasher.hash(&pages.record(reference).code())
 }

@@ -44,7 +44,7 @@ impl CoreCount {
 
 /// Returns the core that owns the code with this hash.
 ///
-/// Takes the upper 32 bits (multiply and shift, Lemire 2019, "Fast random integer generation in an interval"); the map
+/// Takes the upper 32 bits (multiply and shift, Lemire 2019, "Fast random integer generation in an interval"). The map
 /// takes the lower bits, so that the codes of one core still spread over all of its buckets.
 #[inline]
 pub fn owner(hash: CodeHash, cores: CoreCount) -> CoreId {

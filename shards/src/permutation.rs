@@ -4,7 +4,7 @@
 //! round function. For the strings of a code every half fits 64 bits, and everything that the MAC reads before the
 //! round number is the same for all strings of one length. So that part is computed once, and a round is one AES block
 //! and one remainder, without allocation. Many strings at once go through each round together, because AES units work
-//! on many blocks in the time that one takes: that makes a code about ten times cheaper. This module knows nothing of
+//! on many blocks in the time that one takes. That makes a code about ten times cheaper. This module knows nothing of
 //! codes or counters: see [`crate::space`] for those.
 //!
 //! NIST asks for domains of at least 1,000,000 strings (SP 800-38G Revision 1). The lengths that can be configured, 6
@@ -39,7 +39,7 @@ pub struct Halves {
 #[derive(Clone)]
 pub struct Permutation {
     cipher: Aes256Enc,
-    /// The last block that the MAC reads, before round number and half are put in: the state that CBC has reached,
+    /// The last block that the MAC reads, without the round number and the half: the state that CBC has reached,
     /// exclusive-or the end of the tweak and its padding.
     block: u128,
     /// Position of the round number in that block, in bits from its end: the half takes the bytes behind it.

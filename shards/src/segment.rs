@@ -106,7 +106,7 @@ impl Segment {
     }
 }
 
-/// Fisher-Yates, in the form of Durstenfeld (1964).
+/// Shuffles the items: Fisher-Yates, in the form of Durstenfeld (1964).
 fn shuffle<T>(items: &mut [T], random: &mut Pcg64) {
     for place in (1..items.len()).rev() {
         let other = below(place as u64 + 1, random);
@@ -114,8 +114,8 @@ fn shuffle<T>(items: &mut [T], random: &mut Pcg64) {
     }
 }
 
-/// Returns an integer below `bound`, without bias: multiply, and draw again where the low half shows a value that some
-/// results have once more than others (Lemire 2019, "Fast random integer generation in an interval").
+/// Returns an integer below `bound`, without bias (Lemire 2019, "Fast random integer generation in an interval").
+/// Multiplies, and draws again where the low half shows a value that some results have once more than others.
 fn below(bound: u64, random: &mut Pcg64) -> u64 {
     let uneven = bound.wrapping_neg() % bound;
     loop {
@@ -341,7 +341,8 @@ mod tests {
         }
         let fair = f64::from(SHUFFLES) / 24.0;
         let statistic: f64 = seen.values().map(|&count| (f64::from(count) - fair).powi(2) / fair).sum();
-        assert!(seen.len() == 24 && statistic < 49.7, "chi-square {statistic}");
+        assert!(seen.len() == 24, "chi-square {statistic}");
+        assert!(statistic < 49.7, "chi-square {statistic}");
     }
 
     #[test]
@@ -380,7 +381,9 @@ mod tests {
             }
         }
         assert_eq!(codes.len(), 3_844 - 4);
-        assert!(alarms.is_sorted() && alarms.contains(&true) && alarms.contains(&false));
+        assert!(alarms.is_sorted());
+        assert!(alarms.contains(&true));
+        assert!(alarms.contains(&false));
 
         assert_eq!(issuer.issue(100), Some(run(3, 0, 100)));
         assert!(!issuer.alarm());

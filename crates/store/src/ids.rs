@@ -38,7 +38,7 @@ pub struct SegmentRow {
 }
 
 /// Attempts to open a table whose lock is held.
-const LOCK_TRIES: u32 = 100;
+const LOCK_ATTEMPTS: u32 = 100;
 
 /// Pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_millis(20);
@@ -103,7 +103,7 @@ impl IdTable {
     }
 
     fn open_existing(dir: &Path) -> Result<IdTable, IdError> {
-        let mut tries = LOCK_TRIES;
+        let mut tries = LOCK_ATTEMPTS;
         loop {
             match sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open() {
                 Ok(db) => return Ok(IdTable { db }),

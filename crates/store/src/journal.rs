@@ -1,10 +1,14 @@
 //! Checks of the store's journals before the store opens them. The library would cut a journal at the first byte that
 //! it does not understand, or refuse to open it. Either loses everything after a single flipped byte.
 //!
-//! A journal is a sequence of batches. Each is a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind
-//! `u8`, compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or
-//! clears (tag 4, keyspace `u64`), and an end (tag 3, XXH3 of the items `u64`, four fixed bytes). Zeros follow to the
-//! end of the preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
+//! A journal is a sequence of batches. A batch has these parts (fjall 3, `journal/entry.rs`):
+//!
+//! 1. a start: tag 1, count `u32`, sequence number `u64`;
+//! 2. items: tag 2, kind `u8`, compression `u8`, keyspace `u64`, length of the key `u16`, length of the value `u32`,
+//!    its length on disk `u32`, key, value; or clears: tag 4, keyspace `u64`;
+//! 3. an end: tag 3, XXH3 of the items `u64`, four fixed bytes.
+//!
+//! All numbers are little-endian. Zeros follow to the end of the preallocated file.
 //!
 //! [`repair`] drops broken batches and keeps their readable records. [`mark`] records how much has been synced, which
 //! distinguishes a write that a crash cut off from damage to an acknowledged one. This module knows the format of the
@@ -82,8 +86,8 @@ pub fn written_len(bytes: &[u8]) -> usize {
 /// # Errors
 /// The error of reading the journal.
 #[cfg(feature = "faults")]
-pub fn whole_until(path: &Path, from: u64) -> io::Result<u64> {
-    let whole = whole_from(&File::open(path)?, from, &mut Vec::new())?;
+pub fn whole_batches_end(path: &Path, from: u64) -> io::Result<u64> {
+    let whole = whole_batches_from(&File::open(path)?, from, &mut Vec::new())?;
     Ok(whole.map_or(from, |whole| whole.end))
 }
 
@@ -96,7 +100,7 @@ struct Whole {
 
 /// Finds the consecutive whole batches that begin at `from`; `None` if the first one is incomplete. `buffer` is scratch
 /// space.
-fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Whole>> {
+fn whole_batches_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Whole>> {
     let (mut whole, mut at, mut chunk) = (None, from, CHUNK);
     loop {
         buffer.resize(chunk, 0);
@@ -105,7 +109,7 @@ fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option
         let mut end = 0;
         let rest = loop {
             match parse(bytes, end) {
-                Parsed::Whole(batch) => {
+                ParsedObject::Whole(batch) => {
                     end = batch.bytes.end;
                     whole = Some(Whole { end: at + end as u64, seqno: batch.seqno });
                 }
@@ -115,10 +119,10 @@ fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option
         assert!(whole.is_none_or(|whole: Whole| whole.end >= at + end as u64), "the whole batches end before the last");
         match rest {
             // The file ends here, or continues with something other than a batch.
-            Parsed::Cut if read < chunk => return Ok(whole),
-            Parsed::Cut if end == 0 => chunk *= 4,
-            Parsed::Cut => at += end as u64,
-            Parsed::Broken | Parsed::Whole(_) => return Ok(whole),
+            ParsedObject::Cut if read < chunk => return Ok(whole),
+            ParsedObject::Cut if end == 0 => chunk *= 4,
+            ParsedObject::Cut => at += end as u64,
+            ParsedObject::Broken | ParsedObject::Whole(_) => return Ok(whole),
         }
     }
 }
@@ -139,21 +143,21 @@ fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 
 /// A whole batch.
 #[derive(Debug)]
-struct Batch {
+struct JournalBatch {
     bytes: Range<usize>,
     seqno: u64,
 }
 
 /// The batches and broken ranges of a journal.
-struct Walk {
-    batches: Vec<Batch>,
+struct JournalWalk {
+    batches: Vec<JournalBatch>,
     broken: Vec<Range<usize>>,
 }
 
 /// Divides a journal into batches and broken ranges. The journal is known to be written up to `written` at least, so
 /// zeros before that are damage.
-fn walk(bytes: &[u8], written: usize) -> Walk {
-    let mut walk = Walk { batches: Vec::new(), broken: Vec::new() };
+fn walk(bytes: &[u8], written: usize) -> JournalWalk {
+    let mut walk = JournalWalk { batches: Vec::new(), broken: Vec::new() };
     let mut at = 0;
     while at < bytes.len() {
         if let Some(batch) = whole_batch(bytes, at) {
@@ -170,7 +174,7 @@ fn walk(bytes: &[u8], written: usize) -> Walk {
         }
         at = next.unwrap_or(bytes.len());
     }
-    disown_misnumbered(&mut walk);
+    reject_misnumbered(&mut walk);
     debug_assert!(
         walk.batches.is_sorted_by(|one, next| one.bytes.end <= next.bytes.start && one.seqno < next.seqno),
         "the store would skip a batch that the walk calls whole"
@@ -191,7 +195,7 @@ fn walk(bytes: &[u8], written: usize) -> Walk {
 
 /// Moves batches with wrong sequence numbers to the broken ranges; the checksum does not cover the number. A number
 /// that does not increase would make the store skip the batch as old, or all later ones.
-fn disown_misnumbered(walk: &mut Walk) {
+fn reject_misnumbered(walk: &mut JournalWalk) {
     let rises = |from: u64, to: Option<u64>| to.is_none_or(|to| from < to && to - from < SEQNO_STEP_MAX);
     let mut before = None;
     let mut at = 0;
@@ -230,44 +234,44 @@ fn filled_len(bytes: &[u8]) -> usize {
 }
 
 /// The object that starts at some byte of a journal.
-enum Parsed {
-    Whole(Batch),
+enum ParsedObject {
+    Whole(JournalBatch),
     /// A batch that extends beyond the end of the bytes, or seems to.
     Cut,
     /// Anything else.
     Broken,
 }
 
-fn whole_batch(bytes: &[u8], start: usize) -> Option<Batch> {
+fn whole_batch(bytes: &[u8], start: usize) -> Option<JournalBatch> {
     match parse(bytes, start) {
-        Parsed::Whole(batch) => Some(batch),
-        Parsed::Cut | Parsed::Broken => None,
+        ParsedObject::Whole(batch) => Some(batch),
+        ParsedObject::Cut | ParsedObject::Broken => None,
     }
 }
 
-fn parse(bytes: &[u8], start: usize) -> Parsed {
+fn parse(bytes: &[u8], start: usize) -> ParsedObject {
     if bytes.get(start).is_some_and(|&tag| tag != TAG_START) {
-        return Parsed::Broken;
+        return ParsedObject::Broken;
     }
     let first = start + START_LEN;
-    let Some(head) = bytes.get(start..first) else { return Parsed::Cut };
+    let Some(head) = bytes.get(start..first) else { return ParsedObject::Cut };
     let mut at = first;
     for _ in 0..number(&head[1..5]) {
         at = match bytes.get(at) {
-            None => return Parsed::Cut,
+            None => return ParsedObject::Cut,
             Some(&TAG_ITEM) => match item(bytes, at) {
                 Some(item) => item.end,
-                None => return Parsed::Cut,
+                None => return ParsedObject::Cut,
             },
             Some(&TAG_CLEAR) => at + 9,
-            Some(_) => return Parsed::Broken,
+            Some(_) => return ParsedObject::Broken,
         };
     }
-    let Some(end) = bytes.get(at..at + END_LEN) else { return Parsed::Cut };
+    let Some(end) = bytes.get(at..at + END_LEN) else { return ParsedObject::Cut };
     if end[0] != TAG_END || end[9..] != *TRAILER || number(&end[1..9]) != xxh3_64(&bytes[first..at]) {
-        return Parsed::Broken;
+        return ParsedObject::Broken;
     }
-    Parsed::Whole(Batch { bytes: start..at + END_LEN, seqno: number(&head[5..]) })
+    ParsedObject::Whole(JournalBatch { bytes: start..at + END_LEN, seqno: number(&head[5..]) })
 }
 
 /// Decodes a little-endian number of up to eight bytes.
@@ -276,14 +280,14 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// The ranges of the parts of an item.
-struct Item {
+struct JournalItem {
     keyspace: u64,
     key: Range<usize>,
     value: Range<usize>,
     end: usize,
 }
 
-fn item(bytes: &[u8], at: usize) -> Option<Item> {
+fn item(bytes: &[u8], at: usize) -> Option<JournalItem> {
     let head = bytes.get(at..at + ITEM_HEAD_LEN).filter(|head| head[0] == TAG_ITEM)?;
     let keyspace = u64::from_le_bytes(head[3..11].try_into().ok()?);
     let key_len = usize::from(u16::from_le_bytes(head[11..13].try_into().ok()?));
@@ -291,7 +295,7 @@ fn item(bytes: &[u8], at: usize) -> Option<Item> {
     let key = at + ITEM_HEAD_LEN..at + ITEM_HEAD_LEN + key_len;
     let value = key.end..key.end.checked_add(value_len)?;
     let end = value.end;
-    (end <= bytes.len()).then_some(Item { keyspace, key, value, end })
+    (end <= bytes.len()).then_some(JournalItem { keyspace, key, value, end })
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub use self::handles::{Batch, Links, Value};
 use self::handles::{sealed, unsealed};
 pub use self::indexes::{Index, complete_index};
 use self::keyspace_options::deep_compression;
-use self::log_entry::ChangedCodes;
+use self::log_entry::LoggedCodes;
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, RowPlace, VisitRow, VisitRowPage};
@@ -259,7 +259,7 @@ impl Links {
             tags: self.tags.clone(),
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
-            changed: ChangedCodes::default(),
+            changed: LoggedCodes::default(),
             marks: false,
             idempotency: self.idempotency.clone(),
             events: Vec::new(),
@@ -319,7 +319,7 @@ impl Links {
     /// [`StoreError`]; the state on disk is unknown then, and the store refuses all further writes.
     pub fn sync(&self) -> Result<(), StoreError> {
         let appended = self.events.get().map_or(0, EventLog::last);
-        self.mark.around(|| Ok::<_, StoreError>(self.db.persist(PersistMode::SyncData)?))?;
+        self.mark.run_sync(|| Ok::<_, StoreError>(self.db.persist(PersistMode::SyncData)?))?;
         if let Some(log) = self.events.get() {
             log.set_synced(appended);
         }
@@ -373,14 +373,14 @@ impl Links {
         part: KeyRange,
         each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {
-        self.scan_behind(part, &[], each)
+        self.scan_after(part, &[], each)
     }
 
     /// Scans a partition like [`Links::scan`], but starts after a key, if the key is in the partition.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read.
-    pub fn scan_behind(
+    pub fn scan_after(
         &self,
         part: KeyRange,
         behind: &[u8],

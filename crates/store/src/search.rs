@@ -58,7 +58,9 @@ mod tests {
             prop_assume!(edge < end);
             let reached = |at: u128| at > edge;
             let (low, high) = gallop(start, end, reached);
-            prop_assert!(low <= edge && edge < high && high <= end);
+            prop_assert!(low <= edge);
+            prop_assert!(edge < high);
+            prop_assert!(high <= end);
             prop_assert_eq!(bisect(low, high, reached), edge);
         }
 

@@ -1,31 +1,30 @@
 //! A link map under a limit in bytes: it keeps the links in use and evicts others, by S3-FIFO (Yang, Zhang, Qiu, Yue,
 //! Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023).
 //!
-//! New entries go to a small queue, a tenth of all. At its end those that were requested more than once move to the
-//! main queue and the others are evicted, which keeps entries that are requested only once from filling the cache.
-//! Their hashes stay in a ghost queue (`ghosts`) for a while, and a code that comes back from there goes to the main
-//! queue at once. At the end of the main queue an entry that was used since gets another round. Before the cache is
-//! full, the oldest entries of the small queue pass to the main one as they are. Use is counted in two bits of the
-//! record's header, whose cache line a look-up has read anyway. So a hit stores one byte, and nothing if the link is
-//! hot.
+//! New entries go to a small queue, a tenth of all. At its end, entries that were requested more than once move to the
+//! main queue, and the others are evicted. So entries that are requested only once do not fill the cache. Their hashes
+//! stay in a ghost queue (`ghosts`) for a while, and a code that comes back from there goes to the main queue at once.
+//! At the end of the main queue an entry that was used since gets another round. Before the cache is full, the oldest
+//! entries of the small queue pass to the main one as they are. Use is counted in two bits of the record's header,
+//! whose cache line a look-up has read anyway. So a hit stores one byte, and nothing if the link is hot.
 //!
 //! There are no queues of hashes or references beside the records: a queue is a log of pages (`queues`), and the place
-//! of a record in it is where it lies. That takes no memory for each link, a removed entry leaves nothing behind but a
-//! hole that is passed over, and evicting a page's worth of records frees exactly that page. So there is no compaction,
-//! and the limit counts the memory that the kernel has given. Caches of this kind: Rumble, Kejriwal, Ousterhout,
+//! of a record in it is where it lies. That takes no memory for each link. A removed entry leaves a hole, which the
+//! sweep passes over. Evicting a page's worth of records frees exactly that page. So there is no compaction, and the
+//! limit counts the memory that the kernel has given. Caches of this kind: Rumble, Kejriwal, Ousterhout,
 //! "Log-structured memory for DRAM-based storage" (FAST 2014), and Yang, Yue, Rashmi, "Segcache" (NSDI 2021).
 //!
 //! The oldest page is swept ahead of need, some of it with each put, so that no put waits for a whole page. The rounds
-//! that S3-FIFO would grant to an entry in use are bounded for the same reason: if sweeps in a row gave no room, since
-//! everything in the cache is in use, the next ones keep only entries that were used more often.
+//! that S3-FIFO would grant to an entry in use are bounded for the same reason. If everything in the cache is in use,
+//! sweeps in a row give no room: then the next ones keep only entries that were used more often.
 //!
 //! The limit is on everything: pages, index, ghosts and tables.
 
 use super::geometry::Geometry;
 use super::ghosts::Ghosts;
-use super::index::{Index, Reference, Slot};
+use super::index::{IndexSlot, MapIndex, Reference};
 use super::outcome::{MapFull, Put};
-use super::page_table::{PageTable, Walk};
+use super::page_table::{PageTable, PageWalk};
 use super::queues::{Queue, Queues};
 use super::record::{self, FREQUENCY_MAX, Record, UNIT_BYTES};
 use crate::code::{Code, CodeHash, CodeHasher};
@@ -63,7 +62,7 @@ const SWEEPS_PER_LEVEL: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
     queue: Queue,
-    walk: Walk,
+    walk: PageWalk,
     /// The sweep keeps entries that were used more often than this.
     keep_above: u32,
     /// True if the kept entries have taken a page already, so that the sweep gives none.
@@ -74,7 +73,7 @@ struct Sweep {
 #[derive(Debug)]
 pub struct CachedLinks {
     hasher: CodeHasher,
-    index: Index,
+    index: MapIndex,
     queues: Queues,
     ghosts: Ghosts,
     sweep: Option<Sweep>,
@@ -107,7 +106,7 @@ impl CachedLinks {
         let ghosts = Ghosts::new((limit_bytes / GHOST_SHARE) as usize);
         CachedLinks {
             hasher,
-            index: Index::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing"),
+            index: MapIndex::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing"),
             queues: Queues::new(geometry, ROOM_PAGES as usize),
             ghosts: ghosts.expect("the limit is more than the kernel grants"),
             sweep: None,
@@ -152,14 +151,14 @@ impl CachedLinks {
     }
 
     #[inline]
-    fn find(&self, code: &Code, hash: CodeHash) -> Option<(Slot, Reference, Record<'_>)> {
+    fn find(&self, code: &Code, hash: CodeHash) -> Option<(IndexSlot, Reference, Record<'_>)> {
         self.index.find(hash, |slot, reference| {
             let record = self.queues.table.record(reference);
             record.is_of(code).then_some((slot, reference, record))
         })
     }
 
-    fn find_hash(&self, hash: CodeHash) -> Option<(Slot, Reference)> {
+    fn find_hash(&self, hash: CodeHash) -> Option<(IndexSlot, Reference)> {
         let hash_of = hash_of(&self.queues.table, self.hasher);
         self.index.find(hash, |slot, reference| (hash_of(reference) == hash).then_some((slot, reference)))
     }
@@ -263,7 +262,7 @@ impl CachedLinks {
         self.room() > ROOM_PAGES
     }
 
-    fn drop_entry(&mut self, hash: CodeHash, slot: Slot, reference: Reference) {
+    fn drop_entry(&mut self, hash: CodeHash, slot: IndexSlot, reference: Reference) {
         self.link_bytes -= self.queues.table.record(reference).link_bytes();
         self.index.remove(hash, slot, &hash_of(&self.queues.table, self.hasher));
         self.index.merge_if_sparse(&hash_of(&self.queues.table, self.hasher));

@@ -1,12 +1,12 @@
 //! The ghost queue: the codes that a cache has evicted lately, without their links.
 //!
-//! It is a set-associative queue. A hash has a line of 64 bytes and in it, as one of 32 fingerprints of 16 bits, the
-//! newest first; a new one pushes the oldest out of the line. So a ghost takes two bytes and one cache miss, and there
-//! is nothing to expire. How many evictions a ghost outlives varies by a fifth from line to line (32 arrivals of a
-//! Poisson process). One code in 2,000 is taken for a ghost by mistake: it gets into the main queue at once, which is
-//! harmless.
+//! It is a set-associative queue. The hash of a code has a line of 64 bytes, with 32 fingerprints of 16 bits, the
+//! newest first. A new fingerprint pushes the oldest out of the line. So a ghost takes two bytes and one cache miss,
+//! and there is nothing to expire. How many evictions a ghost outlives varies by a fifth from line to line (32 arrivals
+//! of a Poisson process). One code in 2,000 is taken for a ghost by mistake: it gets into the main queue at once, which
+//! is harmless.
 
-use super::memory::{Chunk, LINE_BYTES};
+use super::memory::{LINE_BYTES, MemoryChunk};
 use super::outcome::MapFull;
 use crate::code::CodeHash;
 use crate::mix::{mix, place};
@@ -16,7 +16,7 @@ const FINGERPRINT_BYTES: usize = 2;
 /// The ghost queue of a cache.
 #[derive(Debug)]
 pub(super) struct Ghosts {
-    lines: Chunk,
+    lines: MemoryChunk,
     line_count: u32,
 }
 
@@ -29,7 +29,7 @@ impl Ghosts {
     /// Returns an empty queue of `bytes` bytes, rounded down to lines.
     pub(super) fn new(bytes: usize) -> Result<Ghosts, MapFull> {
         let line_count = u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX);
-        Ok(Ghosts { lines: Chunk::new(line_count as usize * LINE_BYTES)?, line_count })
+        Ok(Ghosts { lines: MemoryChunk::new(line_count as usize * LINE_BYTES)?, line_count })
     }
 
     fn line_mut(&mut self, mixed: u64) -> &mut [u8; LINE_BYTES] {

@@ -6,7 +6,7 @@
 //! Overflow lines are packed too: the last one takes the place of one that is freed, so they need no list of free ones
 //! and shrink with the map.
 
-use super::memory::{Line, Lines};
+use super::memory::{CacheLine, CacheLines};
 use super::outcome::MapFull;
 use crate::code::CodeHash;
 
@@ -47,36 +47,36 @@ enum LineId {
 
 /// The place of an entry; it stays valid until the next change of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Slot {
+pub(super) struct IndexSlot {
     line: LineId,
     slot: usize,
 }
 
 /// The index of a map.
 #[derive(Debug)]
-pub(super) struct Index {
-    buckets: Lines,
-    overflow: Lines,
+pub(super) struct MapIndex {
+    buckets: CacheLines,
+    overflow: CacheLines,
     entries: usize,
     /// Entries of the buckets that are being split or merged; empty between operations.
     moving: Vec<(u16, Reference)>,
 }
 
-/// Returns the tag of a hash: its bits 32 to 47. The bucket comes from bits 0 to 31. The owner comes from the range
-/// that bits 32 to 63 are in as a number, and each of at most 65,535 ranges is wider than 2^16, so within it the lower
-/// 16 of these bits still take every value equally often.
+/// Returns the tag of a hash: its bits 32 to 47. The bucket comes from bits 0 to 31. The owner comes from bits 32 to 63
+/// as a number, by the range that it is in. There are at most 65,535 ranges, so each is wider than 2^16: within a
+/// range, the lower 16 of these bits still take every value equally often.
 #[inline]
 pub(super) fn tag(hash: CodeHash) -> u16 {
     (hash.0 >> 32) as u16
 }
 
-impl Index {
+impl MapIndex {
     /// Returns an index whose memory comes in chunks of at most `chunk_bytes_max` bytes, a power of two.
-    pub(super) fn new(chunk_bytes_max: usize) -> Result<Index, MapFull> {
-        let mut buckets = Lines::new(chunk_bytes_max);
+    pub(super) fn new(chunk_bytes_max: usize) -> Result<MapIndex, MapFull> {
+        let mut buckets = CacheLines::new(chunk_bytes_max);
         buckets.reserve(1)?;
         buckets.push();
-        Ok(Index { buckets, overflow: Lines::new(chunk_bytes_max), entries: 0, moving: Vec::new() })
+        Ok(MapIndex { buckets, overflow: CacheLines::new(chunk_bytes_max), entries: 0, moving: Vec::new() })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -106,14 +106,14 @@ impl Index {
     }
 
     #[inline]
-    fn line(&self, id: LineId) -> &Line {
+    fn line(&self, id: LineId) -> &CacheLine {
         match id {
             LineId::Bucket(at) => self.buckets.get(at),
             LineId::Overflow(at) => self.overflow.get(at),
         }
     }
 
-    fn line_mut(&mut self, id: LineId) -> &mut Line {
+    fn line_mut(&mut self, id: LineId) -> &mut CacheLine {
         match id {
             LineId::Bucket(at) => self.buckets.get_mut(at),
             LineId::Overflow(at) => self.overflow.get_mut(at),
@@ -128,7 +128,7 @@ impl Index {
 
     /// Returns the first result that `look` gives for an entry with the tag of this hash.
     #[inline]
-    pub(super) fn find<T>(&self, hash: CodeHash, look: impl Fn(Slot, Reference) -> Option<T>) -> Option<T> {
+    pub(super) fn find<T>(&self, hash: CodeHash, look: impl Fn(IndexSlot, Reference) -> Option<T>) -> Option<T> {
         let tag = tag(hash);
         let mut id = LineId::Bucket(self.bucket_of(hash));
         loop {
@@ -139,7 +139,7 @@ impl Index {
                 hits &= hits - 1;
                 // An empty slot has the tag zero, which some codes have too.
                 if let Some(found) =
-                    reference(line, slot).and_then(|reference| look(Slot { line: id, slot }, reference))
+                    reference(line, slot).and_then(|reference| look(IndexSlot { line: id, slot }, reference))
                 {
                     return Some(found);
                 }
@@ -149,7 +149,7 @@ impl Index {
     }
 
     /// Changes the reference of an entry.
-    pub(super) fn set(&mut self, at: Slot, to: Reference) {
+    pub(super) fn set(&mut self, at: IndexSlot, to: Reference) {
         let line = self.line_mut(at.line);
         debug_assert!(reference(line, at.slot).is_some(), "an empty slot has no reference to change");
         let tag = tag_at(line, at.slot);
@@ -193,14 +193,14 @@ impl Index {
 
     /// Removes an entry of this hash; the last one of the chain takes its place. `hash_of` returns the hash of any
     /// record.
-    pub(super) fn remove(&mut self, hash: CodeHash, at: Slot, hash_of: &impl Fn(Reference) -> CodeHash) {
+    pub(super) fn remove(&mut self, hash: CodeHash, at: IndexSlot, hash_of: &impl Fn(Reference) -> CodeHash) {
         debug_assert_eq!(tag_at(self.line(at.line), at.slot), tag(hash), "the slot is of another hash");
         let (before, last) = self.chain_end(self.bucket_of(hash));
         let line = self.line_mut(last);
         let slot = filled(line) - 1;
         let entry = entry(line, slot);
         write(line, slot, None);
-        if at != (Slot { line: last, slot }) {
+        if at != (IndexSlot { line: last, slot }) {
             debug_assert!(entry.is_some(), "an empty slot takes the place of the removed entry");
             write(self.line_mut(at.line), at.slot, entry);
         }
@@ -251,7 +251,7 @@ impl Index {
                 None => break,
             }
         }
-        *self.line_mut(LineId::Bucket(bucket)) = [0; size_of::<Line>()];
+        *self.line_mut(LineId::Bucket(bucket)) = [0; size_of::<CacheLine>()];
     }
 
     /// Splits one bucket when there are too many entries for the buckets. Without memory it is left for the next time.
@@ -342,48 +342,48 @@ fn parent(bucket: u32) -> u32 {
 
 /// Returns one bit for each slot that has this tag.
 #[inline]
-fn slots_with_tag(line: &Line, tag: u16) -> u32 {
+fn slots_with_tag(line: &CacheLine, tag: u16) -> u32 {
     (0..SLOTS).fold(0, |hits, slot| hits | u32::from(tag_at(line, slot) == tag) << slot)
 }
 
 #[inline]
-fn tag_at(line: &Line, slot: usize) -> u16 {
+fn tag_at(line: &CacheLine, slot: usize) -> u16 {
     u16::from_le_bytes([line[2 * slot], line[2 * slot + 1]])
 }
 
 #[inline]
-fn word(line: &Line, at: usize) -> u32 {
+fn word(line: &CacheLine, at: usize) -> u32 {
     u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]])
 }
 
 #[inline]
-fn reference(line: &Line, slot: usize) -> Option<Reference> {
+fn reference(line: &CacheLine, slot: usize) -> Option<Reference> {
     let number = word(line, REFERENCES_AT + 4 * slot);
     (number != 0).then_some(Reference(number))
 }
 
-fn entry(line: &Line, slot: usize) -> Option<(u16, Reference)> {
+fn entry(line: &CacheLine, slot: usize) -> Option<(u16, Reference)> {
     reference(line, slot).map(|reference| (tag_at(line, slot), reference))
 }
 
-fn write(line: &mut Line, slot: usize, entry: Option<(u16, Reference)>) {
+fn write(line: &mut CacheLine, slot: usize, entry: Option<(u16, Reference)>) {
     let (tag, number) = entry.map_or((0, 0), |(tag, reference)| (tag, reference.0));
     line[2 * slot..][..2].copy_from_slice(&tag.to_le_bytes());
     line[REFERENCES_AT + 4 * slot..][..4].copy_from_slice(&number.to_le_bytes());
 }
 
 /// Returns how many slots of a line are taken: they are the first ones.
-fn filled(line: &Line) -> usize {
+fn filled(line: &CacheLine) -> usize {
     (0..SLOTS).take_while(|&slot| reference(line, slot).is_some()).count()
 }
 
 /// Returns the overflow line behind a line. Zero stands for none, so numbers are stored with one added.
 #[inline]
-fn next(line: &Line) -> Option<LineId> {
+fn next(line: &CacheLine) -> Option<LineId> {
     word(line, NEXT_AT).checked_sub(1).map(LineId::Overflow)
 }
 
-fn set_next(line: &mut Line, next: Option<LineId>) {
+fn set_next(line: &mut CacheLine, next: Option<LineId>) {
     let number = match next {
         Some(LineId::Overflow(at)) => at + 1,
         Some(LineId::Bucket(_)) => panic!("a bucket is never behind another line"),

@@ -6,15 +6,15 @@
 
 use super::geometry::{FIRST_UNIT, Geometry};
 use super::index::Reference;
-use super::memory::Chunk;
+use super::memory::MemoryChunk;
 use super::outcome::MapFull;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use super::sealed::SealedPage;
 
 #[derive(Debug)]
-struct Page {
+struct RecordPage {
     /// `None` while the page's number is free.
-    chunk: Option<Chunk>,
+    chunk: Option<MemoryChunk>,
     /// Units that were allocated, which is also the position of the next one.
     used: u32,
     /// Number of those units that are holes.
@@ -25,11 +25,11 @@ struct Page {
 #[derive(Debug)]
 pub(super) struct PageTable {
     geometry: Geometry,
-    pages: Vec<Page>,
+    pages: Vec<RecordPage>,
     /// Numbers of pages without a chunk.
     free: Vec<u32>,
     /// Chunks in reserve, so that steady change does not map and unmap one for each page that is filled.
-    spares: Vec<Chunk>,
+    spares: Vec<MemoryChunk>,
     /// Units that were allocated in all pages, and how many of them are holes.
     used: u64,
     holes: u64,
@@ -37,15 +37,15 @@ pub(super) struct PageTable {
 
 /// A walk over the records of a page, with its position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
+pub(super) struct PageWalk {
     page: u32,
     unit: u32,
 }
 
-impl Walk {
+impl PageWalk {
     /// Returns a walk at the first record of a page.
-    pub(super) fn over(page: u32) -> Walk {
-        Walk { page, unit: FIRST_UNIT }
+    pub(super) fn over(page: u32) -> PageWalk {
+        PageWalk { page, unit: FIRST_UNIT }
     }
 
     pub(super) fn page(self) -> u32 {
@@ -125,8 +125,8 @@ impl PageTable {
         if self.mapped() >= self.geometry.pages_max {
             return Err(MapFull);
         }
-        let chunk = self.spares.pop().map_or_else(|| Chunk::new(self.geometry.page_bytes()), Ok)?;
-        Ok(self.number(Page { chunk: Some(chunk), used: FIRST_UNIT, holes: 0 }))
+        let chunk = self.spares.pop().map_or_else(|| MemoryChunk::new(self.geometry.page_bytes()), Ok)?;
+        Ok(self.number(RecordPage { chunk: Some(chunk), used: FIRST_UNIT, holes: 0 }))
     }
 
     /// Adds a page of sound records and returns its number.
@@ -144,10 +144,10 @@ impl PageTable {
         let (chunk, used) = page.into_parts();
         assert!((FIRST_UNIT..=self.geometry.page_units()).contains(&used), "records end beyond the page");
         self.used += u64::from(used - FIRST_UNIT);
-        Ok(self.number(Page { chunk: Some(chunk), used, holes: 0 }))
+        Ok(self.number(RecordPage { chunk: Some(chunk), used, holes: 0 }))
     }
 
-    fn number(&mut self, page: Page) -> u32 {
+    fn number(&mut self, page: RecordPage) -> u32 {
         match self.free.pop() {
             Some(number) => {
                 assert!(self.pages[number as usize].chunk.is_none(), "another page has the number");
@@ -257,7 +257,7 @@ impl PageTable {
     }
 
     /// Returns the next record of the walk, which has passed all holes before it; `None` at the end of the page.
-    pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
+    pub(super) fn next_record(&self, walk: &mut PageWalk) -> Option<(Reference, Record<'_>)> {
         let page = &self.pages[walk.page as usize];
         while walk.unit < page.used {
             let record = Record::at(&page.bytes()[walk.position()..]);
@@ -274,7 +274,7 @@ impl PageTable {
     pub(super) fn live_records(&self) -> impl Iterator<Item = (Reference, Record<'_>)> {
         let mapped = (0u32..).zip(&self.pages).filter(|(_, page)| page.chunk.is_some());
         mapped.flat_map(move |(number, _)| {
-            let mut walk = Walk::over(number);
+            let mut walk = PageWalk::over(number);
             std::iter::from_fn(move || {
                 let (reference, record) = self.next_record(&mut walk)?;
                 walk.pass(record.units());
@@ -284,9 +284,9 @@ impl PageTable {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let tables = self.pages.capacity() * size_of::<Page>()
+        let tables = self.pages.capacity() * size_of::<RecordPage>()
             + self.free.capacity() * size_of::<u32>()
-            + self.spares.capacity() * size_of::<Chunk>();
+            + self.spares.capacity() * size_of::<MemoryChunk>();
         (self.mapped() as usize * self.geometry.page_bytes() + tables) as u64 + self.spare_bytes()
     }
 
@@ -310,7 +310,7 @@ impl PageTable {
     }
 }
 
-impl Page {
+impl RecordPage {
     #[inline]
     fn bytes(&self) -> &[u8] {
         self.chunk.as_ref().expect("a page with records is mapped").bytes()

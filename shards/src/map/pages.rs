@@ -7,7 +7,7 @@
 use super::geometry::Geometry;
 use super::index::Reference;
 use super::outcome::MapFull;
-use super::page_table::{PageTable, Walk};
+use super::page_table::{PageTable, PageWalk};
 use super::record::Record;
 use super::sealed::SealedPage;
 
@@ -21,24 +21,24 @@ const VICTIM_SHARE: u32 = 7;
 /// Pages that one change looks at for the next one to empty; the one with the most holes among them is taken.
 const VICTIM_CANDIDATES: usize = 32;
 
-/// Below this many pages no chunk is kept in reserve: a small map should be small.
+/// Number of pages below which no chunk is kept in reserve: a small map should be small.
 const SPARE_FROM_PAGES: u32 = 8;
 
 /// All pages of a map.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct RecordPages {
     table: PageTable,
     /// The page that is written to.
     open: Option<u32>,
     /// The page that is being emptied, and the position of the walk.
-    evacuation: Option<Walk>,
+    evacuation: Option<PageWalk>,
     /// The page number at which the search for the next page to empty begins.
     candidate: usize,
 }
 
-impl Pages {
-    pub(super) fn new(geometry: Geometry) -> Pages {
-        Pages { table: PageTable::new(geometry), open: None, evacuation: None, candidate: 0 }
+impl RecordPages {
+    pub(super) fn new(geometry: Geometry) -> RecordPages {
+        RecordPages { table: PageTable::new(geometry), open: None, evacuation: None, candidate: 0 }
     }
 
     /// Returns the record of a reference.
@@ -93,11 +93,11 @@ impl Pages {
     ///
     /// # Errors
     /// The page, when all pages but the one that is kept for moves are in use.
-    pub(super) fn adopt(&mut self, page: SealedPage) -> Result<Walk, SealedPage> {
+    pub(super) fn adopt(&mut self, page: SealedPage) -> Result<PageWalk, SealedPage> {
         if self.table.mapped() + 1 >= self.table.geometry().pages_max {
             return Err(page);
         }
-        self.table.adopt(page).map(Walk::over)
+        self.table.adopt(page).map(PageWalk::over)
     }
 
     /// Turns a record into a hole.
@@ -121,10 +121,10 @@ impl Pages {
     }
 
     /// Returns the walk over the page that is to be emptied, if there are too many holes.
-    pub(super) fn evacuation(&mut self) -> Option<Walk> {
+    pub(super) fn evacuation(&mut self) -> Option<PageWalk> {
         let (used, holes) = self.table.used_and_holes();
         if self.evacuation.is_none() && holes * HOLES_SHARE > used && holes > self.page_worth() {
-            self.evacuation = self.pick_victim().map(Walk::over);
+            self.evacuation = self.pick_victim().map(PageWalk::over);
         }
         debug_assert!(
             self.evacuation.is_none_or(|walk| Some(walk.page()) != self.open),
@@ -152,7 +152,7 @@ impl Pages {
     }
 
     /// Returns the next live record of the walk, which has passed all holes before it; `None` at the end of the page.
-    pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
+    pub(super) fn next_record(&self, walk: &mut PageWalk) -> Option<(Reference, Record<'_>)> {
         self.table.next_record(walk)
     }
 
@@ -167,12 +167,12 @@ impl Pages {
     }
 
     /// Keeps the walk for the next change.
-    pub(super) fn pause_evacuation(&mut self, walk: Walk) {
+    pub(super) fn pause_evacuation(&mut self, walk: PageWalk) {
         self.evacuation = Some(walk);
     }
 
     /// Releases the page whose walk is at its end.
-    pub(super) fn end_evacuation(&mut self, walk: Walk) {
+    pub(super) fn end_evacuation(&mut self, walk: PageWalk) {
         assert!(self.evacuation.is_some_and(|begun| begun.page() == walk.page()), "another page is being emptied");
         assert!(self.table.is_empty(walk.page()), "the walk has left records behind");
         self.evacuation = None;

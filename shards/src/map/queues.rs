@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::geometry::Geometry;
 use super::index::Reference;
 use super::outcome::MapFull;
-use super::page_table::{PageTable, Walk};
+use super::page_table::{PageTable, PageWalk};
 
-/// The small queue is swept while it has at least one page in this many; otherwise the main one is.
+/// The small queue is swept while it has at least one page in this many; otherwise the main queue is.
 const SMALL_SHARE: u64 = 10;
 
 /// A queue of the cache.
@@ -63,8 +63,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Moves the oldest page of a small queue that is above its share to the main one, while there is room for `room`
-    /// more pages. It goes before the page that is open there.
+    /// Moves the oldest page of the small queue to the main queue, before the open page there, if the small queue is above
+    /// its share. `room` pages that may still be added count as part of the whole.
     pub(super) fn grow_main(&mut self, room: u64) {
         let pages = (self.small.len() + self.main.len()) as u64 + room;
         if self.small.len() as u64 * SMALL_SHARE > pages
@@ -95,14 +95,14 @@ impl Queues {
     }
 
     /// Takes the oldest page from the queue whose turn it is; `None` if there is no page.
-    pub(super) fn begin_sweep(&mut self) -> Option<(Queue, Walk)> {
+    pub(super) fn begin_sweep(&mut self) -> Option<(Queue, PageWalk)> {
         assert!(self.swept.is_none(), "the page of the last sweep would be lost");
         let pages = (self.small.len() + self.main.len()) as u64;
-        let small = self.main.is_empty() || self.small.len() as u64 * SMALL_SHARE >= pages;
-        let queue = if small { Queue::Small } else { Queue::Main };
+        let sweeps_small = self.main.is_empty() || self.small.len() as u64 * SMALL_SHARE >= pages;
+        let queue = if sweeps_small { Queue::Small } else { Queue::Main };
         let page = self.pages_mut(queue).pop_front()?;
         self.swept = Some(page);
-        Some((queue, Walk::over(page)))
+        Some((queue, PageWalk::over(page)))
     }
 
     /// Releases the page that was swept, which has no records left.

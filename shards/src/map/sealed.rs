@@ -6,7 +6,7 @@
 //! checksum; the first [`PAGE_HEAD_BYTES`] of a page are there for it.
 
 use super::geometry::{FIRST_UNIT, Geometry};
-use super::memory::Chunk;
+use super::memory::MemoryChunk;
 use super::outcome::MapFull;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use crate::code::{Code, CodeHash};
@@ -116,7 +116,7 @@ impl PageWriter {
 
 /// Memory for one sealed page, which a reader fills.
 #[derive(Debug)]
-pub struct PageBuffer(Chunk);
+pub struct PageBuffer(MemoryChunk);
 
 impl PageBuffer {
     /// Returns a page of zeros that the kernel has already given memory for.
@@ -124,7 +124,7 @@ impl PageBuffer {
     /// # Errors
     /// [`MapFull`] when the kernel gives none.
     pub fn new() -> Result<PageBuffer, MapFull> {
-        let chunk = Chunk::new(PAGE_BYTES)?;
+        let chunk = MemoryChunk::new(PAGE_BYTES)?;
         chunk.populate();
         Ok(PageBuffer(chunk))
     }
@@ -159,7 +159,7 @@ impl PageBuffer {
 /// A page of sound records that no map has adopted yet.
 #[derive(Debug)]
 pub struct SealedPage {
-    chunk: Chunk,
+    chunk: MemoryChunk,
     /// Units up to the end of the last record.
     used: u32,
     /// Number of records.
@@ -193,7 +193,7 @@ impl SealedPage {
     }
 
     /// Splits the page into its memory and the number of units in use.
-    pub(super) fn into_parts(self) -> (Chunk, u32) {
+    pub(super) fn into_parts(self) -> (MemoryChunk, u32) {
         (self.chunk, self.used)
     }
 }
@@ -249,7 +249,7 @@ mod tests {
         const LINKS: usize = 12_000;
         let hasher = CodeHasher::new(5);
         let mut map = LinkMap::new(hasher);
-        map.expect(LINKS);
+        map.reserve(LINKS);
         let newer = MapEntry::Link { policy: Policy::default(), target: b"https://example.org/newer" };
         map.put(&code(1), hasher.hash(&code(1)), newer).unwrap();
         let unwanted = code(2);
@@ -308,7 +308,8 @@ mod tests {
         let pages = pages(0..6_000);
         let left: Vec<Code> = pages.iter().flat_map(|bytes| map.adopt(read(bytes).unwrap(), |_, _| true)).collect();
         assert_eq!(left.len() + map.len(), 6_000 - (0..6_000).filter(|number| number % 11 == 10).count());
-        assert!(!left.is_empty() && !map.is_empty());
+        assert!(!left.is_empty());
+        assert!(!map.is_empty());
         assert!(left.iter().all(|code| map.get(code, hasher.hash(code)).is_none()));
     }
 
@@ -318,7 +319,7 @@ mod tests {
         let mut hashes: Vec<_> = (0..1_000).map(|number| hasher.hash(&code(number))).collect();
         hashes.sort_by_key(|&hash| index_order(hash, 1_000));
         let mut map = LinkMap::new(hasher);
-        map.expect(1_000);
+        map.reserve(1_000);
         let buckets: Vec<u32> = hashes.iter().map(|&hash| map.index.bucket_of(hash)).collect();
         // Buckets that are yet to be split take two runs.
         assert!(buckets.windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1);

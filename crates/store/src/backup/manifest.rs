@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{RecordCounts, Section};
-use carom_model::dates;
+use carom_model::formats::dates;
 
 /// The format version that this program writes, and the only one that it reads.
 const FORMAT: u64 = 1;

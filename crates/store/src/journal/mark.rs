@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{numbered, path_of, whole_from};
+use super::{numbered, path_of, whole_batches_from};
 
 /// The name of the file in the directory of the store.
 const NAME: &str = "synced.mark";
@@ -103,11 +103,11 @@ pub(super) fn write(dir: &Path, position: JournalPosition) -> io::Result<()> {
 pub struct SyncedMark {
     dir: PathBuf,
     file: File,
-    state: Mutex<State>,
+    state: Mutex<MarkState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MarkState {
     /// The end of the whole batches seen in the youngest journal.
     seen: JournalPosition,
     journal: File,
@@ -138,7 +138,7 @@ impl SyncedMark {
             }
         };
         let start = JournalPosition { journal: number, ..JournalPosition::default() };
-        let state = State {
+        let state = MarkState {
             seen: if mark.journal == number { mark } else { start },
             journal: File::open(path)?,
             buffer: Vec::new(),
@@ -154,8 +154,8 @@ impl SyncedMark {
     ///
     /// # Errors
     /// The error of the sync. If the mark itself cannot be moved, it stays at its position.
-    pub fn around<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let seen = self.see();
+    pub fn run_sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let seen = self.written_position();
         sync()?;
         if let Some(seen) = seen {
             self.move_to(seen);
@@ -174,17 +174,17 @@ impl SyncedMark {
         self.file.sync_data()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MarkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the current end of the whole batches of the youngest journal.
-    fn see(&self) -> Option<JournalPosition> {
+    fn written_position(&self) -> Option<JournalPosition> {
         let mut state = self.lock();
         if state.failed {
             return None;
         }
-        match state.look(&self.dir) {
+        match state.advance(&self.dir) {
             Ok(()) => Some(state.seen),
             Err(error) => {
                 state.fail(&error);
@@ -209,11 +209,11 @@ impl SyncedMark {
     }
 }
 
-impl State {
+impl MarkState {
     /// Advances to the end of the whole batches of the youngest journal.
-    fn look(&mut self, dir: &Path) -> io::Result<()> {
+    fn advance(&mut self, dir: &Path) -> io::Result<()> {
         loop {
-            if let Some(whole) = whole_from(&self.journal, self.seen.len, &mut self.buffer)? {
+            if let Some(whole) = whole_batches_from(&self.journal, self.seen.len, &mut self.buffer)? {
                 assert!(whole.end > self.seen.len, "the mark would move back");
                 (self.seen.len, self.seen.seqno) = (whole.end, whole.seqno);
             }

@@ -9,17 +9,19 @@
 //! Dropped bytes stay beside the journal: the whole old file after damage, the cut bytes after a crash.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use carom_shards::Code;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::mark::{self, JournalPosition};
 use super::{
-    Batch, Item, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START, TRAILER, UNCOMPRESSED, Walk,
-    is_zero, item, number, numbered, path_of, walk, whole_batch,
+    JournalBatch, JournalItem, JournalWalk, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START,
+    TRAILER, UNCOMPRESSED, is_zero, item, number, numbered, path_of, read_at, walk, whole_batch,
 };
 use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 use carom_model::link::record;
@@ -156,31 +158,40 @@ pub(crate) fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
 const PIECE_LEN: usize = 1 << 18;
 
 /// Reads a file of which most may be zeros, such as a preallocated journal. They take no memory: the system provides pages
-/// of zeros only once something is written to them.
+/// of zeros only once something is written to them. This function does not read holes.
 ///
 /// # Errors
 /// The error of reading the file.
 pub(super) fn read_sparse(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-    let (mut bytes, mut piece, mut at) = (vec![0; len], vec![0; PIECE_LEN], 0);
-    loop {
-        let read = match file.read(&mut piece) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
+    let file = File::open(path)?;
+    let len = || usize::try_from(file.metadata()?.len()).map_err(io::Error::other);
+    let (mut bytes, mut piece, mut behind) = (vec![0; len()?], vec![0; PIECE_LEN], 0);
+    while let Some(from) = next_data(&file, behind)? {
+        let (read, at) = (read_at(&file, &mut piece, from)?, usize::try_from(from).map_err(io::Error::other)?);
+        if read == 0 {
+            break;
+        }
         let end = at + read;
         // Something else may append to the file meanwhile.
         bytes.resize(end.max(bytes.len()), 0);
         if !is_zero(&piece[..read]) {
             bytes[at..end].copy_from_slice(&piece[..read]);
         }
-        at = end;
+        behind = end as u64;
     }
-    bytes.truncate(at);
+    bytes.truncate(len()?);
     Ok(bytes)
+}
+
+/// Returns the position of the first data at or after `at`, behind any hole; `None` if only a hole or nothing follows.
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        // The file system does not know where holes are.
+        Err(Errno::INVAL) => Ok(Some(at)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The known extent of the synced part of a journal.
@@ -210,7 +221,7 @@ impl Synced {
 
     /// True if the last batch before the mark has a sequence number other than the mark's. Such a number can make the
     /// batches after the mark look wrong, as if they were a torn write.
-    fn is_misnumbered(&self, batches: &[Batch]) -> bool {
+    fn is_misnumbered(&self, batches: &[JournalBatch]) -> bool {
         let last = batches.iter().rev().find(|batch| batch.bytes.end <= self.written);
         self.seqno > 0 && last.is_some_and(|batch| batch.seqno != self.seqno)
     }
@@ -285,19 +296,19 @@ pub(super) fn recover_items(bytes: &[u8], broken: &Range<usize>, links: u64) -> 
 }
 
 /// True if an item has an intact record, perhaps one that only a later version can decode.
-fn is_record(bytes: &[u8], item: &Item) -> bool {
+fn is_record(bytes: &[u8], item: &JournalItem) -> bool {
     record::is_intact(&bytes[item.key.clone()], &bytes[item.value.clone()])
 }
 
 /// True if an item has a valid code, and ends where another item or the end of a batch begins.
-fn is_legible(bytes: &[u8], item: &Item) -> bool {
+fn is_legible(bytes: &[u8], item: &JournalItem) -> bool {
     Code::from_key(&bytes[item.key.clone()]).is_ok()
         && bytes.get(item.end).is_some_and(|next| [TAG_ITEM, TAG_END].contains(next))
 }
 
 /// Rewrites an item with a consistent head; the store would fail on an inconsistent one. A removal becomes a damaged
 /// record, because nothing confirms its code.
-fn rewritten(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
+fn rewritten(bytes: &[u8], item: &JournalItem, links: u64) -> Vec<u8> {
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
     out.extend_from_slice(&links.to_le_bytes());
     out.extend_from_slice(&(item.key.len() as u16).to_le_bytes());
@@ -309,7 +320,7 @@ fn rewritten(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
 }
 
 /// Returns the keyspace of records, as a whole batch shows it.
-pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
+pub(super) fn links_keyspace(bytes: &[u8], batches: &[JournalBatch]) -> Option<u64> {
     batches.iter().find_map(|batch| {
         let first = item(bytes, batch.bytes.start + START_LEN)?;
         is_record(bytes, &first).then_some(first.keyspace)
@@ -319,7 +330,7 @@ pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
 /// Appends a whole batch, with a sequence number of at least `least`. A smaller number is damaged, and is replaced:
 /// with it, the batches before this one looked misnumbered, and no number was left for the records recovered from them.
 /// Returns the least number of the next batch.
-fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64 {
+fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &JournalBatch, least: u64) -> u64 {
     debug_assert!(whole_batch(bytes, batch.bytes.start).is_some(), "the store would cut the journal at this batch");
     let start = out.len();
     out.extend_from_slice(&bytes[batch.bytes.clone()]);
@@ -343,7 +354,7 @@ struct RebuiltJournal {
 
 /// Rewrites a journal without its broken ranges, but with the records recovered from them. Sequence numbers start at
 /// `least_seqno`.
-fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> RebuiltJournal {
+fn rebuild(bytes: &[u8], walk: JournalWalk, synced: &Synced, least_seqno: u64) -> RebuiltJournal {
     let whole_end = walk.batches.last().map_or(0, |batch| batch.bytes.end);
     let broken = synced.split_at_mark(walk.broken, whole_end);
     let links = links_keyspace(bytes, &walk.batches).unwrap_or(LINKS_KEYSPACE);
@@ -366,7 +377,7 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Rebui
             "a whole batch begins within a broken range"
         );
         if let Some(batch) = is_damage.then(|| corrected(&bytes[range.clone()])).flatten() {
-            let whole = Batch { bytes: 0..batch.bytes.len(), seqno: batch.seqno };
+            let whole = JournalBatch { bytes: 0..batch.bytes.len(), seqno: batch.seqno };
             least = push_whole(&mut fresh.bytes, &batch.bytes, &whole, least);
             fresh.corrected += 1;
             continue;

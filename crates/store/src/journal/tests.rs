@@ -69,6 +69,27 @@ fn sparse_file_is_read_whole() {
     }
 }
 
+/// Returns the number of bytes that this thread has read.
+fn bytes_read() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn holes_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.jnl");
+    let file = File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    for at in [0, 32 << 20] {
+        file.write_all_at(b"x", at).unwrap();
+    }
+    let before = bytes_read();
+    assert_eq!(read_sparse(&path).unwrap().len(), 64 << 20);
+    let read = bytes_read() - before;
+    assert!(read < 2 << 20, "{read} bytes");
+}
+
 proptest! {
     #[test]
     fn walking_is_total(bytes in proptest::collection::vec(0u8..5, 0..300)) {
@@ -390,23 +411,23 @@ fn the_mark_covers_what_was_there_when_a_successful_sync_began() {
         append(&path, seqno, items);
         let before = end();
         // Commits of other threads during the sync may stay above the mark.
-        mark.around(|| -> io::Result<()> {
+        mark.run_sync(|| -> io::Result<()> {
             append(&path, seqno + 100, items);
             Ok(())
         })
         .unwrap();
         assert_eq!(marked(), JournalPosition { journal: 0, len: before, seqno });
-        mark.around(|| Err(io::Error::other("the disk failed"))).unwrap_err();
+        mark.run_sync(|| Err(io::Error::other("the disk failed"))).unwrap_err();
         assert_eq!(marked().len, before, "a sync that failed proves nothing");
     }
     // A batch that another thread is writing is not whole yet.
-    mark.around(|| io::Result::Ok(())).unwrap();
+    mark.run_sync(|| io::Result::Ok(())).unwrap();
     let before = marked();
     let file = File::options().append(true).open(&path).unwrap();
     let mut half = journal();
     half.truncate(written_len(&half) / 2 - 10);
     file.write_all_at(&half[walk(&half, 0).batches.last().unwrap().bytes.end..], end()).unwrap();
-    mark.around(|| io::Result::Ok(())).unwrap();
+    mark.run_sync(|| io::Result::Ok(())).unwrap();
     assert_eq!(marked(), before);
     mark.flush().unwrap();
 }
@@ -416,14 +437,14 @@ fn the_mark_follows_a_rotation() {
     let (dir, path, _) = a_store(&journal());
     let mark = SyncedMark::open(dir.path()).unwrap();
     let next = dir.path().join("1.jnl");
-    mark.around(|| {
+    mark.run_sync(|| {
         fs::write(&next, journal()).unwrap();
         io::Result::Ok(())
     })
     .unwrap();
     let marked = || mark::read(dir.path()).unwrap().unwrap();
     assert_eq!(marked().journal, 0);
-    mark.around(|| io::Result::Ok(())).unwrap();
+    mark.run_sync(|| io::Result::Ok(())).unwrap();
     let end = written_len(&journal()) as u64;
     assert_eq!(marked(), JournalPosition { journal: 1, len: end, seqno: 14 });
     // The store removes journals whose data is in tables.
@@ -433,7 +454,7 @@ fn the_mark_follows_a_rotation() {
     // After a restart the mark continues from there, and never moves back.
     let mark = SyncedMark::open(dir.path()).unwrap();
     append(&next, 40, 1);
-    mark.around(|| io::Result::Ok(())).unwrap();
+    mark.run_sync(|| io::Result::Ok(())).unwrap();
     assert!(marked().len > end);
 }
 
@@ -461,7 +482,8 @@ fn a_number_below_the_mark_that_is_the_next_batch_s_is_damage() {
     bytes[5] ^= 10 ^ 12;
     fs::write(&path, &bytes).unwrap();
     let repairs = repair_all(dir.path()).unwrap();
-    assert!(repairs.len() == 1 && repairs[0].is_damage, "{repairs:?}");
+    assert!(repairs.len() == 1, "{repairs:?}");
+    assert!(repairs[0].is_damage, "{repairs:?}");
     assert_eq!(keys(&fs::read(&path).unwrap()), 6);
     assert!(repair_all(dir.path()).unwrap().is_empty());
 }

@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::handles::{Batch, Links};
 use crate::error::StoreError;
-use carom_model::visits::allowance::{LinkIdentity, StoredAllowance};
+use carom_model::link::LinkIdentity;
+use carom_model::visits::allowance::StoredAllowance;
 
 /// Seed that separates the checksum of these entries from others.
 const SEED: u64 = 0x616c_6c6f_7761_6e63;
@@ -56,7 +57,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if they cannot be read.
-    pub fn allowances_behind(&self, key: Option<&[u8]>, count: usize) -> Result<AllowancePage, StoreError> {
+    pub fn allowances_after(&self, key: Option<&[u8]>, count: usize) -> Result<AllowancePage, StoreError> {
         let from = key.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
         let (mut page, mut found) = (AllowancePage::default(), 0);
         for guard in self.allowances.range::<Vec<u8>, _>((from, Bound::Unbounded)).take(count) {
@@ -132,9 +133,9 @@ mod tests {
             .for_each(|(name, taken)| batch.set_allowance(&code(name), &stored(*taken)));
         batch.inner.insert(&links.allowances, code("c").key(&mut [0; CODE_KEY_LEN_MAX]), encode(b"a", &stored(3)));
         links.commit(batch).unwrap();
-        let first = links.allowances_behind(None, 3).unwrap();
+        let first = links.allowances_after(None, 3).unwrap();
         assert_eq!(first.rows, [(code("a"), stored(1)), (code("b"), stored(2))]);
-        let last = links.allowances_behind(first.next.as_deref(), 3).unwrap();
+        let last = links.allowances_after(first.next.as_deref(), 3).unwrap();
         assert_eq!(last, AllowancePage { rows: vec![(code("d"), stored(4))], next: None });
     }
 }

@@ -147,13 +147,13 @@ pub fn place_of(key: &[u8], tag_len: usize) -> Option<LinkPosition> {
 
 impl Batch {
     /// Adds an entry, or replaces its value.
-    pub fn list(&mut self, entry: &IndexEntry) {
+    pub fn put_index_entry(&mut self, entry: &IndexEntry) {
         let keyspace = if entry.kind == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.insert(keyspace, &entry.key[..], entry.marks.to_value());
     }
 
     /// Removes an entry.
-    pub fn unlist(&mut self, entry: &IndexEntry) {
+    pub fn remove_index_entry(&mut self, entry: &IndexEntry) {
         let keyspace = if entry.kind == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.remove(keyspace, Slice::from(&entry.key[..]));
     }
@@ -233,7 +233,7 @@ impl View {
     }
 
     /// Iterates over the keys of an index that begin with a prefix and are longer.
-    pub fn keys_behind(
+    pub fn keys_with_prefix(
         &self,
         kind: IndexKind,
         prefix: &[u8],
@@ -296,7 +296,7 @@ mod tests {
 
     fn put(links: &Links, listings: &[Listing<'_>]) {
         let mut batch = links.batch();
-        listings.iter().flat_map(Listing::entries).for_each(|entry| batch.list(&entry));
+        listings.iter().flat_map(Listing::entries).for_each(|entry| batch.put_index_entry(&entry));
         links.commit(batch).unwrap();
     }
 
@@ -319,9 +319,9 @@ mod tests {
         assert_eq!((of_tag(&before, "x"), of_tag(&before, "xy")), (vec!["a".into(), "b".into()], vec!["a".into()]));
         let mut batch = links.batch();
         let gone = listing("a", 300, "x\nxy");
-        gone.entries().iter().for_each(|entry| batch.unlist(entry));
+        gone.entries().iter().for_each(|entry| batch.remove_index_entry(entry));
         let crawled = Listing { crawlable: true, ..listing("d", 1, "") };
-        crawled.entries().iter().for_each(|entry| batch.list(entry));
+        crawled.entries().iter().for_each(|entry| batch.put_index_entry(entry));
         links.commit(batch).unwrap();
         let after = links.view();
         assert_eq!((of_tag(&after, "x"), of_tag(&after, "xy").len()), (vec!["b".into()], 0));
@@ -334,7 +334,7 @@ mod tests {
     fn what_entries_say_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        for end_ms in [None, Some(1), Some(carom_model::dates::INSTANT_MS_MAX)] {
+        for end_ms in [None, Some(1), Some(carom_model::formats::dates::INSTANT_MS_MAX)] {
             for limited in [false, true] {
                 let marks = Marks { end_ms, limited };
                 put(&links, &[Listing { marks, ..listing("a", 1, "x") }]);

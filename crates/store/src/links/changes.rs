@@ -31,7 +31,7 @@ const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 const BLOCK_BYTES: u32 = 16 * 1024;
 
 /// Fewest positions that a reset skips: more than the commits that a process could have lost.
-const LEAP: u64 = 1 << 32;
+const RESET_STEP: u64 = 1 << 32;
 
 /// A position in the change log: the number of commits of links before it. The positions of a store only increase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -160,7 +160,7 @@ impl Links {
     pub fn reset_log(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
         // A random leap, so that a store that replaces another one shares no position with it.
-        let leap = LEAP + (getrandom::u64().map_err(|error| StoreError::Failed(error.to_string()))? >> 24);
+        let leap = RESET_STEP + (getrandom::u64().map_err(|error| StoreError::Failed(error.to_string()))? >> 24);
         let next = self.log_end.position.load(Ordering::Relaxed) + leap;
         let mut inner = self.db.batch();
         inner.insert(&self.changes, next.to_be_bytes(), &[][..]);
@@ -195,7 +195,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::super::Index;
-    use super::super::log_entry::ChangedCodes;
+    use super::super::log_entry::LoggedCodes;
     use super::*;
     use crate::journal;
     use proptest::prelude::*;
@@ -385,7 +385,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = open(dir.path());
         let start = links.log_position();
-        let mut filler = ChangedCodes::default();
+        let mut filler = LoggedCodes::default();
         (0..16_000).for_each(|number| filler.push(format!("{number:x<64}").as_bytes()));
         let bytes = filler.entry.len() as u64;
         let fill = || {

@@ -10,13 +10,13 @@ use super::{Index, Links, StoreError, ends, history, link_options, urls, visits}
 use crate::backup::Section;
 
 /// A function that returns the options of a keyspace.
-type Options = fn() -> KeyspaceCreateOptions;
+type KeyspaceOptions = fn() -> KeyspaceCreateOptions;
 
 /// A function that adds the next record to a section of a [`NewStore`].
 pub type AddRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError> + 'a;
 
 /// Returns the options of the keyspace of a section; `None` for a section outside the store.
-fn options_of(section: Section) -> Option<Options> {
+fn options_of(section: Section) -> Option<KeyspaceOptions> {
     Some(match section {
         Section::Links => link_options,
         Section::Urls => urls::options,
@@ -52,7 +52,7 @@ impl View {
     /// # Errors
     /// [`StoreError`] if a record cannot be read; later records are not passed on then.
     pub fn dump(&self, section: Section, each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
-        self.dump_behind(section, b"", each)
+        self.dump_after(section, b"", each)
     }
 
     /// Passes the records of a section behind a key to `each`, in the order of their keys, until it returns false. An
@@ -60,7 +60,7 @@ impl View {
     ///
     /// # Errors
     /// [`StoreError`] if a record cannot be read; later records are not passed on then.
-    pub fn dump_behind(
+    pub fn dump_after(
         &self,
         section: Section,
         behind: &[u8],
@@ -176,7 +176,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    pub fn doubt_indexes(&self, indexes: &[Index]) -> Result<(), StoreError> {
+    pub fn mark_indexes_incomplete(&self, indexes: &[Index]) -> Result<(), StoreError> {
         let mut batch = self.batch();
         indexes.iter().for_each(|index| batch.unset_index(*index));
         self.commit(batch)?;

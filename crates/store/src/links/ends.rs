@@ -9,13 +9,14 @@
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use fjall::{KeyspaceCreateOptions, Slice};
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use super::handles::{Batch, Links};
-use super::keyspace_options::{deep_compression, range_options};
+use super::keyspace_options::range_options;
 use crate::error::StoreError;
 use carom_model::link::DueEvent;
 
@@ -29,7 +30,8 @@ const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 const BLOCK_BYTES: u32 = 16 * 1024;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
-    range_options(MEMTABLE_BYTES, BLOCK_BYTES, deep_compression())
+    // The library writes the tables of an import with the compression of the second level, and then only moves them.
+    range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
 }
 
 /// The kind of an entry.
@@ -200,6 +202,25 @@ mod tests {
 
     fn open(dir: &std::path::Path) -> Links {
         Links::open(dir, "key").unwrap().0
+    }
+
+    #[test]
+    fn imported_entries_are_compressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let ends: Vec<DueEvent> = (0..50_000).map(|number| due(1_000 + number, &format!("c{number:06}"))).collect();
+        links.ingest_ends(&ends).unwrap();
+        let plain = || range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::all(CompressionType::None));
+        let plain = links.db.keyspace("plain", plain).unwrap();
+        let mut ingestion = plain.start_ingestion().unwrap();
+        for (key, len) in ends.iter().map(|due| key_of(EndKind::Link, due)) {
+            ingestion.write(&key[..len], []).unwrap();
+        }
+        ingestion.finish().unwrap();
+        let (compressed, plain) = (links.ends.disk_space(), plain.disk_space());
+        assert!(plain > 200_000, "{compressed} of {plain} bytes");
+        assert!(compressed < plain * 9 / 10, "{compressed} of {plain} bytes");
+        assert_eq!(links.due(EndKind::Link, Some(&ends[49_997]), u64::MAX, 9).unwrap(), ends[49_998..]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use carom_model::replication::{EntryId, Partition, formats};
 use carom_model::visits::grants::GrantEpoch;
 
 /// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
-const HEARD: &str = "heard";
+const LAST_CONTACT: &str = "heard";
 
 /// Key of the time in which the node has followed the streams.
 const FOLLOWED: &str = "span";
@@ -35,7 +35,7 @@ const LOG_TIME: u8 = b't';
 pub fn value_for_joining_node<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
     match key.first() {
         Some(&LOG_TIME) => None,
-        _ if key == HEARD.as_bytes() => Some(b""),
+        _ if key == LAST_CONTACT.as_bytes() => Some(b""),
         _ => Some(value),
     }
 }
@@ -75,13 +75,13 @@ impl Batch {
 
     /// Marks the store as part of a fleet, with an unknown time of last contact.
     pub fn join_fleet(&mut self) {
-        self.inner.insert(&self.fleet, HEARD, "");
+        self.inner.insert(&self.fleet, LAST_CONTACT, "");
     }
 
     /// Records the last contact with the fleet, as the time since the boot of the machine with this ID.
-    pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
+    pub fn set_last_contact(&mut self, boot: &str, since_boot: Duration) {
         let value = format!("{boot} {}", since_boot.as_millis());
-        self.inner.insert(&self.fleet, HEARD, value.as_str());
+        self.inner.insert(&self.fleet, LAST_CONTACT, value.as_str());
     }
 
     /// Records the time in which the node has followed the streams. A node that is a copy of another one has the record
@@ -130,8 +130,8 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.
-    pub fn heard(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
-        let stored = self.fleet.get(HEARD)?;
+    pub fn last_contact(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
+        let stored = self.fleet.get(LAST_CONTACT)?;
         let text = stored.as_deref().and_then(|stored| std::str::from_utf8(stored).ok()).unwrap_or_default();
         let millis = text.split_once(' ').filter(|(of, _)| *of == boot && !boot.is_empty());
         Ok(millis.and_then(|(_, millis)| millis.parse().ok()).map(Duration::from_millis))
@@ -141,8 +141,8 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if that cannot be read.
-    pub fn is_of_fleet(&self) -> Result<bool, StoreError> {
-        Ok(self.fleet.get(HEARD)?.is_some())
+    pub fn has_joined_fleet(&self) -> Result<bool, StoreError> {
+        Ok(self.fleet.get(LAST_CONTACT)?.is_some())
     }
 
     /// Returns the outbox, in the order of its entries. A damaged entry is skipped: it contains only a code, whose
@@ -182,14 +182,15 @@ impl Links {
         Ok(numbers.map_or_else(FollowedSpan::default, span))
     }
 
-    /// Returns the last epoch of granted visits that this node reports to; that of number 0 if none is stored, or the stored
-    /// one is damaged.
+    /// Returns the last epoch of granted visits that this node reports to; that of number 0 if none is stored.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be read.
+    /// [`StoreError::Damaged`] if the stored one is damaged: the node may have grants.
     pub fn grant_epoch(&self, partition: Partition) -> Result<GrantEpoch, StoreError> {
-        let numbers = self.fleet.get([b'g', partition.0])?.and_then(|stored| unsealed_numbers(&stored, partition.0));
-        Ok(numbers.map_or_else(GrantEpoch::default, |[number, nonce, _]| GrantEpoch { number, nonce }))
+        let Some(stored) = self.fleet.get([b'g', partition.0])? else { return Ok(GrantEpoch::default()) };
+        let damaged = || StoreError::Damaged(format!("the epoch of grants of partition {} is damaged", partition.0));
+        let [number, nonce, _] = unsealed_numbers(&stored, partition.0).ok_or_else(damaged)?;
+        Ok(GrantEpoch { number, nonce })
     }
 
     /// Returns the names of the other nodes that may hold granted visits.
@@ -289,7 +290,7 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let position = StreamPosition { id: EntryId { ms: 7, seq: 8 }, check: 9 };
         let mut batch = links.batch();
-        batch.set_heard("boot", Duration::from_millis(1_234));
+        batch.set_last_contact("boot", Duration::from_millis(1_234));
         batch.set_position(Partition(3), &position);
         batch.set_log_time(900, LogPosition(7));
         links.commit(batch).unwrap();
@@ -306,8 +307,8 @@ mod tests {
         links.commit(copy).unwrap();
         assert_eq!(left_out, b"t");
         assert_eq!(links.log_times().unwrap(), []);
-        assert_eq!(links.heard("boot").unwrap(), None);
-        assert!(links.is_of_fleet().unwrap());
+        assert_eq!(links.last_contact("boot").unwrap(), None);
+        assert!(links.has_joined_fleet().unwrap());
         assert_eq!(links.position(Partition(3)).unwrap(), Some(position));
     }
 
@@ -318,7 +319,7 @@ mod tests {
         let (here, there) = (Partition(3), Partition(4));
         let position = StreamPosition { id: EntryId { ms: 7, seq: 8 }, check: 9 };
         let delivery = |seq: u64, code: &str| Delivery { seq, code: Code::parse(code.as_bytes()).unwrap() };
-        assert!(!links.is_of_fleet().unwrap());
+        assert!(!links.has_joined_fleet().unwrap());
         let mut batch = links.batch();
         [delivery(300, "c"), delivery(2, "a"), delivery(9, "b")].iter().for_each(|entry| batch.add_to_outbox(entry));
         batch.remove_from_outbox(9);
@@ -327,18 +328,18 @@ mod tests {
         batch.set_floor(7, 55);
         batch.join_fleet();
         links.commit(batch).unwrap();
-        assert!(links.is_of_fleet().unwrap());
-        assert_eq!(links.heard("boot").unwrap().or(links.heard("").unwrap()), None);
+        assert!(links.has_joined_fleet().unwrap());
+        assert_eq!(links.last_contact("boot").unwrap().or(links.last_contact("").unwrap()), None);
         let mut batch = links.batch();
-        batch.set_heard("boot", Duration::from_millis(1_234));
+        batch.set_last_contact("boot", Duration::from_millis(1_234));
         links.commit(batch).unwrap();
         assert_eq!(links.outbox().unwrap(), [delivery(2, "a"), delivery(300, "c")]);
         assert_eq!((links.position(here).unwrap(), links.position(there).unwrap()), (Some(position), None));
         assert_eq!((links.must_compare(here).unwrap(), links.must_compare(there).unwrap()), (false, true));
         assert_eq!((links.floor(7).unwrap(), links.floor(8).unwrap()), (55, 0));
-        assert_eq!(links.heard("boot").unwrap(), Some(Duration::from_millis(1_234)));
-        assert_eq!(links.heard("another").unwrap(), None, "the time since another start says nothing");
-        assert!(links.is_of_fleet().unwrap());
+        assert_eq!(links.last_contact("boot").unwrap(), Some(Duration::from_millis(1_234)));
+        assert_eq!(links.last_contact("another").unwrap(), None, "the time since another start says nothing");
+        assert!(links.has_joined_fleet().unwrap());
         let mut batch = links.batch();
         batch.set_compare(there, false);
         batch.inner.insert(&batch.fleet.clone(), position_key(here), sealed_position(there, &position));
@@ -366,11 +367,8 @@ mod tests {
         batch.inner.insert(&batch.fleet.clone(), [b'g', 4], sealed_numbers([4, 5, 0], 3));
         links.commit(batch).unwrap();
         assert!(links.grant_holders().is_err(), "nobody would wait for n1");
-        assert_eq!(
-            links.grant_epoch(Partition(4)).unwrap(),
-            GrantEpoch::default(),
-            "that was the epoch of another one"
-        );
+        let found = links.grant_epoch(Partition(4));
+        assert!(matches!(found, Err(StoreError::Damaged(_))), "that was the epoch of another one");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use fjall::{Database, Keyspace, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::event_log::EventLog;
-use super::log_entry::{ChangedCodes, LogEnd};
+use super::log_entry::{LogEnd, LoggedCodes};
 use super::open_views::OpenViews;
 use crate::error::StoreError;
 use crate::journal::mark::SyncedMark;
@@ -39,7 +39,7 @@ pub struct Batch {
     pub(super) meta: Keyspace,
     pub(super) fleet: Keyspace,
     /// The codes whose records the batch changes.
-    pub(super) changed: ChangedCodes,
+    pub(super) changed: LoggedCodes,
     /// True if the batch marks a code; see [`Batch::mark_unread`].
     pub(super) marks: bool,
     pub(super) idempotency: Keyspace,

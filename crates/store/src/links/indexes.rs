@@ -22,7 +22,8 @@ impl Index {
     /// Returns the format version of the entries. An index in another format counts as missing.
     fn format(self) -> u64 {
         match self {
-            Index::Urls => 1,
+            // In version 1, links of a destination were not adjacent.
+            Index::Urls => 2,
             // The entries are the same in versions 1 and 2. Programs with a change log write the mark 2. A program
             // without one rebuilds this index and writes the mark 1, which shows that it may have changed links.
             Index::Ends => 2,

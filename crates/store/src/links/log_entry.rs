@@ -16,12 +16,12 @@ pub(super) struct LogEnd {
 
 /// The codes that a batch changes, in the format of the log: each as the length of its key and the key.
 #[derive(Debug, Default)]
-pub(super) struct ChangedCodes {
+pub(super) struct LoggedCodes {
     pub(super) entry: Vec<u8>,
     pub(super) codes: u64,
 }
 
-impl ChangedCodes {
+impl LoggedCodes {
     pub(super) fn push(&mut self, key: &[u8]) {
         self.entry.push(u8::try_from(key.len()).expect("keys of codes are short"));
         self.entry.extend_from_slice(key);

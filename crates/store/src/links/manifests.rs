@@ -1,9 +1,9 @@
 //! Check of the files that say what a keyspace consists of, before the library opens them.
 //!
-//! The library writes a checksum of its list of tables, and does not compare it (lsm-tree 3.1.10, `version/recovery.rs`).
-//! It allocates as many entries as a table of contents announces (sfa 1.0.0, `toc/reader.rs`), so one changed byte made
-//! it ask for 90 GB, which ends the process without a word. So a start compares the checksums first, and refuses a table
-//! of contents with more entries than its file has room for.
+//! The library writes a checksum of its list of tables, and does not compare it (lsm-tree 3.1.10,
+//! `version/recovery.rs`). It allocates as many entries as a table of contents announces (sfa 1.0.0, `toc/reader.rs`).
+//! One changed byte made it ask for 90 GB, which ends the process without a word. So a start compares the checksums
+//! first, and refuses a table of contents with more entries than its file has room for.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,5 +1,5 @@
 //! Merging of the tables that imports have written. The library merges one step of a keyspace for each flush and each
-//! start, so without this the node would merge beside its first redirects: 8 s of CPU after 10 million links.
+//! start. Without this module, the node would merge beside its first redirects: 8 s of CPU after 10 million links.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The removal of purged links from the files of the store.
 //!
-//! The deletion of a link leaves its edits and its events. [`Links::purge_entries`] removes those. Whatever a commit has
-//! removed is still in the files of the library: in journals, in tables that no compaction has merged yet, and in tables
-//! that a compaction has replaced. [`Links::wipe_removed`] ends that, in this order:
+//! The deletion of a link leaves its edits and its events. [`Links::purge_entries`] removes those. The files of the
+//! library still have what a commit has removed: journals, tables that no compaction has merged yet, and tables that a
+//! compaction has replaced. [`Links::wipe_removed`] ends that, in this order:
 //!
 //! 1. It waits until no view is open that sees removed data.
 //! 2. It fills the journal, because the library begins another one only when the present one is full, and writes out all
@@ -10,7 +10,7 @@
 //! 3. It rewrites the tables of each keyspace with data of links (`rewriting`). The new ones have no removed data.
 //! 4. It makes the library delete the replaced tables.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -25,12 +25,14 @@ use super::event_log::{self, EventLog};
 use super::handles::Links;
 use crate::error::StoreError;
 use crate::journal::{journals, repair};
+use carom_model::events::{EventType, StoredEvent};
+use carom_model::link::LinkIdentity;
 use carom_model::link::record::{self, NewerRecord, RecordRef};
-use carom_model::purge::{PurgeBounds, PurgedLink};
+use carom_model::purge::{EndedSelector, PurgeBounds, PurgedLink};
 use carom_model::replication::state::{HEAD_LEN, StateHead};
 use carom_model::visits::tally::Subject;
 
-/// Interval between two looks at whether something has ended.
+/// Interval at which a wait looks whether its condition is met.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The key under which the journal is filled, in the index of idempotency keys: behind all days, so that no look-up and
@@ -40,17 +42,17 @@ const FILLER_KEY: [u8; 20] = [0xff; 20];
 /// Bytes that are written at once to fill the journal: some milliseconds, for which the writer waits at most.
 const FILLER_BYTES: usize = 256 * 1024;
 
-/// Number of such writes after which they leave the memory.
+/// Number of such writes after which the memtable with them is replaced.
 const FILLERS_IN_MEMORY: usize = 32;
 
 /// Largest number of such writes: 128 MiB, twice the length of a full journal.
 const FILLERS_MAX: usize = 512;
 
-/// Number of looks within which the library deletes old journals: 10 seconds.
+/// Number of such looks within which the library deletes old journals: 10 seconds.
 const LOOKS_MAX: usize = 500;
 
-/// Number of attempts to move the watermark of the library after which the interval between two of them grows no more:
-/// each attempt writes a small table.
+/// Number of attempts to move the watermark of the library up to which the interval between attempts grows. Each
+/// attempt writes a small table.
 const WATERMARK_ATTEMPTS: u32 = 50;
 
 /// Entries that are read at once from an index.
@@ -63,31 +65,74 @@ impl Links {
     /// # Errors
     /// [`StoreError`] if the record cannot be read.
     pub fn is_gone(&self, link: &PurgedLink) -> Result<bool, StoreError> {
-        let present = self.date_and_claim(&link.code)?;
-        Ok(!present.is_some_and(|(created_ms, claim)| link.is(created_ms, claim)))
+        Ok(!self.link_identity(&link.code)?.is_some_and(|present| link.is(present)))
     }
 
-    /// Returns the creation time of the link of a code, in milliseconds since 1970 UTC, and its claim; `None` without a link.
+    /// True if a link no longer exists. Unlike with [`Links::is_gone`], a record that cannot be decoded may be that link.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub fn has_ended(&self, link: &PurgedLink) -> Result<bool, StoreError> {
+        match self.link_identity(&link.code) {
+            Ok(Some(present)) => Ok(!link.is(present)),
+            Ok(None) => Ok(!self.may_have_link(&link.code)?),
+            Err(StoreError::Damaged(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the selected links among those whose end is in `count` events after a number, and that no longer exist. Also
+    /// returns the number of the last event that was read; `None` at the end of the log. Reads the log of a store whose
+    /// events are off as well.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails. Events that are damaged are left out.
+    pub fn ended_in_events(
+        &self,
+        after: u64,
+        count: usize,
+        selector: &EndedSelector,
+    ) -> Result<(Vec<PurgedLink>, Option<u64>), StoreError> {
+        let mut found = Vec::new();
+        let Some(log) = self.event_log()? else { return Ok((found, None)) };
+        let page = log.page_of_all(after, count)?;
+        for (_, bytes) in &page.events {
+            // A purge takes the link out of its events, so it is not found again.
+            let Some(StoredEvent::Link(event)) = StoredEvent::decode(bytes) else { continue };
+            let link = event.link.filter(|link| event.of == EventType::LinkDeleted && selector.has_link(link));
+            let Some(link) = link else { continue };
+            let ended = PurgedLink { ended_ms: Some(event.at_ms), ..PurgedLink::of(&link) };
+            if self.has_ended(&ended)? {
+                found.push(ended);
+            }
+        }
+        Ok((found, Some(page.up_to).filter(|up_to| *up_to > after)))
+    }
+
+    /// Returns the identity of the link of a code; `None` without a link.
     ///
     /// # Errors
     /// [`StoreError`] if the record cannot be read.
-    pub fn date_and_claim(&self, code: &Code) -> Result<Option<(u64, u64)>, StoreError> {
-        let Some(value) = self.get(code)? else { return self.marked_date_and_claim(code) };
+    pub fn link_identity(&self, code: &Code) -> Result<Option<LinkIdentity>, StoreError> {
+        let Some(value) = self.get(code)? else { return self.marked_identity(code) };
         Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => Some((link.created_ms, link.version.claim)),
+            Ok(RecordRef::Link(link)) => Some(LinkIdentity { created_ms: link.created_ms, claim: link.version.claim }),
             // A purge must not take the data of such a link for that of the one before it.
             Err(error) if error.is_newer() => NewerRecord::of(&value)
-                .and_then(|newer| newer.created_ms.map(|created_ms| (created_ms, newer.version.claim))),
-            _ => None,
+                .and_then(|newer| Some(LinkIdentity { created_ms: newer.created_ms?, claim: newer.version.claim })),
+            Ok(RecordRef::Tombstone(_)) | Err(_) => None,
         })
     }
 
-    /// Returns the creation time and the claim of the link of a marked code, whose state only a later version can decode.
-    fn marked_date_and_claim(&self, code: &Code) -> Result<Option<(u64, u64)>, StoreError> {
+    /// Returns the identity of the link of a marked code, whose state only a later version can decode.
+    fn marked_identity(&self, code: &Code) -> Result<Option<LinkIdentity>, StoreError> {
         let Some(text) = self.unread(code)? else { return Ok(None) };
         let head = StateHead::of(&text).filter(|head| head.is_link != Some(false));
         let record = text.get(HEAD_LEN..).and_then(NewerRecord::of);
-        Ok(head.zip(record).and_then(|(head, record)| Some((record.created_ms?, head.version.claim))))
+        let identity = |(head, record): (StateHead, NewerRecord)| {
+            Some(LinkIdentity { created_ms: record.created_ms?, claim: head.version.claim })
+        };
+        Ok(head.zip(record).and_then(identity))
     }
 
     /// True if a code has a link, or if its record or mark cannot be decoded and may be that of a link.
@@ -117,26 +162,67 @@ impl Links {
     /// [`StoreError`] if a record cannot be read.
     pub fn purge_bounds(&self, links: &[PurgedLink]) -> Result<PurgeBounds, StoreError> {
         let bound = |link: &PurgedLink| {
-            let present = self.date_and_claim(&link.code)?;
-            Ok((link.code, present.map_or(u64::MAX, |(created_ms, _)| created_ms)))
+            let present = self.link_identity(&link.code)?;
+            Ok((link.code, present.map_or(u64::MAX, |present| present.created_ms)))
         };
         links.iter().map(bound).collect()
     }
 
-    /// Removes the edits and idempotency keys of deleted links, the rows of their visits from before an import, and the
-    /// content of their events, with the dead letters about them. Other links that have the codes now keep theirs.
-    /// Blocks the thread for a pass over the event log and the index of idempotency keys.
+    /// Removes what is left of deleted links: their edits, their idempotency keys, the rows of their visits from before
+    /// an import, the content of their events, and the dead letters about these. Other links that have the codes now
+    /// keep theirs. Blocks the thread for a pass over the event log and the index of idempotency keys.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails. A repeated call removes the rest.
     pub fn purge_entries(&self, links: &[PurgedLink]) -> Result<(), StoreError> {
-        let bounds = self.purge_bounds(links)?;
-        for (code, until_ms) in &bounds {
-            self.purge_edits(code, *until_ms)?;
+        self.purge_entries_before(links, || self.purge_bounds(links))
+    }
+
+    /// Removes entries like [`Links::purge_entries`], from a store that need not have the links that the codes have
+    /// now. `bounds` returns what [`Links::purge_bounds`] would if the store had them.
+    ///
+    /// # Errors
+    /// The error of `bounds`, or [`StoreError`] if the store fails. A repeated call removes the rest.
+    pub fn purge_entries_before<E: From<StoreError>>(
+        &self,
+        links: &[PurgedLink],
+        bounds: impl FnOnce() -> Result<PurgeBounds, E>,
+    ) -> Result<(), E> {
+        let log = self.event_log()?;
+        // Before the bounds: a later event may be about a link that they do not know yet.
+        let end = log.as_ref().map_or(0, EventLog::last);
+        let bounds = bounds()?;
+        Ok(self.purge_within(links, &bounds, log.as_ref(), end)?)
+    }
+
+    /// Removes the entries of purged links, given bounds that were read after the event of the number `end`.
+    fn purge_within(
+        &self,
+        links: &[PurgedLink],
+        bounds: &PurgeBounds,
+        log: Option<&EventLog>,
+        end: u64,
+    ) -> Result<(), StoreError> {
+        for code in bounds.keys() {
+            self.purge_edits(code)?;
         }
         self.purge_idempotency(links)?;
         self.purge_earlier_visits(links)?;
-        self.event_log()?.map_or(Ok(()), |log| log.purge(&bounds, links))
+        let Some(log) = log else { return Ok(()) };
+        log.purge(bounds, links, &self.imported_again(links)?, end)
+    }
+
+    /// Returns the present links that an import has created with the code and the date of a purged link, if the claim of
+    /// the purged link is not known. Leaves out links without a claim: they cannot be told from the purged ones.
+    fn imported_again(&self, links: &[PurgedLink]) -> Result<HashMap<Code, LinkIdentity>, StoreError> {
+        let mut again = HashMap::new();
+        for link in links.iter().filter(|link| link.claim.is_none()) {
+            let present = self.link_identity(&link.code)?;
+            if let Some(present) = present.filter(|present| present.claim != 0 && link.is(*present)) {
+                again.insert(link.code, present);
+            }
+        }
+        Ok(again)
     }
 
     /// Removes the idempotency keys with which creates would find the deleted links.

@@ -122,7 +122,8 @@ fn a_scan_goes_around_damaged_blocks() {
     let (keys, damaged) = scan_all(&store);
     assert_eq!(damaged.len(), 2, "{damaged:?}");
     assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
-    assert!(keys.len() > 19_000 && keys.len() < 20_010, "{}", keys.len());
+    assert!(keys.len() > 19_000, "{}", keys.len());
+    assert!(keys.len() < 20_010, "{}", keys.len());
     assert_eq!(keys.last().unwrap(), "a020009");
     // The missing codes are in the reported ranges, and a look-up of them fails.
     for number in 0..20_010 {
@@ -172,7 +173,8 @@ fn visit_rows_behind_damaged_blocks_are_read() {
     assert_eq!(damaged, 3);
     assert!(found.is_sorted_by(|a, b| a < b), "each row once");
     assert_eq!(found[..10], before, "a damaged block hides no rows before it");
-    assert!(found.len() > 19_000 && found.len() < 20_020, "{}", found.len());
+    assert!(found.len() > 19_000, "{}", found.len());
+    assert!(found.len() < 20_020, "{}", found.len());
     assert_eq!(found.last().unwrap(), "a020009");
 }
 
@@ -196,7 +198,8 @@ fn a_damaged_journal_costs_its_own_records_only() {
     fs::write(&journal, &bytes).unwrap();
     let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
     assert_eq!(repairs.len(), 1);
-    assert!(repairs[0].is_damage && repairs[0].kept_file.is_some());
+    assert!(repairs[0].is_damage);
+    assert!(repairs[0].kept_file.is_some());
     assert!(scan_all(&store).0.len() >= 49);
 }
 

@@ -1,7 +1,10 @@
-//! The index of destinations: the codes of equivalent links, each with the time of its last use.
+//! The index of destinations: the codes of its links, equivalent ones side by side, each with the time of its last use.
 //!
 //! The commit that changes a link also writes and removes its entry. A result is nevertheless a hint: a key is a hash,
 //! and a damaged link leaves its entry behind. The caller compares the links themselves.
+
+use std::cmp::Reverse;
+use std::ops::Bound;
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -9,6 +12,7 @@ use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
 use super::handles::{Batch, Links};
+use super::indexes::Index;
 use super::keyspace_options::range_options;
 use crate::error::StoreError;
 use carom_model::link::{UrlEntry, UrlKey};
@@ -26,6 +30,9 @@ pub(super) fn options() -> KeyspaceCreateOptions {
     // Hashes cannot be compressed.
     range_options(MEMTABLE_BYTES, BLOCK_BYTES, CompressionPolicy::all(CompressionType::None))
 }
+
+/// Entries that one commit removes while the index is cleared.
+const CLEAR_BATCH: usize = 4_096;
 
 /// An entry, and the last use of its link, in milliseconds since 1970 UTC.
 pub type UrlUse = (UrlEntry, u64);
@@ -51,6 +58,73 @@ impl Links {
     /// [`StoreError`] if they cannot be read.
     pub fn newest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
         self.urls.prefix(key.0.to_be_bytes()).rev().take(count).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
+    /// Returns entries of all links of the destination and app of a key, the newest first: up to `count` of the key itself,
+    /// and up to `count` others. The others are the newest ones, unless their keys are so many that `scanned` entries do not
+    /// reach all of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn newest_of_destination(&self, key: UrlKey, count: usize, scanned: usize) -> Result<Vec<UrlUse>, StoreError> {
+        let newest_first = |(entry, _): &UrlUse| Reverse((entry.created_ms, entry.code));
+        let mut found = self.newest_of_others(key, count, scanned)?;
+        found.sort_unstable_by_key(newest_first);
+        found.truncate(count);
+        found.extend(self.newest_urls(key, count)?);
+        found.sort_unstable_by_key(newest_first);
+        Ok(found)
+    }
+
+    /// Returns the newest entries of each other key with the destination and app of a key: up to `count` of each, and up to
+    /// `scanned` in total.
+    fn newest_of_others(&self, key: UrlKey, count: usize, scanned: usize) -> Result<Vec<UrlUse>, StoreError> {
+        let bytes = key.0.to_be_bytes();
+        let start = Bound::Included(&bytes[..UrlKey::DESTINATION_LEN]);
+        let mut end = key.behind_destination();
+        let mut found: Vec<UrlUse> = Vec::new();
+        let mut left = scanned;
+        loop {
+            let end_bytes = end.map(|end| end.0.to_be_bytes());
+            let range = (start, end_bytes.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(&end[..])));
+            // The key of the last entry, and the number of its entries; then the key whose other entries are skipped.
+            let (mut same, mut skipped) = ((key, 0), None);
+            for guard in self.urls.range::<&[u8], _>(range).rev().take(left) {
+                let Some(one) = read(guard)? else {
+                    left -= 1;
+                    continue;
+                };
+                let of = one.0.key;
+                same = (of, if same.0 == of { same.1 + 1 } else { 1 });
+                if of == key || same.1 > count {
+                    skipped = Some(of);
+                    break;
+                }
+                left -= 1;
+                found.push(one);
+            }
+            match skipped {
+                Some(of) if left > 0 => end = Some(of),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Removes all entries, which are in another format, and the mark that the index is complete. With the mark, a
+    /// version of that format would take the rest of the entries for all of them.
+    ///
+    /// # Errors
+    /// [`StoreError`]; some entries may be left.
+    pub fn clear_urls(&self) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        batch.unset_index(Index::Urls);
+        for (number, guard) in self.urls.iter().enumerate() {
+            batch.inner.remove(&self.urls, guard.key()?);
+            if number % CLEAR_BATCH == CLEAR_BATCH - 1 {
+                self.commit(std::mem::replace(&mut batch, self.batch()))?;
+            }
+        }
+        self.commit(batch)
     }
 
     /// Adds many entries durably and without the journal, for an import before it adds the links. Some may exist
@@ -113,6 +187,16 @@ mod tests {
         found.into_iter().map(|(entry, _)| entry.code.to_string()).collect()
     }
 
+    /// Returns the key of links with this part for the destination and this one for the properties.
+    fn key(destination: u64, properties: u64) -> u64 {
+        (destination << 24) | properties
+    }
+
+    /// Returns the codes that a create for the destination 7 with these properties tries, in their order.
+    fn newest_of_7(links: &Links, properties: u64, count: usize, scanned: usize) -> Vec<String> {
+        codes(links.newest_of_destination(UrlKey(key(7, properties)), count, scanned).unwrap())
+    }
+
     #[test]
     fn links_of_a_key_stand_in_the_order_of_their_age() {
         let dir = tempfile::tempdir().unwrap();
@@ -133,6 +217,56 @@ mod tests {
         links.commit(batch).unwrap();
         assert_eq!(links.newest_urls(UrlKey(7), 9).unwrap(), [(entry(7, 300, "b"), 99), (entry(7, 200, "ab"), 2)]);
         assert_eq!(links.newest_urls(UrlKey(9), 9).unwrap(), []);
+    }
+
+    #[test]
+    fn links_of_a_destination_are_read_by_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let mut batch = links.batch();
+        for (key, created_ms, code) in [
+            (key(7, 1), 10, "old"),
+            (key(7, 1), 40, "newest"),
+            (key(7, 2), 30, "newer"),
+            (key(7, 0xff_ffff), 20, "new"),
+            (key(6, 0xff_ffff), 50, "before"),
+            (key(8, 0), 60, "after"),
+        ] {
+            batch.set_url(&entry(key, created_ms, code), 1);
+        }
+        links.commit(batch).unwrap();
+        let of = |properties, count, scanned| newest_of_7(&links, properties, count, scanned);
+        assert_eq!(of(1, 9, 9), ["newest", "newer", "new", "old"]);
+        assert_eq!(of(0, 9, 9), ["newest", "newer", "new", "old"], "no link has these properties");
+        assert_eq!(of(0, 2, 9), ["newest", "newer"]);
+        assert_eq!(of(0xff_ffff, 1, 9), ["newest", "new"], "the link with these properties is always among them");
+        assert_eq!(of(0xff_ffff, 9, 1), ["newer", "new"], "one entry of another key is read");
+        links.clear_urls().unwrap();
+        assert!(of(1, 9, 9).is_empty());
+        assert!(!links.has_index(Index::Urls).unwrap(), "the index is no longer complete");
+    }
+
+    #[test]
+    fn newest_links_of_a_popular_destination_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let mut batch = links.batch();
+        for number in 0..20_u64 {
+            for (properties, name) in [(1, "a"), (2, "b"), (3, "asked")] {
+                let created_ms = 10 * properties + 100 * number;
+                batch.set_url(&entry(key(7, properties), created_ms, &format!("{name}{number}")), 1);
+            }
+        }
+        links.commit(batch).unwrap();
+        let of = |properties, count, scanned| newest_of_7(&links, properties, count, scanned);
+        assert_eq!(of(3, 2, 6), ["asked19", "b19", "a19", "asked18"], "older entries of a key are skipped");
+        assert_eq!(of(9, 2, 6), ["asked19", "b19"]);
+        assert_eq!(of(9, 2, 3), ["asked19", "b19"], "one entry of the second key is read");
+        let last = UrlKey(u64::MAX);
+        let mut batch = links.batch();
+        batch.set_url(&entry(last.0 - 1, 1, "last"), 1);
+        links.commit(batch).unwrap();
+        assert_eq!(codes(links.newest_of_destination(last, 9, 9).unwrap()), ["last"]);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The stored visits: rows of subjects, each for an hour and the count log that it came from. The row of hour zero is
 //! the merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
 //!
-//! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
-//! the number of the log. Without a fleet, it is zero. A slot may be used again while rows of its former origin are
-//! stored. The new origin has the rows of later logs, and its merged history has the number of the last log before.
+//! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]). Its lower byte is the
+//! highest one of the number of the log, and its higher byte that of the hour. Without a fleet, it is zero. A slot may be
+//! used again while rows of its former origin are stored. The new origin has the rows of later logs, and its merged
+//! history has the number of the last log before.
 //!
 //! The visits that a link had before it was imported into a running node have a row of their own
-//! ([`RowPlace::EARLIER`]), which every node derives from the record of the link. Once the link has ended, another row has
-//! them ([`RowPlace::ENDED_EARLIER`]). Only the thread of the writer changes these rows, without that lock; a purge removes
-//! the latter.
+//! ([`RowPlace::EARLIER`]). Every node derives that row from the record of the link. Once the link has ended, another
+//! row has them ([`RowPlace::ENDED_EARLIER`]). Only the thread of the writer changes these rows, without that lock; a
+//! purge removes the latter.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.
@@ -35,8 +36,11 @@ const FOLDED: &str = "visits_folded";
 /// Key of the table of origins, among the replication state.
 const ORIGINS: &str = "visit_origins";
 
-/// Bits of the number of a log in a key, below the slot. At a fold a minute, they last for 30 years.
+/// Bits of the number of a log in a key, below the lower byte of the slot. At a fold a minute, they last for 30 years.
 const LOG_BITS: u32 = 24;
+
+/// Bits of the hour in a key, below the higher byte of the slot. They last for 1,900 years.
+const HOUR_BITS: u32 = 24;
 
 /// First byte of the keys of ended links. No name begins with it.
 const ENDED: u8 = 3;
@@ -53,7 +57,7 @@ const END_OF_ROWS: [u8; 16] = [0xff; 16];
 /// Size of a data block, in bytes. The rows for the page of a link are adjacent.
 const BLOCK_BYTES: u32 = 4 * 1024;
 
-/// The position of a row: the hour, counted from 1970 UTC, then slot and number of the log. The hour is zero for the
+/// The position of a row: the hour, counted from 1970 UTC, the slot and the number of the log. The hour is zero for the
 /// merged history of older rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RowPlace {
@@ -118,7 +122,7 @@ pub struct VisitRow {
 /// A piece of the rows of all subjects, in the order of their keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VisitRowPage {
-    /// The rows.
+    /// The rows of the page, in the order of their keys.
     pub rows: Vec<VisitRow>,
     /// The error of a damaged block, which the next piece leaves out.
     pub damage: Option<String>,
@@ -143,8 +147,11 @@ pub(super) fn options() -> KeyspaceCreateOptions {
 
 fn key(name: &[u8], place: RowPlace) -> Vec<u8> {
     assert!(place.log < 1 << LOG_BITS, "the row would belong to another origin");
-    let log = u32::from(place.slot) << LOG_BITS | place.log;
-    [name, &[END], &place.hour.to_be_bytes(), &log.to_be_bytes()].concat()
+    let [high, low] = place.slot.to_be_bytes().map(u32::from);
+    // A later hour is in no counts but those of a broken clock.
+    let hour = high << HOUR_BITS | place.hour.min((1 << HOUR_BITS) - 1);
+    let log = low << LOG_BITS | place.log;
+    [name, &[END], &hour.to_be_bytes(), &log.to_be_bytes()].concat()
 }
 
 /// The end of a link, after which its visits are removed.
@@ -163,7 +170,7 @@ impl Ended {
     }
 
     /// Parses a stored key; `None` if it is malformed.
-    fn of_key(key: &[u8]) -> Option<Ended> {
+    fn parse_key(key: &[u8]) -> Option<Ended> {
         let (rest, number) = key.split_last_chunk::<8>()?;
         let code = rest.strip_prefix(&[ENDED])?.strip_suffix(&[END])?;
         Some(Ended { code: Code::from_key(code).ok()?, number: u64::from_be_bytes(*number) })
@@ -187,7 +194,9 @@ fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
     let end = key.len().checked_sub(TAIL_LEN + 1).filter(|_| key.first() != Some(&ENDED))?;
     let (hour, log) = key[end + 1..].split_at(TAIL_LEN / 2);
     let (hour, log) = (number(hour)?, number(log)?);
-    Some((&key[..end], RowPlace { hour, slot: (log >> LOG_BITS) as OriginSlot, log: log & ((1 << LOG_BITS) - 1) }))
+    let slot = OriginSlot::from_be_bytes([(hour >> HOUR_BITS) as u8, (log >> LOG_BITS) as u8]);
+    let (hour, log) = (hour & ((1 << HOUR_BITS) - 1), log & ((1 << LOG_BITS) - 1));
+    Some((&key[..end], RowPlace { hour, slot, log }))
 }
 
 /// True if an entry is well-formed: the end of a link, a row, or a merged history.
@@ -199,7 +208,7 @@ pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
             let mut rest = value;
             TallyRow::decode(&mut rest).is_some() && rest.is_empty()
         }
-        None => Ended::of_key(key).is_some(),
+        None => Ended::parse_key(key).is_some(),
     }
 }
 
@@ -297,7 +306,7 @@ impl Links {
     pub fn visits_ended(&self) -> Result<Vec<Ended>, StoreError> {
         let mut all = Vec::new();
         for guard in self.visits.prefix([ENDED]) {
-            all.extend(Ended::of_key(&guard.key()?));
+            all.extend(Ended::parse_key(&guard.key()?));
         }
         Ok(all)
     }
@@ -345,7 +354,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if they cannot be read.
-    pub fn visits_behind(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
+    pub fn visits_after(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
     }
@@ -410,7 +419,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if they cannot be read.
-    pub fn visits_behind_in(&self, view: &View, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
+    pub fn visits_after_in(&self, view: &View, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
         let rows = view.snapshot().range::<&[u8], _>(&self.visits, range);
         rows.filter_map(|guard| read(guard).transpose()).take(count).collect()
@@ -432,6 +441,28 @@ mod tests {
     }
 
     #[test]
+    fn slots_of_two_bytes_have_keys_of_their_own() {
+        let mut places = Vec::new();
+        for hour in [0, 1, 490_000, (1 << HOUR_BITS) - 1] {
+            for slot in [0, 255, 256, 4_095] {
+                places.extend([0, 1, (1 << LOG_BITS) - 1].map(|log| RowPlace { hour, slot, log }));
+            }
+        }
+        let mut keys = Vec::new();
+        for place in places {
+            keys.push(key(b"a", place));
+            assert_eq!(parts_of(&keys[keys.len() - 1]), Some((&b"a"[..], place)));
+        }
+        // The form for a slot of one byte is the one of earlier versions.
+        assert_eq!(key(b"a", RowPlace { hour: 258, slot: 7, log: 3 }), [b'a', 0, 0, 0, 1, 2, 7, 0, 0, 3]);
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 4 * 4 * 3);
+        let late = RowPlace { hour: u32::MAX, slot: 1, log: 1 };
+        assert_eq!(parts_of(&key(b"a", late)).map(|(_, place)| place.slot), Some(1), "another origin would have it");
+    }
+
+    #[test]
     fn earlier_visits_of_ended_links_are_kept_apart() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
@@ -443,7 +474,8 @@ mod tests {
         assert_eq!(links.ended_earlier(b"a").unwrap(), Some(ended));
         assert_eq!(links.earlier_visits(b"a").unwrap(), None);
         let rows = links.visits_of(b"a").unwrap();
-        assert!(rows[0].place.is_of_writer() && !rows[0].place.is_earlier());
+        assert!(rows[0].place.is_of_writer());
+        assert!(!rows[0].place.is_earlier());
         assert!(is_sound(&rows[0].key, &rows[0].value));
         assert!(!is_sound(&rows[0].key, &rows[0].value[..20]));
     }
@@ -454,7 +486,7 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let mut batch = links.batch();
         let place = |hour, slot, log| RowPlace { hour, slot, log };
-        let of_a = [RowPlace::merged(0, 0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
+        let of_a = [RowPlace::merged(0, 0), place(8, 0, 300), place(9, 0, 1), place(9, 4_095, 1)];
         of_a.into_iter().rev().for_each(|place| batch.put_visits(b"a", place, b"a"));
         for (name, place) in [("ab", place(2, 0, 1)), ("b", place(1, 0, 1))] {
             batch.put_visits(name.as_bytes(), place, name.as_bytes());
@@ -468,7 +500,7 @@ mod tests {
         assert_eq!(places(links.visits_of(b"a").unwrap()), of_a);
         assert_eq!(places(links.visits_of(b"c").unwrap()), []);
         assert_eq!(links.visits_folded().unwrap(), 3);
-        let all = links.visits_behind(b"", 10).unwrap();
+        let all = links.visits_after(b"", 10).unwrap();
         let names: Vec<&[u8]> = all.iter().map(|row| &*row.name).collect();
         assert_eq!(names, [b"a", b"a", b"a", b"a", &b"ab"[..], b"b"]);
         let mut batch = links.batch();

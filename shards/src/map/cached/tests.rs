@@ -117,7 +117,8 @@ proptest! {
                     }
                 }
             }
-            prop_assert!(cache.memory_bytes() <= limit && cache.limit_bytes() == limit);
+            prop_assert!(cache.memory_bytes() <= limit);
+            prop_assert!(cache.limit_bytes() == limit);
             if at % 64 == 0 {
                 cache.check();
             }
@@ -369,9 +370,11 @@ fn uses_in_the_main_queue_are_used_up() {
     };
     fill_main(&mut cache, 2 * main);
     let (unused, used) = (1_000_000 + 2 * main - 2 * small - 2, 1_000_000 + 2 * main - 2 * small - 1);
-    assert!(cache.ask(used).is_some() && is_there(&cache, unused));
+    assert!(cache.ask(used).is_some());
+    assert!(is_there(&cache, unused));
     fill_main(&mut cache, main + main / 2);
-    assert!(is_there(&cache, used) && !is_there(&cache, unused));
+    assert!(is_there(&cache, used));
+    assert!(!is_there(&cache, unused));
     fill_main(&mut cache, main);
     assert!(!is_there(&cache, used));
     cache.check();
@@ -382,9 +385,12 @@ fn uses_in_the_main_queue_are_used_up() {
 fn one_use_of_a_new_link_is_not_enough() {
     let (mut cache, small) = full_cache();
     put_all(&mut cache, 1_000_000..1_000_002);
-    assert!(cache.ask(1_000_000).is_some() && cache.ask(1_000_001).is_some() && cache.ask(1_000_001).is_some());
+    assert!(cache.ask(1_000_000).is_some());
+    assert!(cache.ask(1_000_001).is_some());
+    assert!(cache.ask(1_000_001).is_some());
     put_all(&mut cache, 2_000_000..2_000_000 + 3 * small);
-    assert!(!is_there(&cache, 1_000_000) && is_there(&cache, 1_000_001));
+    assert!(!is_there(&cache, 1_000_000));
+    assert!(is_there(&cache, 1_000_001));
 }
 
 /// A change keeps the count of uses.
@@ -393,7 +399,8 @@ fn changed_links_keep_their_uses() {
     let (mut cache, small) = full_cache();
     for (number, len) in [(1_000_000, 90), (1_000_001, 50), (1_000_002, 130)] {
         put_all(&mut cache, number..number + 1);
-        assert!(cache.ask(number).is_some() && cache.ask(number).is_some());
+        assert!(cache.ask(number).is_some());
+        assert!(cache.ask(number).is_some());
         assert_eq!(cache.put_target(number, &vec![b'y'; len]), Ok(Put::Replaced));
     }
     put_all(&mut cache, 2_000_000..2_000_000 + 3 * small);
@@ -445,7 +452,8 @@ fn removed_links_make_room() {
         cache.remove(&code, hash);
     }
     cache.check();
-    assert!(cache.is_empty() && cache.link_bytes() == 0);
+    assert!(cache.is_empty());
+    assert!(cache.link_bytes() == 0);
     assert!(cache.memory_bytes() < cache.limit_bytes() / 8, "{} bytes for nothing", cache.memory_bytes());
 }
 
@@ -458,7 +466,8 @@ fn makes_do_with_what_the_kernel_gives() {
         assert_eq!(cache.put_target(number, &[b'x'; 90]), Ok(Put::Inserted));
     }
     cache.check();
-    assert!(cache.len() > 1_500 && cache.limit_bytes() < 1 << 20);
+    assert!(cache.len() > 1_500);
+    assert!(cache.limit_bytes() < 1 << 20);
     let refused = Geometry { pages_max: 0, ..geometry };
     let mut cache = CachedLinks::with_geometry(hasher(), 4 << 20, refused);
     assert_eq!(cache.put_target(0, b"x"), Err(MapFull));

@@ -13,6 +13,7 @@ use carom_model::link::{Link, Origin, Version};
 use carom_model::purge::{EndedLinks, EndedSelector};
 use carom_model::replication::State;
 use carom_model::testing::link;
+use tempfile::TempDir;
 
 /// Bytes of a marker that are looked for at once. A compressed block has shorter pieces of it as they are, too, unless
 /// they occur twice.
@@ -37,6 +38,14 @@ fn has_marker(dir: &Path) -> bool {
 fn marked(code: &str, created_ms: u64) -> Link {
     let target = format!("https://a.example/{MARKER}");
     Link { target, created_ms, ..link(code, Origin::Custom) }
+}
+
+/// Opens an empty store with an event log.
+fn with_events() -> (TempDir, Links, EventLog) {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let log = links.open_events().unwrap();
+    (dir, links, log)
 }
 
 /// Puts a link, with an edit and events that name its destination.
@@ -71,15 +80,19 @@ fn delete_at_12(links: &Links, link: &Link) {
     links.commit(batch).unwrap();
 }
 
+/// Returns for each event of a log whether it still has the marker.
+fn whole_events(log: &EventLog) -> Vec<bool> {
+    let events = log.page(0, 10, usize::MAX).unwrap().events;
+    events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect()
+}
+
 fn purged(link: &Link) -> PurgedLink {
     PurgedLink::of(link)
 }
 
 #[test]
 fn wiped_store_has_no_byte_of_a_purged_link() {
-    let dir = tempfile::tempdir().unwrap();
-    let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let log = links.open_events().unwrap();
+    let (dir, links, log) = with_events();
     let (gone, kept) = (marked("gone", 5), Link { created_ms: 6, ..link("kept", Origin::Custom) });
     put(&links, &gone);
     put(&links, &kept);
@@ -133,9 +146,7 @@ fn earlier_visits_of_a_purged_link_are_forgotten() {
 
 #[test]
 fn next_link_with_the_slug_keeps_its_entries() {
-    let dir = tempfile::tempdir().unwrap();
-    let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let log = links.open_events().unwrap();
+    let (_dir, links, log) = with_events();
     let (first, second) = (marked("slug", 5), marked("slug", 9));
     put(&links, &first);
     remove(&links, &first.code);
@@ -143,11 +154,61 @@ fn next_link_with_the_slug_keeps_its_entries() {
     links.sync().unwrap();
     links.purge_entries(&[purged(&first)]).unwrap();
     assert_eq!(links.edits_of(&second.code).unwrap().len(), 1);
-    let events = log.page(0, 10, usize::MAX).unwrap().events;
-    let whole: Vec<bool> =
-        events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
-    assert_eq!(whole, [false, true]);
+    assert_eq!(whole_events(&log), [false, true]);
     assert!(!links.is_gone(&purged(&second)).unwrap());
+}
+
+#[test]
+fn link_created_during_a_purge_keeps_its_entries() {
+    let (_dir, links, log) = with_events();
+    let (first, next) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &first);
+    remove(&links, &first.code);
+    let gone = [purged(&first)];
+    let bounds = || {
+        let bounds = links.purge_bounds(&gone)?;
+        assert_eq!(bounds[&first.code], u64::MAX, "the code has no link yet");
+        put(&links, &next);
+        links.sync().unwrap();
+        Ok::<PurgeBounds, StoreError>(bounds)
+    };
+    links.purge_entries_before(&gone, bounds).unwrap();
+    assert_eq!(links.edits_of(&next.code).unwrap().len(), 1);
+    assert_eq!(whole_events(&log), [false, true]);
+}
+
+#[test]
+fn bounds_tell_of_a_next_link_that_the_store_lacks() {
+    let (_dir, links, log) = with_events();
+    let (first, next) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &first);
+    put(&links, &next);
+    // As in a shared home, once Redis has kept the link for a while.
+    remove(&links, &next.code);
+    links.sync().unwrap();
+    let bounds = || Ok::<PurgeBounds, StoreError>(PurgeBounds::from([(next.code, 9)]));
+    links.purge_entries_before(&[purged(&first)], bounds).unwrap();
+    assert_eq!(whole_events(&log), [false, true]);
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(whole_events(&log), [false, false], "the store alone does not know of the link");
+}
+
+#[test]
+fn link_with_a_date_ahead_keeps_its_events() {
+    let (_dir, links, log) = with_events();
+    let (first, next) = (marked("slug", 5), marked("slug", 9));
+    put(&links, &first);
+    remove(&links, &first.code);
+    put(&links, &next);
+    // A change on a node whose clock is behind that of the node that created the link.
+    let (of, cause, changes) = (EventType::LinkChanged, EventCause::Request, b"[\"longUrl\"]".to_vec());
+    let change = LinkEvent { of, at_ms: 8, code: next.code, cause, link: Some(Arc::new(next)), changes };
+    let mut batch = links.batch();
+    batch.add_event(change.encode());
+    links.commit(batch).unwrap();
+    links.sync().unwrap();
+    links.purge_entries(&[purged(&first)]).unwrap();
+    assert_eq!(whole_events(&log), [false, true, true]);
 }
 
 #[test]
@@ -161,14 +222,13 @@ fn next_link_in_a_newer_record_keeps_its_entries() {
     links.commit(batch).unwrap();
     links.purge_entries(&[purged(&first)]).unwrap();
     assert_eq!(links.edits_of(&second.code).unwrap().len(), 1, "this version knows when the link was created");
-    assert!(links.is_gone(&purged(&first)).unwrap() && !links.is_gone(&purged(&second)).unwrap());
+    assert!(links.is_gone(&purged(&first)).unwrap());
+    assert!(!links.is_gone(&purged(&second)).unwrap());
 }
 
 #[test]
 fn link_that_is_imported_again_keeps_its_entries() {
-    let dir = tempfile::tempdir().unwrap();
-    let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let log = links.open_events().unwrap();
+    let (_dir, links, log) = with_events();
     let claimed = |claim| Link { version: Version { rev: 1, claim, edit: 0 }, ..marked("slug", 5) };
     let (first, second) = (claimed(7), claimed(8));
     put(&links, &first);
@@ -186,17 +246,27 @@ fn link_that_is_imported_again_keeps_its_entries() {
     assert!(!links.is_gone(&PurgedLink { claim: None, ..purged(&first) }).unwrap());
     links.purge_entries(&[purged(&first)]).unwrap();
     assert_eq!(links.edits_of(&second.code).unwrap(), [change]);
-    let events = log.page(0, 10, usize::MAX).unwrap().events;
-    let whole: Vec<bool> =
-        events.iter().map(|(_, bytes)| memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()).collect();
-    assert_eq!(whole, [false, true]);
+    assert_eq!(whole_events(&log), [false, true]);
+}
+
+#[test]
+fn purge_without_a_claim_keeps_events_of_an_import() {
+    let (_dir, links, log) = with_events();
+    let claimed = |claim| Link { version: Version { rev: 1, claim, edit: 0 }, ..marked("slug", 5) };
+    let (first, second) = (claimed(7), claimed(8));
+    put(&links, &first);
+    delete_at_12(&links, &first);
+    put(&links, &second);
+    links.sync().unwrap();
+    // The search index knew the first link, whose claim it does not have.
+    let of_texts = PurgedLink { claim: None, ended_ms: Some(5), ..purged(&first) };
+    links.purge_entries(&[of_texts]).unwrap();
+    assert_eq!(whole_events(&log), [false, true]);
 }
 
 #[test]
 fn letter_of_a_purged_event_has_no_content() {
-    let dir = tempfile::tempdir().unwrap();
-    let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let log = links.open_events().unwrap();
+    let (_dir, links, log) = with_events();
     let (gone, kept) = (marked("gone", 5), marked("kept", 6));
     put(&links, &gone);
     put(&links, &kept);
@@ -216,10 +286,27 @@ fn letter_of_a_purged_event_has_no_content() {
 }
 
 #[test]
+fn next_link_of_a_slug_keeps_its_letters() {
+    let (_dir, links, log) = with_events();
+    let (gone, next) = (marked("slug", 5), Link { target: "https://next.example/".to_owned(), ..marked("slug", 9) });
+    put(&links, &gone);
+    remove(&links, &gone.code);
+    put(&links, &next);
+    links.sync().unwrap();
+    let letter = b"{\"event\": {\"data\": {\"shortUrl\": {\"shortCode\": \"slug\"}}}}";
+    for seq in [1, 2, 77] {
+        log.give_up("webhook", seq, 10, |_| Ok(Some(letter.to_vec()))).unwrap();
+    }
+    // The log no longer has the event of this one.
+    log.move_cursor("mercure", 1, &[(77, letter.to_vec())], 10).unwrap();
+    links.purge_entries(&[PurgedLink { ended_ms: Some(7), ..purged(&gone) }]).unwrap();
+    let letters = log.dead_letters().unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.seq).collect::<Vec<u64>>(), [2]);
+}
+
+#[test]
 fn events_of_a_purged_link_are_purged_despite_clocks() {
-    let dir = tempfile::tempdir().unwrap();
-    let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let log = links.open_events().unwrap();
+    let (_dir, links, log) = with_events();
     let (first, second) = (marked("slug", 5), marked("slug", 9));
     put(&links, &first);
     let mut batch = links.batch();
@@ -308,7 +395,7 @@ fn idempotency_keys_of_purged_links_are_forgotten() {
     let mut batch = links.batch();
     keys.iter().zip(&codes).for_each(|(key, code)| batch.note_idempotency(key, 5, code));
     links.commit(batch).unwrap();
-    links.purge_entries(&[PurgedLink { code: codes[0], created_ms: 5, claim: None }]).unwrap();
+    links.purge_entries(&[PurgedLink { code: codes[0], created_ms: 5, claim: None, ended_ms: None }]).unwrap();
     assert_eq!(links.created_with(&keys[0], 6).unwrap(), None);
     assert_eq!(links.created_with(&keys[1], 6).unwrap(), Some(codes[1]));
 }
@@ -348,16 +435,19 @@ fn writes_that_a_crash_cut_off_leave_no_bytes() {
 fn deleted_links_are_found_by_their_history() {
     let dir = tempfile::tempdir().unwrap();
     let (links, _) = Links::open(dir.path(), "key").unwrap();
-    let [gone, other, again] = ["gone", "other", "again"].map(|code| marked(code, 5));
-    for link in [&gone, &again] {
+    let [gone, other, again, later] = ["gone", "other", "again", "later"].map(|code| marked(code, 5));
+    for link in [&gone, &again, &later] {
         put(&links, link);
         delete_at_12(&links, link);
     }
     put(&links, &again);
     put(&links, &other);
-    let selector = EndedSelector::Destination(vec![gone.target.clone()]);
+    put(&links, &Link { created_ms: 20, ..later.clone() });
+    let ended = |link: &Link| PurgedLink { ended_ms: Some(12), ..purged(link) };
+    let expected = vec![ended(&gone), ended(&later)];
+    let selector = EndedSelector::Destination(vec![gone.target]);
     let found = links.ended_links(&[], 100, &selector).unwrap();
-    assert_eq!(found, EndedLinks { links: vec![purged(&gone)], behind: None }, "the other ones exist");
+    assert_eq!(found, EndedLinks { links: expected.clone(), behind: None }, "the other ones exist");
     // In pieces, each with all edits of a code.
     let (mut pieces, mut behind, mut all) = (0, Vec::new(), Vec::new());
     loop {
@@ -368,9 +458,41 @@ fn deleted_links_are_found_by_their_history() {
             None => break,
         }
     }
-    assert_eq!((pieces, all), (3, vec![purged(&gone)]));
-    links.purge_entries(&[purged(&gone)]).unwrap();
+    assert_eq!((pieces, all), (4, expected.clone()));
+    links.purge_entries(&expected).unwrap();
     assert_eq!(links.ended_links(&[], 100, &selector).unwrap(), EndedLinks::default());
+}
+
+#[test]
+fn links_are_found_by_the_events_of_their_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let (links, _) = Links::open(dir.path(), "key").unwrap();
+    let selector = EndedSelector::Destination(vec![marked("a", 1).target]);
+    assert_eq!(links.ended_in_events(0, 9, &selector).unwrap(), (vec![], None), "there is no log");
+    let log = links.open_events().unwrap();
+    let [gone, again, kept] = ["gone", "again", "kept"].map(|code| marked(code, 5));
+    let other = Link { target: "https://other.example/".to_owned(), ..marked("other", 5) };
+    [&gone, &again, &kept, &other].into_iter().for_each(|link| put(&links, link));
+    for link in [&gone, &again, &other] {
+        let mut batch = links.batch();
+        batch.remove(&link.code);
+        batch.add_event(LinkEvent::removal(Arc::new(link.clone()), 12, EventCause::Expiry).encode());
+        links.commit(batch).unwrap();
+    }
+    // The same date and claim, as after an import.
+    put(&links, &again);
+    let ended = PurgedLink { ended_ms: Some(12), ..purged(&gone) };
+    assert_eq!(links.ended_in_events(0, 9, &selector).unwrap(), (vec![ended], Some(8)));
+    assert_eq!(links.ended_in_events(8, 9, &selector).unwrap(), (vec![], None));
+    // In pieces.
+    let (mut all, mut after) = (Vec::new(), 0);
+    while let (some, Some(next)) = links.ended_in_events(after, 2, &selector).unwrap() {
+        (all, after) = ([all, some].concat(), next);
+    }
+    assert_eq!((all, after), (vec![ended], log.last()));
+    links.purge_entries(&[ended]).unwrap();
+    assert_eq!(links.ended_in_events(0, 9, &selector).unwrap().0, []);
+    assert_eq!(links.ended_in_events(0, 9, &EndedSelector::Domain(None)).unwrap().0.len(), 1, "one has no marker");
 }
 
 #[test]
