@@ -46,9 +46,9 @@ impl Prebuilt {
 pub struct Representation {
     /// The value of `Content-Type`.
     pub content_type: &'static str,
-    /// Further fields as complete lines. `Date`, `Content-Length` and `Connection` are added to them.
+    /// Header fields of this response alone, as complete lines. `Date`, `Content-Length` and `Connection` are added.
     pub fields: String,
-    /// The body.
+    /// The body of the response.
     pub body: String,
 }
 

@@ -32,7 +32,7 @@ pub enum Action {
         /// The offset of the digit in the consumed bytes.
         minor: usize,
     },
-    /// Take this address for the client's, and step again. `None` if the balancer names no client.
+    /// Use this address as that of the client, and step again. `None` if the balancer names no client.
     From(Option<IpAddr>),
     /// Close without a response, because the bytes are no PROXY header. No further step.
     HangUp,
@@ -163,7 +163,7 @@ impl Connection {
         self.mode == Mode::Proxy
     }
 
-    /// Makes the next message that ends the last one.
+    /// Accepts no message after the one in progress, or after the next one if none is in progress.
     pub fn close_after_next(&mut self) {
         self.last = true;
     }
@@ -186,8 +186,8 @@ impl Connection {
         self.heads
     }
 
-    /// Returns the input that it waits for, given the number of unconsumed bytes. After a rejection: the input that it
-    /// waited for then.
+    /// Returns the input that the machine waits for, given the number of unconsumed bytes; after a rejection, the input
+    /// that it waited for before.
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::UnboundedBody,
@@ -211,12 +211,12 @@ impl Connection {
             Mode::Slow(Part::Length { left }) => {
                 let consumed = left.min(input.len() as u64);
                 let left = left - consumed;
-                self.mode = if left == 0 { self.between() } else { Mode::Slow(Part::Length { left }) };
+                self.mode = if left == 0 { self.mode_after_message() } else { Mode::Slow(Part::Length { left }) };
                 Step { consumed: consumed as usize, action: Action::Pass }
             }
             Mode::Slow(Part::Chunked(mut chunked)) => match chunked.advance(input, u64::from(self.bounds.body)) {
                 Ok((consumed, ended)) => {
-                    self.mode = if ended { self.between() } else { Mode::Slow(Part::Chunked(chunked)) };
+                    self.mode = if ended { self.mode_after_message() } else { Mode::Slow(Part::Chunked(chunked)) };
                     Step { consumed, action: Action::Pass }
                 }
                 Err(rejection) => self.reject(rejection),
@@ -226,12 +226,12 @@ impl Connection {
 
     fn step_proxy(&mut self, input: &[u8]) -> Step {
         match proxy::parse(input) {
-            proxy::Seen::Part => Step { consumed: 0, action: Action::Read },
-            proxy::Seen::Header { len, client } => {
+            proxy::ParsedHeader::Part => Step { consumed: 0, action: Action::Read },
+            proxy::ParsedHeader::Header { len, client } => {
                 self.mode = Mode::Fast;
                 Step { consumed: len, action: Action::From(client) }
             }
-            proxy::Seen::Other => {
+            proxy::ParsedHeader::Other => {
                 self.mode = Mode::Ended { in_body: false };
                 Step { consumed: 0, action: Action::HangUp }
             }
@@ -265,7 +265,7 @@ impl Connection {
             Body::Length(len) if len > u64::from(self.bounds.body) && !self.endless => {
                 return self.reject(Rejection::BodyTooLarge);
             }
-            Body::None | Body::Length(0) => self.between(),
+            Body::None | Body::Length(0) => self.mode_after_message(),
             Body::Length(left) => Mode::Slow(Part::Length { left }),
             Body::Chunked if self.endless => Mode::Slow(Part::Chunked(Chunked::endless())),
             Body::Chunked => Mode::Slow(Part::Chunked(Chunked::default())),
@@ -274,8 +274,8 @@ impl Connection {
         Step { consumed: end, action }
     }
 
-    /// Returns the mode behind a message on the slow path.
-    fn between(&self) -> Mode {
+    /// Returns the mode after a message on the slow path.
+    fn mode_after_message(&self) -> Mode {
         if self.last { Mode::Ended { in_body: false } } else { Mode::Slow(Part::Head) }
     }
 

@@ -84,7 +84,8 @@ mod tests {
     fn the_work_is_bounded() {
         let query: Vec<String> = (0..200).map(|number| format!("n{number}=1")).collect();
         let whole = merged("https://a/?n0=0&n199=0", &query.join("&"));
-        assert!(!whole.contains("n0=0") && whole.contains("n199=0&"), "{whole}");
+        assert!(!whole.contains("n0=0"), "{whole}");
+        assert!(whole.contains("n199=0&"), "{whole}");
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use carom_limits::HEADERS_MAX;
 pub enum Body {
     /// No body.
     None,
-    /// This many bytes.
+    /// A body of this many bytes.
     Length(u64),
     /// `Transfer-Encoding: chunked`.
     Chunked,
@@ -140,7 +140,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
 fn parse_first(bytes: &[u8]) -> Result<(Head<'_>, usize), Rejection> {
     let line = syntax::request_line(bytes)?;
     let mut rest = line.behind;
-    let mut fields = Fields::default();
+    let mut fields = HeadFields::default();
     let mut count = 0;
     // A fault of a value is reported only if all lines are well-formed.
     let mut fault = None;
@@ -174,8 +174,8 @@ fn parse_first(bytes: &[u8]) -> Result<(Head<'_>, usize), Rejection> {
     Ok((head, bytes.len() - behind.len()))
 }
 
-/// True if a target that does not begin with a slash has one of the other forms (RFC 9112, section 3.2): the absolute
-/// form with an HTTP scheme, or the asterisk, which belongs to `OPTIONS` alone.
+/// True if a target that does not begin with a slash has one of the other forms (RFC 9112, section 3.2). These are the
+/// absolute form with an HTTP scheme, and the asterisk, which belongs to `OPTIONS` alone.
 #[cold]
 fn is_other_form(method: &[u8], target: &[u8]) -> bool {
     let begins_with = |scheme: &[u8]| {
@@ -250,7 +250,7 @@ fn version_rejection(bytes: &[u8]) -> Rejection {
 
 /// The fields of one head, collected one by one.
 #[derive(Default)]
-struct Fields<'a> {
+struct HeadFields<'a> {
     hosts: u32,
     host: &'a [u8],
     content_length: Option<u64>,
@@ -267,7 +267,7 @@ struct Fields<'a> {
     is_unusual: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> HeadFields<'a> {
     #[inline]
     fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Rejection> {
         // The length distinguishes most names, so that most fields cost one comparison of a number.

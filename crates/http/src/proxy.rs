@@ -24,7 +24,7 @@ const CRC32C: u8 = 0x03;
 
 /// The result of parsing the bytes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Seen {
+pub(super) enum ParsedHeader {
     /// The beginning of a header.
     Part,
     /// A complete header, with the client if it names one. A balancer names none for requests of its own.
@@ -34,35 +34,35 @@ pub(super) enum Seen {
         /// The address of the client.
         client: Option<IpAddr>,
     },
-    /// Not a header.
+    /// The bytes are not a PROXY header.
     Other,
 }
 
 /// Parses all bytes that a connection has sent.
-pub(super) fn parse(bytes: &[u8]) -> Seen {
+pub(super) fn parse(bytes: &[u8]) -> ParsedHeader {
     let is_beginning_of = |whole: &[u8]| bytes.len() < whole.len() && whole.starts_with(bytes);
     if bytes.starts_with(SIGNATURE) {
-        return parse_v2(bytes).unwrap_or(Seen::Other);
+        return parse_v2(bytes).unwrap_or(ParsedHeader::Other);
     }
     if bytes.starts_with(b"PROXY ") {
         return parse_v1(bytes);
     }
-    if is_beginning_of(SIGNATURE) || is_beginning_of(b"PROXY ") { Seen::Part } else { Seen::Other }
+    if is_beginning_of(SIGNATURE) || is_beginning_of(b"PROXY ") { ParsedHeader::Part } else { ParsedHeader::Other }
 }
 
-fn parse_v1(bytes: &[u8]) -> Seen {
+fn parse_v1(bytes: &[u8]) -> ParsedHeader {
     let seen = &bytes[..bytes.len().min(LINE_LEN_MAX)];
     let Some(end) = memchr::memmem::find(seen, b"\r\n") else {
-        return if seen.len() < LINE_LEN_MAX { Seen::Part } else { Seen::Other };
+        return if seen.len() < LINE_LEN_MAX { ParsedHeader::Part } else { ParsedHeader::Other };
     };
     let len = end + 2;
     let words: Vec<&str> = match std::str::from_utf8(&bytes[..end]) {
         Ok(line) => line.split(' ').collect(),
-        Err(_) => return Seen::Other,
+        Err(_) => return ParsedHeader::Other,
     };
     match words[..] {
         // The rest of the line is ignored.
-        ["PROXY", "UNKNOWN", ..] => Seen::Header { len, client: None },
+        ["PROXY", "UNKNOWN", ..] => ParsedHeader::Header { len, client: None },
         ["PROXY", family @ ("TCP4" | "TCP6"), from, to, from_port, to_port] => {
             let address = |text: &str| -> Option<IpAddr> {
                 match family {
@@ -72,11 +72,11 @@ fn parse_v1(bytes: &[u8]) -> Seen {
             };
             let ports_are_good = [from_port, to_port].iter().all(|port| is_port(port));
             match (address(from), address(to)) {
-                (Some(client), Some(_)) if ports_are_good => Seen::Header { len, client: Some(client) },
-                _ => Seen::Other,
+                (Some(client), Some(_)) if ports_are_good => ParsedHeader::Header { len, client: Some(client) },
+                _ => ParsedHeader::Other,
             }
         }
-        _ => Seen::Other,
+        _ => ParsedHeader::Other,
     }
 }
 
@@ -87,13 +87,13 @@ fn is_port(text: &str) -> bool {
 }
 
 /// Parses a header of version 2. `None` means that it is malformed.
-fn parse_v2(bytes: &[u8]) -> Option<Seen> {
-    let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else { return Some(Seen::Part) };
+fn parse_v2(bytes: &[u8]) -> Option<ParsedHeader> {
+    let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else { return Some(ParsedHeader::Part) };
     let rest_len = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if fixed[12] >> 4 != 2 || rest_len > REST_LEN_MAX {
         return None;
     }
-    let Some(header) = bytes.get(..FIXED_LEN + rest_len) else { return Some(Seen::Part) };
+    let Some(header) = bytes.get(..FIXED_LEN + rest_len) else { return Some(ParsedHeader::Part) };
     let rest = &header[FIXED_LEN..];
     let (client, addresses_len) = match (fixed[12] & 0xf, fixed[13]) {
         // LOCAL: the balancer's own connection, whatever the rest of the header says.
@@ -106,7 +106,7 @@ fn parse_v2(bytes: &[u8]) -> Option<Seen> {
         (1, 0x31 | 0x32) => (None, 216),
         _ => return None,
     };
-    checks(header, rest.get(addresses_len..)?).then_some(Seen::Header { len: header.len(), client })
+    checks(header, rest.get(addresses_len..)?).then_some(ParsedHeader::Header { len: header.len(), client })
 }
 
 /// True if the extensions of a header are well-formed, and its checksum is right if it has one.
@@ -130,8 +130,8 @@ fn checks(header: &[u8], mut extensions: &[u8]) -> bool {
     extensions.is_empty()
 }
 
-/// The checksum of RFC 3720, appendix B.4 (CRC-32C). A header is short, so a bit at a time will do; `crc32fast` has the
-/// polynomial of Ethernet only, and a crate for this one would be another package for these lines.
+/// Returns the checksum of RFC 3720, appendix B.4 (CRC-32C). A header is short, so a bit at a time will do. `crc32fast`
+/// has the polynomial of Ethernet only, and another package would cost more than these lines.
 fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     let step = |sum: u32, byte: u8| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 })
@@ -156,15 +156,15 @@ pub(crate) mod tests {
 
     fn client(bytes: &[u8]) -> Option<Option<IpAddr>> {
         match parse(bytes) {
-            Seen::Header { len, client } => {
+            ParsedHeader::Header { len, client } => {
                 assert_eq!(len, bytes.len());
                 // No prefix is a header, and no byte behind the header counts.
-                (0..len).for_each(|end| assert_eq!(parse(&bytes[..end]), Seen::Part, "{end}"));
+                (0..len).for_each(|end| assert_eq!(parse(&bytes[..end]), ParsedHeader::Part, "{end}"));
                 let more = [bytes, b"GET / HTTP/1.1\r\n"].concat();
-                assert_eq!(parse(&more), Seen::Header { len, client });
+                assert_eq!(parse(&more), ParsedHeader::Header { len, client });
                 Some(client)
             }
-            Seen::Part | Seen::Other => None,
+            ParsedHeader::Part | ParsedHeader::Other => None,
         }
     }
 
@@ -199,11 +199,11 @@ pub(crate) mod tests {
             "GET / HTTP/1.1\r\n",
             "\r\nx",
         ] {
-            assert_eq!(parse(wrong.as_bytes()), Seen::Other, "{wrong:?}");
+            assert_eq!(parse(wrong.as_bytes()), ParsedHeader::Other, "{wrong:?}");
         }
         let long = |len: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(len - 16));
         assert_eq!(client(long(LINE_LEN_MAX).as_bytes()), Some(None));
-        assert_eq!(parse(long(LINE_LEN_MAX + 1).as_bytes()), Seen::Other);
+        assert_eq!(parse(long(LINE_LEN_MAX + 1).as_bytes()), ParsedHeader::Other);
     }
 
     #[test]
@@ -238,7 +238,7 @@ pub(crate) mod tests {
             v2(four, b"\x03\0\x04\0\0\0\0"),
             v2(four, b"\x03\0\x02\0\0"),
         ] {
-            assert_eq!(parse(&wrong), Seen::Other, "{wrong:?}");
+            assert_eq!(parse(&wrong), ParsedHeader::Other, "{wrong:?}");
         }
     }
 
@@ -252,7 +252,7 @@ pub(crate) mod tests {
         // The type byte of the checksum extension protects itself in no way.
         for place in (16..header.len()).filter(|&place| place != at - 3) {
             header[place] ^= 1;
-            assert!(!matches!(parse(&header), Seen::Header { client: Some(_), .. }), "{place}");
+            assert!(!matches!(parse(&header), ParsedHeader::Header { client: Some(_), .. }), "{place}");
             header[place] ^= 1;
         }
     }
@@ -262,7 +262,7 @@ pub(crate) mod tests {
         fn looking_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..300), line in "PROXY (TCP[46]|UNKNOWN)?[ 0-9a-f.:]{0,110}(\r\n)?") {
             let near = [&SIGNATURE[..], &[0x21, 0x11, 0, 40], &bytes].concat();
             for bytes in [&bytes[..], line.as_bytes(), &near] {
-                if let Seen::Header { len, .. } = parse(bytes) {
+                if let ParsedHeader::Header { len, .. } = parse(bytes) {
                     prop_assert!(len <= bytes.len());
                 }
             }

@@ -10,12 +10,12 @@ use carom_tls::identity::{HTTP2, TlsIdentity};
 
 /// The TLS session of one connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct TlsSession {
     connection: ServerConnection,
     /// True once bytes were received.
     has_begun: bool,
     /// The position of the received bytes within their records.
-    place: RecordPlace,
+    place: RecordPosition,
     /// True once our closing alert was sent.
     is_closed: bool,
 }
@@ -31,13 +31,13 @@ pub enum ReceiveState {
     Broken,
 }
 
-impl Session {
+impl TlsSession {
     /// Returns the session of a new connection, or `None` if there is no memory for it.
-    pub fn new(identity: &TlsIdentity) -> Option<Session> {
+    pub fn new(identity: &TlsIdentity) -> Option<TlsSession> {
         let mut connection = ServerConnection::new(identity.config()).ok()?;
         // The caller bounds the bytes that wait to be sent.
         connection.set_buffer_limit(None);
-        Some(Session { connection, has_begun: false, place: RecordPlace::default(), is_closed: false })
+        Some(TlsSession { connection, has_begun: false, place: RecordPosition::default(), is_closed: false })
     }
 
     /// True if bytes were received.
@@ -125,14 +125,14 @@ impl Session {
 /// A position in a stream of records (RFC 8446, section 5.1). A record has a header of five bytes, and the last two are
 /// the length of the rest.
 #[derive(Clone, Copy, Debug, Default)]
-struct RecordPlace {
+struct RecordPosition {
     /// Bytes of the header that have passed.
     header: u8,
     /// The length, as far as it has passed; then the bytes that are left of it.
     left: u16,
 }
 
-impl RecordPlace {
+impl RecordPosition {
     fn pass(&mut self, mut bytes: &[u8]) {
         while let [byte, rest @ ..] = bytes {
             if self.header < 5 {
@@ -147,7 +147,7 @@ impl RecordPlace {
                 bytes = &bytes[len..];
             }
             if self.header == 5 && self.left == 0 {
-                *self = RecordPlace::default();
+                *self = RecordPosition::default();
             }
         }
     }
@@ -171,13 +171,13 @@ mod tests {
         let records =
             [&b"\x17\x03\x03\x00\x02ab"[..], b"\x14\x03\x03\x00\x00", b"\x17\x03\x03\x01\x00", &[0; 256]].concat();
         let ends = [7, 12, records.len()];
-        let mut place = RecordPlace::default();
+        let mut place = RecordPosition::default();
         for (at, byte) in records.iter().enumerate() {
             place.pass(&[*byte]);
             assert_eq!(place.is_inside(), !ends.contains(&(at + 1)), "{at}");
         }
         for cut in 0..records.len() {
-            let mut place = RecordPlace::default();
+            let mut place = RecordPosition::default();
             place.pass(&records[..cut]);
             assert_eq!(place.is_inside(), cut > 0 && !ends.contains(&cut), "{cut}");
             place.pass(&records[cut..]);

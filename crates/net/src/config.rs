@@ -6,8 +6,8 @@ use crate::headers::tunnel::Decapsulate;
 /// again has waited at least that long.
 pub(crate) const RTO_MIN_MS: u32 = 200;
 
-/// Retransmission timeout before the first sample of a round trip, in milliseconds (RFC 6298, 2.1): that of an answer to a
-/// SYN, and that of a connection without a sample.
+/// Retransmission timeout before the first sample of a round trip, in milliseconds (RFC 6298, 2.1). It applies to an
+/// answer to a SYN, and to a connection without a sample.
 pub(crate) const RTO_INITIAL_MS: u32 = 1_000;
 
 /// Settings of a stack. Times are in milliseconds, lengths in bytes.

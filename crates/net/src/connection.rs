@@ -27,7 +27,7 @@ use crate::counters::StackCounters;
 use crate::events::{CloseReason, ConnectionId};
 use crate::headers::address::Flow;
 use crate::headers::options::{TIMESTAMPS_LEN, Timestamps};
-use crate::headers::segment::{self, Head, PAYLOAD_AT};
+use crate::headers::segment::{self, PAYLOAD_AT, SegmentHeader};
 use crate::next_hop::NextHop;
 use crate::pool::{FRAME_LEN, FramePool};
 
@@ -42,7 +42,7 @@ const DOUBLINGS_KEPT_MAX: u8 = 3;
 
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum TcpState {
     Established,
     FinWait1,
     FinWait2,
@@ -111,19 +111,19 @@ pub(crate) struct Shared {
 }
 
 /// Everything that a connection needs of its surroundings.
-pub(crate) struct Context<'a, P> {
+pub(crate) struct ConnectionContext<'a, P> {
     pub(crate) now_us: u64,
     pub(crate) pool: &'a mut P,
     pub(crate) shared: &'a mut Shared,
 }
 
-impl<P: FramePool> Context<'_, P> {
+impl<P: FramePool> ConnectionContext<'_, P> {
     pub(crate) const fn now_ms(&self) -> u32 {
         (self.now_us / 1000) as u32
     }
 
     /// Sends a segment without data, and keeps nothing. Returns false if there is no frame or no room in the ring.
-    pub(crate) fn send_bare(&mut self, head: &Head) -> bool {
+    pub(crate) fn send_bare(&mut self, head: &SegmentHeader) -> bool {
         let counters = &mut self.shared.counters;
         let Some(frame) = self.pool.take() else {
             counters.no_frame += 1;
@@ -141,7 +141,7 @@ impl<P: FramePool> Context<'_, P> {
 
 /// The outcome of a segment or a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum SegmentOutcome {
     /// The connection continues.
     Continues,
     /// The connection waits for old segments to die out.
@@ -169,11 +169,11 @@ pub(crate) struct Handshake {
     pub(crate) ts_offset: u32,
 }
 
-/// A connection.
-pub(crate) struct Connection {
+/// The state of one TCP connection: sequence numbers, windows, timers and held frames.
+pub(crate) struct TcpConnection {
     pub(crate) flow: Flow,
     pub(crate) hop: NextHop,
-    pub(crate) state: State,
+    pub(crate) state: TcpState,
     pub(crate) timer: TimerKind,
     facts: u16,
     pub(crate) generation: u32,
@@ -234,9 +234,9 @@ fn segment_max(mtu: u16, headers: u16) -> u16 {
     mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
 }
 
-impl Connection {
+impl TcpConnection {
     /// Returns an established connection. Its first segment sets the send window.
-    pub(crate) fn new(handshake: &Handshake, generation: u32, config: &StackConfig, now_ms: u32) -> Connection {
+    pub(crate) fn new(handshake: &Handshake, generation: u32, config: &StackConfig, now_ms: u32) -> TcpConnection {
         let has_timestamps = handshake.ts_recent.is_some();
         let headers = if handshake.flow.local.is_v4() { 40 } else { 60 };
         let options = if has_timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
@@ -248,10 +248,10 @@ impl Connection {
         ];
         let rcv_scale = if handshake.peer_scale.is_some() { scale_for(config.receive_window) } else { 0 };
         let (snd_nxt, rcv_nxt) = (handshake.iss.wrapping_add(1), handshake.irs.wrapping_add(1));
-        Connection {
+        TcpConnection {
             flow: handshake.flow,
             hop: handshake.hop,
-            state: State::Established,
+            state: TcpState::Established,
             timer: TimerKind::None,
             facts: facts.iter().filter(|(holds, _)| *holds).map(|(_, bit)| bit).sum(),
             generation,
@@ -330,12 +330,12 @@ impl Connection {
 
     /// Returns true if the driver still hears of the connection.
     pub(crate) fn is_attended(&self) -> bool {
-        !self.has(fact::ORPHAN) && !matches!(self.state, State::TimeWait | State::Closed)
+        !self.has(fact::ORPHAN) && !matches!(self.state, TcpState::TimeWait | TcpState::Closed)
     }
 
     /// Returns true while data may be sent.
     pub(crate) fn can_send(&self) -> bool {
-        matches!(self.state, State::Established | State::CloseWait) && !self.has(fact::FIN_PENDING)
+        matches!(self.state, TcpState::Established | TcpState::CloseWait) && !self.has(fact::FIN_PENDING)
     }
 
     /// Returns bytes and FIN in flight.
@@ -409,7 +409,7 @@ impl Connection {
     }
 
     /// Gives everything back that the connection holds.
-    pub(crate) fn release<P: FramePool>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn release<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) {
         while let Some(record) = context.shared.held.pop(&mut self.held) {
             context.pool.release(record.frame);
         }
@@ -427,7 +427,7 @@ mod tests {
     fn idle_connection_takes_at_most_256_bytes() {
         // Two slots of the flow table, and a timer.
         let around = 2 * size_of::<u64>() + 16;
-        let size = size_of::<Connection>();
+        let size = size_of::<TcpConnection>();
         assert!(size + around <= 256, "{size} and {around} bytes");
     }
 

@@ -24,18 +24,18 @@ pub enum CloseReason {
 /// The driver's side of a stack. The stack calls it from [`receive`](crate::Stack::receive) and
 /// [`poll`](crate::Stack::poll), for connections that the driver has not closed or reset itself.
 pub trait Events {
-    /// A client has connected.
+    /// Reports that a client has connected.
     fn opened(&mut self, id: ConnectionId);
 
-    /// Bytes of the client, in order; they are borrowed from the received frame or the out-of-order buffer.
+    /// Passes bytes of the client, in order, borrowed from the received frame or the out-of-order buffer.
     fn received(&mut self, id: ConnectionId, bytes: &[u8]);
 
-    /// The client has sent its last byte. The connection continues to send until it is shut down.
+    /// Reports that the client has sent its last byte. The connection continues to send until it is shut down.
     fn peer_finished(&mut self, id: ConnectionId);
 
-    /// There is room again after [`send`](crate::Stack::send) has taken less than it was given.
+    /// Reports room for more bytes, after [`send`](crate::Stack::send) has taken less than it was given.
     fn writable(&mut self, id: ConnectionId);
 
-    /// The connection has ended, and its id is invalid from now on.
+    /// Reports the end of a connection. From now on, `id` is invalid.
     fn closed(&mut self, id: ConnectionId, reason: CloseReason);
 }

@@ -1,7 +1,7 @@
 //! A user-space TCP/IP stack for one receive queue, without I/O: frames and time in, frames and events out.
 //!
-//! carom uses the stack for kernel bypass. It suits a server of short answers: it opens no connections itself, an answer
-//! carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
+//! carom uses the stack for kernel bypass. It suits a server of short answers. It opens no connections itself. An
+//! answer carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
 //!
 //! The crate knows no sockets, no rings of a NIC, no clock, no threads, and nothing of HTTP. ARP, NDP and ICMP stay with
 //! the kernel. A driver passes each received frame to the stack ([`Stack::receive`]), sends answers ([`Stack::send`]),

@@ -26,13 +26,13 @@ impl NextHop {
 
 /// A look-up of next hops, such as a copy of the kernel's routes and neighbours.
 ///
-/// The stack asks once for each connection. Without an answer it sends to where the client's frames come from; an
-/// answer to a packet from a tunnel would reach the balancer there, so such a connection is refused.
+/// The stack asks once for each connection. Without a next hop, the stack sends to the MAC address that the client's
+/// frames come from. It refuses a connection from a tunnel then: that address is the balancer's.
 pub trait NextHops {
     /// Returns the next hop for packets from `local` to `remote`.
     fn next_hop(&mut self, local: IpAddr, remote: IpAddr) -> Option<NextHop>;
 
-    /// Returns true if frames to a MAC address are for this machine. The stack asks for segments of unknown flows: a
+    /// Returns true if frames to a MAC address are for this machine. The stack asks for segments of unknown flows. A
     /// switch may flood frames for another node with the same service address, and an interface in promiscuous mode
     /// passes them on.
     fn is_own(&self, mac: [u8; 6]) -> bool {

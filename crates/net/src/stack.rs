@@ -21,17 +21,17 @@ use std::net::IpAddr;
 use crate::config::StackConfig;
 use crate::connection::held::HeldFrames;
 use crate::connection::reassembly::Reassembly;
-use crate::connection::{Connection, Context, Shared, State, Verdict, fact};
+use crate::connection::{ConnectionContext, SegmentOutcome, Shared, TcpConnection, TcpState, fact};
 use crate::counters::{DropReason, StackCounters};
 use crate::events::{CloseReason, ConnectionId, Events};
-use crate::headers::address::{Address, Flow};
-use crate::headers::segment::{self, Flags, Segment};
+use crate::headers::address::{Flow, MappedAddress};
+use crate::headers::segment::{self, TcpFlags, TcpSegment};
 use crate::headers::{ethernet, ipv4, ipv6, tunnel};
 use crate::next_hop::{NextHop, NextHops};
 use crate::pool::FramePool;
 use crate::seq::is_before;
 use crate::stack::flow_table::FlowTable;
-use crate::stack::keys::{KeyUse, Keys};
+use crate::stack::keys::{KeyUse, StackKeys};
 use crate::stack::syn_cache::SynCache;
 use crate::stack::wheel::Wheel;
 
@@ -43,7 +43,7 @@ struct Arrival<'a> {
     /// The way back of the frame.
     reflected: NextHop,
     is_wrapped: bool,
-    segment: Segment<'a>,
+    segment: TcpSegment<'a>,
 }
 
 /// A bucket of tokens: so many in a second, and as many at once.
@@ -68,13 +68,13 @@ impl RateLimit {
 /// The TCP/IP stack of one receive queue. The thread that owns the queue calls it.
 pub struct Stack {
     shared: Shared,
-    keys: Keys,
-    listeners: Vec<(Option<Address>, u16)>,
+    keys: StackKeys,
+    listeners: Vec<(Option<MappedAddress>, u16)>,
     /// Places below `half_open_max` are of the SYN cache, those from there of `connections`. Timers have the same
     /// numbers.
     flows: FlowTable,
     half_open: SynCache,
-    connections: Vec<Connection>,
+    connections: Vec<TcpConnection>,
     free: Vec<u32>,
     /// Connections in TIME-WAIT, from the oldest; some may have ended.
     time_waits: VecDeque<ConnectionId>,
@@ -97,7 +97,7 @@ impl Stack {
         let resets =
             RateLimit { per_second: config.resets_per_second, tokens: 0, filled_ms: now_ms.wrapping_sub(1000) };
         Stack {
-            keys: Keys::new(secret),
+            keys: StackKeys::new(secret),
             listeners: Vec::new(),
             flows: FlowTable::new(connections_max + config.half_open_max as usize),
             half_open: SynCache::new(config.half_open_max),
@@ -121,7 +121,7 @@ impl Stack {
 
     /// Accepts connections to a port, of one address or of every address.
     pub fn listen(&mut self, address: Option<IpAddr>, port: u16) {
-        self.listeners.push((address.map(Address::from), port));
+        self.listeners.push((address.map(MappedAddress::from), port));
     }
 
     /// Accepts no new connections any more; SYNs are dropped. Open connections continue.
@@ -192,7 +192,7 @@ impl Stack {
         hops: &mut H,
         events: &mut E,
     ) -> Option<ConnectionId> {
-        if self.connections[index as usize].state == State::TimeWait {
+        if self.connections[index as usize].state == TcpState::TimeWait {
             self.receive_in_time_wait(now_us, index, arrival, pool, hops);
             return None;
         }
@@ -210,7 +210,7 @@ impl Stack {
         events: &mut E,
     ) -> Option<ConnectionId> {
         let connection = &mut self.connections[index as usize];
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
+        let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
         let verdict = connection.receive(&mut context, index, &arrival.segment, &arrival.reflected, events);
         self.settle(now_us, index, verdict, pool, events)
     }
@@ -220,7 +220,7 @@ impl Stack {
         &mut self,
         now_us: u64,
         index: u32,
-        verdict: Verdict,
+        verdict: SegmentOutcome,
         pool: &mut P,
         events: &mut E,
     ) -> Option<ConnectionId> {
@@ -228,15 +228,15 @@ impl Stack {
         let id = connection.id(index);
         let is_attended = connection.is_attended();
         let reason = match verdict {
-            Verdict::Continues => {
+            SegmentOutcome::Continues => {
                 self.rearm(index);
                 return is_attended.then_some(id);
             }
-            Verdict::EntersTimeWait => {
+            SegmentOutcome::EntersTimeWait => {
                 self.enter_time_wait(now_us, index, pool);
                 CloseReason::Finished
             }
-            Verdict::Ends(reason) => {
+            SegmentOutcome::Ends(reason) => {
                 self.end(now_us, index, pool);
                 reason
             }
@@ -265,7 +265,7 @@ impl Stack {
 
     fn enter_time_wait<P: FramePool>(&mut self, now_us: u64, index: u32, pool: &mut P) {
         let connection = &mut self.connections[index as usize];
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
+        let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
         connection.release(&mut context);
         connection.wait(context.now_ms(), &context.shared.config);
         connection.generation = connection.generation.wrapping_add(1);
@@ -282,7 +282,7 @@ impl Stack {
     fn evict_time_wait<P: FramePool>(&mut self, now_us: u64, pool: &mut P) -> bool {
         while let Some(id) = self.time_waits.pop_front() {
             let connection = &self.connections[id.index as usize];
-            if connection.state == State::TimeWait && connection.generation == id.generation {
+            if connection.state == TcpState::TimeWait && connection.generation == id.generation {
                 self.shared.counters.time_wait_evicted += 1;
                 self.end(now_us, id.index, pool);
                 return true;
@@ -294,11 +294,11 @@ impl Stack {
     /// Frees the place of a connection.
     fn end<P: FramePool>(&mut self, now_us: u64, index: u32, pool: &mut P) {
         let connection = &mut self.connections[index as usize];
-        assert_ne!(connection.state, State::Closed, "a connection ends once");
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
+        assert_ne!(connection.state, TcpState::Closed, "a connection ends once");
+        let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
         connection.release(&mut context);
-        self.shared.counters.time_wait -= u64::from(connection.state == State::TimeWait);
-        connection.state = State::Closed;
+        self.shared.counters.time_wait -= u64::from(connection.state == TcpState::TimeWait);
+        connection.state = TcpState::Closed;
         connection.generation = connection.generation.wrapping_add(1);
         let timer = self.shared.config.half_open_max + index;
         self.wheel.disarm(timer);
@@ -325,8 +325,8 @@ impl Stack {
         while let Some(index) = self.due.pop() {
             let connection = &mut self.connections[index as usize];
             connection.set(fact::IS_LISTED, false);
-            if connection.has(fact::ACK_NOW) && connection.state != State::Closed {
-                connection.send_ack(&mut Context { now_us, pool, shared: &mut self.shared });
+            if connection.has(fact::ACK_NOW) && connection.state != TcpState::Closed {
+                connection.send_ack(&mut ConnectionContext { now_us, pool, shared: &mut self.shared });
             }
         }
     }
@@ -340,13 +340,13 @@ impl Stack {
                 continue;
             };
             let connection = &mut self.connections[index as usize];
-            debug_assert_ne!(connection.state, State::Closed, "the timer of an ended connection is disarmed");
-            let mut context = Context { now_us, pool, shared: &mut self.shared };
+            debug_assert_ne!(connection.state, TcpState::Closed, "the timer of an ended connection is disarmed");
+            let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
             let verdict = connection.run_timers(&mut context, index, events);
             let is_later = |at_ms: u32| is_before(now_ms, at_ms);
             // A timer that stays due would repeat this loop for ever.
             debug_assert!(
-                verdict != Verdict::Continues || connection.next_at_ms().is_none_or(is_later),
+                verdict != SegmentOutcome::Continues || connection.next_at_ms().is_none_or(is_later),
                 "a timer runs at most once"
             );
             self.settle(now_us, index, verdict, pool, events);
@@ -360,7 +360,7 @@ impl Stack {
         self.wheel.next_at().map(|at_ms| ((now_ms + ahead(at_ms)) * 1000).max(now_us))
     }
 
-    /// Returns the counters.
+    /// Returns what the stack has counted since its start.
     pub fn counters(&self) -> StackCounters {
         let mut counters = self.shared.counters;
         counters.half_open = self.half_open.len() as u64;
@@ -372,15 +372,15 @@ impl Stack {
 
     /// Answers a segment of no connection with a reset (RFC 9293, 3.10.7.1), a bounded number in a second.
     fn send_unknown_reset<P: FramePool>(&mut self, now_us: u64, arrival: &Arrival<'_>, hop: NextHop, pool: &mut P) {
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
-        debug_assert!(arrival.segment.flags.has(Flags::ACK) && !arrival.segment.flags.has(Flags::RST));
+        let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
+        debug_assert!(arrival.segment.flags.has(TcpFlags::ACK) && !arrival.segment.flags.has(TcpFlags::RST));
         if self.resets.take(context.now_ms()) {
-            let head = segment::Head {
+            let head = segment::SegmentHeader {
                 flow: arrival.flow,
                 hop,
                 seq: arrival.segment.ack,
                 ack: 0,
-                flags: Flags::RST,
+                flags: TcpFlags::RST,
                 window: 0,
                 options: crate::headers::options::OptionBytes::NONE,
             };

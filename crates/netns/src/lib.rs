@@ -125,7 +125,8 @@ mod tests {
         let namespace = Namespace::new().unwrap();
         let interfaces = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         namespace.command("ip", "link add of-test type veth peer of-test2").unwrap();
-        assert!(namespace.run(interfaces).contains("of-test") && !interfaces().contains("of-test"));
+        assert!(namespace.run(interfaces).contains("of-test"));
+        assert!(!interfaces().contains("of-test"));
         let error = namespace.command("ip", "link add of-test type veth peer of-test2").unwrap_err();
         assert!(error.to_string().contains("of-test"), "{error}");
     }

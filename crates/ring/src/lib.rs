@@ -1,14 +1,15 @@
 //! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
-//! polls, timers and doorbells. The server's cores and the load generator's threads each drive one.
+//! polls, timers and doorbells. The server's cores and the load generator's threads each drive one. It knows neither
+//! HTTP nor connections. Read [`Tag`], [`Completion`], [`Ring::enter`] and [`Ring::take_completions`] first.
 //!
 //! This file has `unsafe`. These rules make it safe as a whole:
 //!
-//! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, the addresses to
-//!   connect to, the counter of the bell, and the buffers of sends, which move in with [`Ring::send`] and out with
-//!   [`Completion::Sent`]; memory that the kernel may still use when the ring is dropped is leaked rather than freed;
+//! * the kernel only gets memory that this type owns: the buffer ring, the timer's interval, the addresses to connect
+//!   to, the counter of the bell, and the buffers of sends. These move in with [`Ring::send`] and out with
+//!   [`Completion::Sent`]. A ring that is dropped leaks memory that the kernel may still use;
 //! * a received [`Chunk`] cannot be copied, so the kernel gets each buffer back once;
 //! * descriptors stay open while an operation names them: callers hold the connection's [`OwnedFd`] until its last
-//!   completion, and each completion carries the generation of the slot it belongs to.
+//!   completion. Each completion carries the generation of the slot it belongs to.
 
 #![allow(unsafe_code, reason = "the kernel's interface is made of raw pointers; see the module's text for the proof")]
 
@@ -463,7 +464,7 @@ impl Ring {
 /// Returns how many bytes the kernel keeps of a connection because the peer has not acknowledged them, sent or not.
 /// After a shutdown it is one more.
 ///
-/// Returns 0 if the connection is closed, for example by a reset of the peer: the kernel has dropped its queue then,
+/// Returns 0 if the connection is closed, for example by a reset of the peer. The kernel has dropped its queue then,
 /// while the counters behind `TIOCOUTQ` stay (`tcp_reset` in Linux).
 pub fn unacknowledged_len(socket: &OwnedFd) -> usize {
     let mut len: libc::c_int = 0;
@@ -572,7 +573,7 @@ impl Drop for BufferRing {
     }
 }
 
-/// A page-aligned block, as the kernel wants it.
+/// Returns the layout of a page-aligned block of `size` bytes, as the kernel wants it.
 const fn layout(size: usize) -> Layout {
     match Layout::from_size_align(size, 4_096) {
         Ok(layout) => layout,

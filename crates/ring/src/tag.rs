@@ -3,7 +3,7 @@
 /// The slot that an operation belongs to, and which use of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// The slot.
+    /// The number of the slot that the connection is in.
     pub slot: u32,
     /// Counts the uses of the slot; 24 bits.
     pub generation: u32,

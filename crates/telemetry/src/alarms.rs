@@ -265,7 +265,7 @@ impl Severity {
 /// An alarm that was raised.
 #[derive(Clone, Debug)]
 pub struct Raised {
-    /// The alarm.
+    /// The alarm that is on, or has happened.
     pub alarm: Alarm,
     /// The problem and its remedy.
     pub text: String,
@@ -365,7 +365,8 @@ mod tests {
         alarms.raise(Alarm::RedisAway, "one".to_owned());
         alarms.raise(Alarm::RedisAway, "two".to_owned());
         assert_eq!(alarms.list().iter().map(|raised| raised.text.as_str()).collect::<Vec<_>>(), ["two"]);
-        assert!(alarms.is_on(Alarm::RedisAway) && !alarms.is_on(Alarm::Conflict));
+        assert!(alarms.is_on(Alarm::RedisAway));
+        assert!(!alarms.is_on(Alarm::Conflict));
         alarms.clear(Alarm::RedisAway);
         assert!(!alarms.is_on(Alarm::RedisAway));
         alarms.raise(Alarm::RedisAway, "three".to_owned());
@@ -392,6 +393,7 @@ mod tests {
             alarms.raise(Alarm::RedisAway, "it is away".to_owned());
             alarms.clear(Alarm::RedisAway);
         }
-        assert!(alarms.is_on(Alarm::DiskFull) && alarms.list().len() == ALARMS_KEPT);
+        assert!(alarms.is_on(Alarm::DiskFull));
+        assert!(alarms.list().len() == ALARMS_KEPT);
     }
 }

@@ -13,9 +13,13 @@ pub struct GrantStats {
     pub others: Mutex<Option<(Vec<String>, Instant)>>,
     /// True if a visit waited lately for the report of another node. The heartbeat says so.
     pub is_waiting: AtomicBool,
+    /// True if a visit waited lately until this node has heard of all live nodes. Heartbeats then come more often.
+    pub is_settling: AtomicBool,
     /// True if this process neither knows nor suspects another one with the name of this node. Written by the heartbeat
     /// thread.
     pub is_alone: AtomicBool,
+    /// True once the other nodes have heard that this process runs. Written by the heartbeat thread.
+    pub is_introduced: AtomicBool,
     /// True if another node waits for reports. Set by the heartbeat thread, and cleared by the thread that reports.
     pub is_asked: AtomicBool,
     /// The handover of grants when a node stops.

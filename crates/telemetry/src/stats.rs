@@ -1,7 +1,7 @@
 //! Counters of cores and services, which the status reads without a lock on either side.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -129,7 +129,7 @@ pub struct NodeStats {
     pub referrers_dropped: Counter,
     /// The counters of the access log.
     pub access_log: AccessLogStats,
-    /// The visit log.
+    /// Counts of the visit log.
     pub visit_log: VisitLogStats,
     /// The event log and its sinks.
     pub events: EventStats,
@@ -155,6 +155,8 @@ pub struct NodeStats {
     pub allow_list: HostListStats,
     /// The state of the block list of destination hosts.
     pub block_list: HostListStats,
+    /// The time at which the destination rules were saved that apply, in milliseconds since 1970 UTC; 0 if the settings apply.
+    pub rules_saved_ms: Counter,
     /// Length of the codes that are issued now, in characters.
     pub issuer_length: Counter,
     /// Next counter value of the codes that are issued now.
@@ -235,7 +237,7 @@ pub struct EventStats {
     pub bytes: Counter,
     /// Visits that could not be added to the log.
     pub dropped: Counter,
-    /// The webhook.
+    /// Counts of the sink that posts to a webhook.
     pub webhook: SinkStats,
     /// The Redis stream.
     pub redis: SinkStats,
@@ -347,6 +349,8 @@ pub struct FleetStats {
     pub connected: AtomicBool,
     /// Requests to Redis without an answer.
     pub errors: Counter,
+    /// The instant since boot at which Redis last rejected a command, in milliseconds; 0 before the first time.
+    pub refused_ms: AtomicU64,
     /// Outbox: codes whose state Redis may not have.
     pub outbox: Counter,
     /// Codes of the outbox whose state Redis has not accepted. Written before the clients hear of their changes.
@@ -422,8 +426,31 @@ pub struct FleetStats {
     pub known: Mutex<Vec<String>>,
     /// True once the cores have every change that was in the streams at the start, or the node does not wait for that.
     pub has_caught_up: AtomicBool,
+    /// True once the node has exchanged the API keys with Redis since its start, or does not wait for that.
+    pub has_keys: AtomicBool,
+    /// True once the node has exchanged the saved destination rules with Redis since its start, or does not wait for that.
+    pub has_rules: AtomicBool,
     /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
+}
+
+impl FleetStats {
+    /// True if this node may exchange keys or rules with Redis, because Redis is known to be that of its fleet. Otherwise sets
+    /// `has_exchanged` if the node no longer waits for missed changes: Redis does not answer.
+    pub fn may_exchange(&self, has_exchanged: &AtomicBool) -> bool {
+        let may = self.same_code_secret.load(Ordering::Acquire);
+        if !may && self.has_caught_up.load(Ordering::Acquire) {
+            has_exchanged.store(true, Ordering::Release);
+        }
+        may
+    }
+
+    /// Lets the node become ready without the changes, keys and rules that it has missed.
+    pub fn end_waits(&self) {
+        for has_it in [&self.has_caught_up, &self.has_keys, &self.has_rules] {
+            has_it.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// An origin of visit counts: a node, as far as its counts are known here.
@@ -455,11 +482,13 @@ pub struct MemberStats {
 }
 
 impl NodeStats {
-    /// True if clients should use this node: it has its links, and in a fleet the changes that it had missed, and does not
-    /// drain.
+    /// True if clients should use this node: it has its links, and in a fleet the changes, API keys and destination rules that
+    /// it had missed, and does not drain.
     pub fn is_ready(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
-        is(&self.ready) && !is(&self.draining) && (!is(&self.fleet.configured) || is(&self.fleet.has_caught_up))
+        let FleetStats { configured, has_caught_up, has_keys, has_rules, .. } = &self.fleet;
+        let has_missed = || [has_caught_up, has_keys, has_rules].into_iter().all(is);
+        is(&self.ready) && !is(&self.draining) && (!is(configured) || has_missed())
     }
 
     /// Reports a stored record that cannot be decoded: counts it, logs it with its key, raises the alarm.

@@ -35,7 +35,7 @@ static REFLECTOR_NANOS: AtomicU64 = AtomicU64::new(0);
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u32>().expect("a number"));
     let (seconds, in_flight) = (arguments.next().unwrap_or(5), arguments.next().unwrap_or(64));
-    let (client, server) = (Namespace::new(), Namespace::new());
+    let (client, server) = (NamespaceProcess::new(), NamespaceProcess::new());
     let names = [("c0", &client), ("s0", &server)];
     run("ip", &format!("link add c0 netns {} type veth peer name s0 netns {}", client.0.id(), server.0.id()));
     for (name, namespace) in names {
@@ -63,10 +63,10 @@ fn main() {
 }
 
 /// A process that holds a network namespace.
-struct Namespace(Child);
+struct NamespaceProcess(Child);
 
-impl Namespace {
-    fn new() -> Namespace {
+impl NamespaceProcess {
+    fn new() -> NamespaceProcess {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo ready; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().expect("unshare is installed");
@@ -74,7 +74,7 @@ impl Namespace {
         BufReader::new(holder.stdout.take().expect("it is piped"))
             .read_line(&mut line)
             .expect("it says that it is ready");
-        Namespace(holder)
+        NamespaceProcess(holder)
     }
 
     fn enter(&self) {
@@ -83,7 +83,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Namespace {
+impl Drop for NamespaceProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -113,7 +113,7 @@ fn wait(socket: &XdpSocket) {
 }
 
 /// Turns frames around: received frames are sent in place.
-fn reflect(namespace: &Namespace) {
+fn reflect(namespace: &NamespaceProcess) {
     namespace.enter();
     let (_program, mut socket) = open("s0");
     let mut completed = Vec::new();
@@ -140,7 +140,7 @@ fn cpu_nanos(clock: ClockId) -> u64 {
 }
 
 /// Keeps a number of frames on their way.
-fn send(namespace: &Namespace, in_flight: u32) {
+fn send(namespace: &NamespaceProcess, in_flight: u32) {
     namespace.enter();
     let (_program, mut socket) = open("c0");
     let mut frame = [0_u8; FRAME_LEN];

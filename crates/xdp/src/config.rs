@@ -95,9 +95,9 @@ pub enum OpenError {
     },
     /// The kernel refused a step.
     Refused {
-        /// The step.
+        /// The step that failed.
         step: &'static str,
-        /// The queue.
+        /// The number of the receive queue.
         queue: u32,
         /// The error number.
         errno: i32,

@@ -35,7 +35,7 @@ pub struct Offloads {
 /// Facts about an interface, at the time of the question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceFacts {
-    /// The name.
+    /// The name of the interface, such as `eth0`.
     pub name: String,
     /// The number.
     pub index: u32,

@@ -72,9 +72,9 @@ impl Netlink {
         self.request(message, NLM_F_DUMP)?;
         for _ in 0..DUMP_READS_MAX {
             match self.read(RecvFlags::empty(), &mut each)? {
-                Read::End => return Ok(()),
-                Read::Failed(error) => return Err(error),
-                Read::More => {}
+                NetlinkRead::End => return Ok(()),
+                NetlinkRead::Failed(error) => return Err(error),
+                NetlinkRead::More => {}
             }
         }
         Err(io::Error::other("the kernel's table is too large"))
@@ -85,7 +85,7 @@ impl Netlink {
         self.request(message, 0)?;
         let mut answer = None;
         match self.read(RecvFlags::empty(), &mut |(message, _)| answer = Some(message))? {
-            Read::Failed(error) => Err(error),
+            NetlinkRead::Failed(error) => Err(error),
             _ => answer.ok_or_else(|| io::ErrorKind::InvalidData.into()),
         }
     }
@@ -102,7 +102,7 @@ impl Netlink {
         Ok(())
     }
 
-    fn read(&mut self, flags: RecvFlags, each: &mut impl FnMut(FlaggedMessage)) -> io::Result<Read> {
+    fn read(&mut self, flags: RecvFlags, each: &mut impl FnMut(FlaggedMessage)) -> io::Result<NetlinkRead> {
         let len = loop {
             match recv(&self.fd, &mut self.buffer[..], flags) {
                 Ok((len, _)) => break len,
@@ -111,7 +111,7 @@ impl Netlink {
             }
         };
         let mut rest = &self.buffer[..len];
-        let mut outcome = Read::More;
+        let mut outcome = NetlinkRead::More;
         while let Some(head) = rest.first_chunk::<4>() {
             let len = u32::from_ne_bytes(*head) as usize;
             if len < size_of::<libc::nlmsghdr>() || len > rest.len() {
@@ -122,9 +122,9 @@ impl Netlink {
                 let is_ours = message.header.sequence_number == self.sequence;
                 match message.payload {
                     NetlinkPayload::InnerMessage(inner) => each((inner, message.header.flags)),
-                    NetlinkPayload::Done(_) if is_ours => outcome = Read::End,
+                    NetlinkPayload::Done(_) if is_ours => outcome = NetlinkRead::End,
                     NetlinkPayload::Error(error) if is_ours && error.code.is_some() => {
-                        outcome = Read::Failed(error.to_io());
+                        outcome = NetlinkRead::Failed(error.to_io());
                     }
                     _ => {}
                 }
@@ -142,7 +142,7 @@ impl AsFd for Netlink {
 }
 
 /// The outcome of a read.
-enum Read {
+enum NetlinkRead {
     /// Notifications, or a part of a dump.
     More,
     /// The last part of our dump.

@@ -19,14 +19,18 @@ fn a_browser_head_is_plain() {
     let head = "GET /abc?x=1 HTTP/1.1\r\nHost: s.example:8080\r\nAccept: text/html,*/*;q=0.8\r\nConnection: keep-alive\r\nCookie: a=b\r\n\r\n";
     let head = parse(head.as_bytes()).unwrap();
     assert_eq!(head.target, b"/abc?x=1");
-    assert!(head.is_http11 && head.accepts_html && !head.close && !head.is_unusual);
+    assert!(head.is_http11);
+    assert!(head.accepts_html);
+    assert!(!head.close);
+    assert!(!head.is_unusual);
     assert_eq!(head.body, Body::None);
 }
 
 /// Compares a name with all names that differ from it in one byte.
 fn check_name<const N: usize>(name: &[u8; N]) {
     assert!(is_name(&name.to_ascii_uppercase(), name));
-    assert!(!is_name(&name[1..], name) && !is_name(&[&name[..], b"s"].concat(), name));
+    assert!(!is_name(&name[1..], name));
+    assert!(!is_name(&[&name[..], b"s"].concat(), name));
     for at in 0..N {
         for byte in (0..=u8::MAX).filter(|byte| *byte != b'\r') {
             let mut other = *name;
@@ -54,7 +58,9 @@ fn lines_of_one_field_are_one_list() {
     assert_eq!(all_of(head, "x-forwarded-for"), b" 9.9.9.9");
     assert_eq!(all_of(head, "via"), b"");
     let parsed = parse(head).unwrap();
-    assert!(parsed.is_split && !parsed.is_unusual && parsed.forwarded == b"for=5.6.7.8");
+    assert!(parsed.is_split);
+    assert!(!parsed.is_unusual);
+    assert!(parsed.forwarded == b"for=5.6.7.8");
 }
 
 #[test]

@@ -1,18 +1,18 @@
 //! Acknowledgements: what they release, what they show as lost, and how fast sending continues.
 
-use super::{Connection, Context, DOUBLINGS_KEPT_MAX, State, fact};
+use super::{ConnectionContext, DOUBLINGS_KEPT_MAX, TcpConnection, TcpState, fact};
 use crate::connection::held::RETRANSMITTED;
 use crate::connection::sack::{self, DUPLICATES};
-use crate::headers::segment::{Flags, Segment};
+use crate::headers::segment::{TcpFlags, TcpSegment};
 use crate::pool::FramePool;
 use crate::seq::{is_after, is_before};
 
-/// Oldest timestamp that gives a round trip.
+/// Age of the oldest echoed timestamp that gives a round trip.
 const ECHO_AGE_MAX_MS: u32 = 60_000;
 /// Most timeouts in a row that count for a peer that answers without a window.
 const STALLED_TIMEOUTS_MAX: u8 = 4;
 
-impl Connection {
+impl TcpConnection {
     /// Returns true if an acknowledgement is neither ahead of what was sent nor of long ago (RFC 5961, 5.2).
     pub(super) fn is_acceptable_ack(&self, ack: u32) -> bool {
         let oldest = self.snd_una.wrapping_sub(self.snd_wnd_max);
@@ -20,7 +20,7 @@ impl Connection {
     }
 
     /// Takes an acceptable acknowledgement (RFC 9293, 3.10.7.4, fifth).
-    pub(super) fn take_ack<P: FramePool>(&mut self, context: &mut Context<'_, P>, segment: &Segment<'_>) {
+    pub(super) fn take_ack<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, segment: &TcpSegment<'_>) {
         let window = u32::from(segment.window) << self.snd_scale;
         let blocks = segment.options.sack();
         let received = if blocks.is_empty() || !self.has(fact::SACK) {
@@ -33,7 +33,7 @@ impl Connection {
             self.advance(context, segment);
         } else if segment.ack == self.snd_una && !self.held.is_empty() {
             // A duplicate (RFC 5681, 2; RFC 6675, 2).
-            let is_empty = segment.payload.is_empty() && !segment.flags.has(Flags::FIN);
+            let is_empty = segment.payload.is_empty() && !segment.flags.has(TcpFlags::FIN);
             if is_empty && (received > 0 || window == self.snd_wnd && !self.has(fact::SACK)) {
                 self.duplicates = self.duplicates.saturating_add(1);
             }
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// Releases what is acknowledged.
-    fn advance<P: FramePool>(&mut self, context: &mut Context<'_, P>, segment: &Segment<'_>) {
+    fn advance<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, segment: &TcpSegment<'_>) {
         let ack = segment.ack;
         let acked = ack.wrapping_sub(self.snd_una);
         let was_limiting = 2 * u64::from(self.in_flight()) >= u64::from(self.congestion.window());
@@ -100,11 +100,11 @@ impl Connection {
         }
     }
 
-    /// Takes the round trip of bytes that were sent again from the timestamp that comes back (RFC 7323, 4.1). Without one
-    /// the timeout stays longer until bytes arrive that were sent once (Karn; RFC 6298, 3 and 5): else a path that has
-    /// become slower than the timeout would never be measured.
+    /// Measures the round trip of retransmitted bytes with the timestamp that the peer echoes (RFC 7323, 4.1). Without an
+    /// echo, the timeout stays longer until bytes arrive that were sent only once (Karn; RFC 6298, 3 and 5). Otherwise a
+    /// path that has become slower than the timeout would never be measured.
     #[cold]
-    fn sample_echo(&mut self, now_ms: u32, segment: &Segment<'_>) {
+    fn sample_echo(&mut self, now_ms: u32, segment: &TcpSegment<'_>) {
         let echo = segment.options.timestamps.filter(|_| self.has(fact::TIMESTAMPS)).map(|timestamps| timestamps.echo);
         let passed_ms = echo.map(|echo| self.timestamp(now_ms).wrapping_sub(echo));
         match passed_ms.filter(|passed_ms| *passed_ms <= ECHO_AGE_MAX_MS) {
@@ -118,7 +118,7 @@ impl Connection {
 
     /// Ends a tail-loss probe whose bytes have arrived. If the peer echoes the probe, the probe has repaired a loss,
     /// and the congestion window reacts (RFC 8985, 7.4).
-    fn end_probe(&mut self, segment: &Segment<'_>) {
+    fn end_probe(&mut self, segment: &TcpSegment<'_>) {
         if !self.has(fact::PROBING) || is_before(self.snd_una, self.recover) {
             return;
         }
@@ -131,7 +131,13 @@ impl Connection {
     }
 
     /// Takes the window of a segment that is newer than the last one (RFC 9293, 3.10.7.4).
-    fn update_window<P>(&mut self, context: &Context<'_, P>, segment: &Segment<'_>, window: u32, advances: bool) {
+    fn update_window<P>(
+        &mut self,
+        context: &ConnectionContext<'_, P>,
+        segment: &TcpSegment<'_>,
+        window: u32,
+        advances: bool,
+    ) {
         let is_newer =
             is_before(self.snd_wl1, segment.seq) || self.snd_wl1 == segment.seq && !is_after(self.snd_wl2, segment.ack);
         if is_after(self.snd_una, segment.ack) || !is_newer {
@@ -153,7 +159,7 @@ impl Connection {
     /// timeouts. Progress begins that time again; a window that opens and closes without progress does not. A connection
     /// that is given up stays so.
     #[cold]
-    fn note_stall<P>(&mut self, context: &Context<'_, P>) {
+    fn note_stall<P>(&mut self, context: &ConnectionContext<'_, P>) {
         let now_ms = (context.now_us / 1000) as u32;
         if !self.has(fact::STALLED) {
             self.set(fact::STALLED, true);
@@ -166,7 +172,7 @@ impl Connection {
     }
 
     /// Looks for losses, and sends what is lost (RFC 6675, 5; without selective acknowledgements RFC 6582).
-    fn recover_losses<P: FramePool>(&mut self, context: &mut Context<'_, P>, is_partial: bool) {
+    fn recover_losses<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, is_partial: bool) {
         let mss = u32::from(self.mss);
         let held = &mut context.shared.held;
         let is_first_lost = self.duplicates >= DUPLICATES && sack::mark_first_lost(held, &self.held, false);
@@ -188,7 +194,7 @@ impl Connection {
 
     /// Returns true if our FIN is acknowledged.
     pub(super) fn is_fin_acknowledged(&self) -> bool {
-        let has_sent = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck);
+        let has_sent = matches!(self.state, TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck);
         has_sent && self.snd_una == self.snd_nxt
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Congestion {
     counted: u32,
 }
 
-/// Initial window (RFC 6928, 2), for up to `segments` segments.
+/// Returns the initial window in bytes (RFC 6928, 2), for up to `segments` segments.
 fn initial_window(mss: u32, segments: u32) -> u32 {
     (segments * mss).min((2 * mss).max(14_600))
 }
@@ -26,8 +26,8 @@ impl Congestion {
         self.window
     }
 
-    /// Grows the window after `acked` new bytes, if it was in the way. Bytes count, not segments that acknowledge them,
-    /// so a peer gains nothing by dividing them.
+    /// Grows the window after `acked` new bytes, if the window limited the connection. The growth depends on bytes,
+    /// whatever the number of acknowledgements, so a peer gains nothing by dividing them.
     pub(crate) fn acknowledged(&mut self, acked: u32, mss: u32, was_limiting: bool) {
         if !was_limiting {
             return;

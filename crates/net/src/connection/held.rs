@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(held.pop(&mut a).unwrap().frame, 1);
         held.push(&mut b, HeldFrame::new(4, 510, 1, false, 0));
         assert_eq!(held.pop(&mut a).unwrap().end(), 116);
-        assert!(a.is_empty() && held.pop(&mut a).is_none());
+        assert!(a.is_empty());
+        assert!(held.pop(&mut a).is_none());
         let mut frames = Vec::new();
         held.visit(&b, |record| {
             frames.push(record.frame);

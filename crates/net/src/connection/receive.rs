@@ -1,9 +1,9 @@
 //! An arriving segment (RFC 9293, 3.10.7.4), with the checks of RFC 5961 and RFC 7323.
 
-use super::{Connection, Context, State, Verdict, fact};
+use super::{ConnectionContext, SegmentOutcome, TcpConnection, TcpState, fact};
 use crate::counters::DropReason;
 use crate::events::{CloseReason, Events};
-use crate::headers::segment::{Flags, Segment};
+use crate::headers::segment::{TcpFlags, TcpSegment};
 use crate::next_hop::NextHop;
 use crate::pool::FramePool;
 use crate::seq::{distance, is_after, is_before};
@@ -13,17 +13,17 @@ const CHALLENGE_MS: u32 = 500;
 /// Age at which a timestamp says nothing any more: 24 days (RFC 7323, 5.5).
 const TIMESTAMP_AGE_MAX_MS: u32 = 24 * 24 * 3600 * 1000;
 
-impl Connection {
+impl TcpConnection {
     /// Takes a segment of the connection in any state but TIME-WAIT.
     pub(crate) fn receive<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
-        segment: &Segment<'_>,
+        segment: &TcpSegment<'_>,
         hop: &NextHop,
         events: &mut E,
-    ) -> Verdict {
-        debug_assert!(!matches!(self.state, State::TimeWait | State::Closed));
+    ) -> SegmentOutcome {
+        debug_assert!(!matches!(self.state, TcpState::TimeWait | TcpState::Closed));
         if let Some(verdict) = self.check(context, segment) {
             return verdict;
         }
@@ -34,13 +34,13 @@ impl Connection {
         self.note_timestamp(context.now_ms(), segment);
         self.take_ack(context, segment);
         match self.state {
-            State::FinWait1 if self.is_fin_acknowledged() => self.state = State::FinWait2,
-            State::Closing if self.is_fin_acknowledged() => return Verdict::EntersTimeWait,
-            State::LastAck if self.is_fin_acknowledged() => return Verdict::Ends(CloseReason::Finished),
+            TcpState::FinWait1 if self.is_fin_acknowledged() => self.state = TcpState::FinWait2,
+            TcpState::Closing if self.is_fin_acknowledged() => return SegmentOutcome::EntersTimeWait,
+            TcpState::LastAck if self.is_fin_acknowledged() => return SegmentOutcome::Ends(CloseReason::Finished),
             _ => {}
         }
         let verdict = self.take_data(context, index, segment, events);
-        if verdict != Verdict::Continues {
+        if verdict != SegmentOutcome::Continues {
             return verdict;
         }
         if self.has(fact::FIN_PENDING) {
@@ -54,13 +54,17 @@ impl Connection {
                 events.writable(self.id(index));
             }
         }
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
     /// Returns the end of a segment that is not to be processed further.
-    fn check<P: FramePool>(&mut self, context: &mut Context<'_, P>, segment: &Segment<'_>) -> Option<Verdict> {
+    fn check<P: FramePool>(
+        &mut self,
+        context: &mut ConnectionContext<'_, P>,
+        segment: &TcpSegment<'_>,
+    ) -> Option<SegmentOutcome> {
         let flags = segment.flags;
-        let is_reset = flags.has(Flags::RST);
+        let is_reset = flags.has(TcpFlags::RST);
         // First: timestamps, before the sequence number (RFC 7323, 5.3).
         if self.has(fact::TIMESTAMPS) && !is_reset && self.is_too_old(context.now_ms(), segment) {
             return self.refuse(context, segment, DropReason::Paws);
@@ -75,17 +79,17 @@ impl Connection {
         // Second: a reset counts only at the exact place (RFC 5961, 3.2).
         if is_reset {
             return if segment.seq == self.rcv_nxt {
-                Some(Connection::reset_by_peer(&mut context.shared.counters))
+                Some(TcpConnection::reset_by_peer(&mut context.shared.counters))
             } else {
                 self.challenge(context, DropReason::UnexpectedFlags)
             };
         }
         // Fourth: a SYN within a connection (RFC 5961, 4.2).
-        if flags.has(Flags::SYN) {
+        if flags.has(TcpFlags::SYN) {
             return self.challenge(context, DropReason::UnexpectedFlags);
         }
         // Fifth: the acknowledgement (RFC 5961, 5.2).
-        if !flags.has(Flags::ACK) {
+        if !flags.has(TcpFlags::ACK) {
             return self.dropped(context, DropReason::UnexpectedFlags);
         }
         if !self.is_acceptable_ack(segment.ack) {
@@ -94,20 +98,24 @@ impl Connection {
         None
     }
 
-    fn dropped<P: FramePool>(&self, context: &mut Context<'_, P>, reason: DropReason) -> Option<Verdict> {
+    fn dropped<P: FramePool>(
+        &self,
+        context: &mut ConnectionContext<'_, P>,
+        reason: DropReason,
+    ) -> Option<SegmentOutcome> {
         context.shared.counters.drop(reason);
-        Some(Verdict::Continues)
+        Some(SegmentOutcome::Continues)
     }
 
     /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that
     /// two ends never answer each other without end. So do SYNs, which anyone can send (RFC 5961, 4.2 and 7).
     fn refuse<P: FramePool>(
         &mut self,
-        context: &mut Context<'_, P>,
-        segment: &Segment<'_>,
+        context: &mut ConnectionContext<'_, P>,
+        segment: &TcpSegment<'_>,
         reason: DropReason,
-    ) -> Option<Verdict> {
-        if segment.len() > 0 && !segment.flags.has(Flags::SYN) {
+    ) -> Option<SegmentOutcome> {
+        if segment.len() > 0 && !segment.flags.has(TcpFlags::SYN) {
             self.send_ack(context);
             return self.dropped(context, reason);
         }
@@ -116,7 +124,11 @@ impl Connection {
 
     /// Drops a segment that may be an attacker's, and lets the peer confirm its state (RFC 5961). The limit is kept for
     /// each connection, so that it shows nothing about others (CVE-2016-5696).
-    fn challenge<P: FramePool>(&mut self, context: &mut Context<'_, P>, reason: DropReason) -> Option<Verdict> {
+    fn challenge<P: FramePool>(
+        &mut self,
+        context: &mut ConnectionContext<'_, P>,
+        reason: DropReason,
+    ) -> Option<SegmentOutcome> {
         let now_ms = context.now_ms();
         if now_ms.wrapping_sub(self.last_challenge_ms) >= CHALLENGE_MS {
             self.last_challenge_ms = now_ms;
@@ -126,16 +138,16 @@ impl Connection {
         self.dropped(context, reason)
     }
 
-    /// Protection against wrapped sequence numbers (RFC 7323, 5.3). A segment without the agreed option is too old as
-    /// well.
-    fn is_too_old(&self, now_ms: u32, segment: &Segment<'_>) -> bool {
+    /// True if a segment is too old by its timestamp: protection against wrapped sequence numbers (RFC 7323, 5.3). A
+    /// segment without the agreed option is too old as well.
+    fn is_too_old(&self, now_ms: u32, segment: &TcpSegment<'_>) -> bool {
         segment.options.timestamps.is_none_or(|timestamps| {
             is_before(timestamps.value, self.ts_recent) && now_ms.wrapping_sub(self.ts_recent_ms) < TIMESTAMP_AGE_MAX_MS
         })
     }
 
     /// Keeps the timestamp to echo (RFC 7323, 4.3).
-    fn note_timestamp(&mut self, now_ms: u32, segment: &Segment<'_>) {
+    fn note_timestamp(&mut self, now_ms: u32, segment: &TcpSegment<'_>) {
         if let Some(timestamps) = segment.options.timestamps
             && self.has(fact::TIMESTAMPS)
             && !is_after(segment.seq, self.last_ack_sent)
@@ -147,7 +159,7 @@ impl Connection {
 
     /// Returns true if a segment touches the window (RFC 9293, 3.4). With a window of zero, one in its place is
     /// acceptable for its acknowledgement; its data is cut off.
-    fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
+    fn is_acceptable(&self, segment: &TcpSegment<'_>) -> bool {
         let (seq, len) = (segment.seq, segment.len());
         if seq == self.rcv_nxt {
             return true;
@@ -162,25 +174,25 @@ impl Connection {
     /// Takes the data and the FIN of a segment (RFC 9293, 3.10.7.4, seventh and eighth).
     fn take_data<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
-        segment: &Segment<'_>,
+        segment: &TcpSegment<'_>,
         events: &mut E,
-    ) -> Verdict {
+    ) -> SegmentOutcome {
         if segment.len() == 0 || !self.is_receiving() {
-            return Verdict::Continues;
+            return SegmentOutcome::Continues;
         }
         let faults = context.shared.config.faults();
         let old = if faults.keeps_duplicates { 0 } else { distance(segment.seq, self.rcv_nxt) as usize };
         let open = distance(segment.seq, self.rcv_end) as usize;
         let payload = &segment.payload[..segment.payload.len().min(open)];
-        let has_fin = segment.flags.has(Flags::FIN) && payload.len() == segment.payload.len();
+        let has_fin = segment.flags.has(TcpFlags::FIN) && payload.len() == segment.payload.len();
         let payload = &payload[old.min(payload.len())..];
         let seq = segment.seq.wrapping_add(old as u32);
         if self.has(fact::ORPHAN) && !payload.is_empty() {
             // Nobody reads this (RFC 9293, 3.6.1).
             self.send_reset(context);
-            return Verdict::Ends(CloseReason::Finished);
+            return SegmentOutcome::Ends(CloseReason::Finished);
         }
         if open < segment.payload.len() {
             // The rest came too early; the answer to a probe of the window.
@@ -198,17 +210,17 @@ impl Connection {
         if self.has(fact::FIN_KNOWN) && (self.rcv_nxt == self.fin_seq || faults.takes_early_fin) {
             return self.take_fin(context, index, events);
         }
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
     fn is_receiving(&self) -> bool {
-        matches!(self.state, State::Established | State::FinWait1 | State::FinWait2)
+        matches!(self.state, TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
     }
 
     /// Passes on data that is next, and what follows it in the buffer.
     fn deliver<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
         payload: &[u8],
         events: &mut E,
@@ -239,7 +251,7 @@ impl Connection {
     }
 
     /// Keeps data that is not next, and says at once what is missing (RFC 5681, 4.2).
-    fn keep<P: FramePool>(&mut self, context: &mut Context<'_, P>, seq: u32, payload: &[u8]) {
+    fn keep<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, seq: u32, payload: &[u8]) {
         if !payload.is_empty() {
             let shared = &mut *context.shared;
             shared.counters.out_of_order += 1;
@@ -254,10 +266,10 @@ impl Connection {
     /// Takes the peer's FIN, which is next (RFC 9293, 3.10.7.4, eighth).
     fn take_fin<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
         events: &mut E,
-    ) -> Verdict {
+    ) -> SegmentOutcome {
         self.rcv_nxt = self.fin_seq.wrapping_add(1);
         self.set(fact::ACK_NOW, true);
         context.shared.reassembly.clear(&mut self.out_of_order);
@@ -266,19 +278,19 @@ impl Connection {
             events.peer_finished(self.id(index));
         }
         match self.state {
-            State::Established => self.state = State::CloseWait,
-            State::FinWait1 => self.state = State::Closing,
-            State::FinWait2 => {
+            TcpState::Established => self.state = TcpState::CloseWait,
+            TcpState::FinWait1 => self.state = TcpState::Closing,
+            TcpState::FinWait2 => {
                 self.send_ack(context);
-                return Verdict::EntersTimeWait;
+                return SegmentOutcome::EntersTimeWait;
             }
             state => unreachable!("{state:?} has taken the FIN already"),
         }
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
     /// Returns true if a send that was cut short can go on.
-    fn has_room<P: FramePool>(&self, context: &mut Context<'_, P>) -> bool {
+    fn has_room<P: FramePool>(&self, context: &mut ConnectionContext<'_, P>) -> bool {
         let room = self.room(context);
         // Enough for a segment, or for what a small window offers.
         room > 0 && (room >= u32::from(self.mss) || room >= self.snd_wnd_max / 2 || self.in_flight() == 0)

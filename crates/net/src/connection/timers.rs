@@ -1,6 +1,6 @@
 //! Timers of a connection: retransmission (RFC 6298), tail-loss probe (RFC 8985), window probe (RFC 9293, 3.8.6.1).
 
-use super::{Connection, Context, State, TimerKind, Verdict, fact};
+use super::{ConnectionContext, SegmentOutcome, TcpConnection, TcpState, TimerKind, fact};
 use crate::config::StackConfig;
 use crate::connection::sack;
 use crate::counters::StackCounters;
@@ -19,7 +19,7 @@ const PACKET_SURE: u16 = 1280;
 /// Bytes of a packet that every host takes (RFC 791, 3.1).
 const PACKET_SURE_V4: u16 = 576;
 
-impl Connection {
+impl TcpConnection {
     /// Returns the retransmission timeout with its backoff (RFC 6298, 5.5).
     pub(super) fn timeout_ms(&self, config: &StackConfig) -> u32 {
         let timeout_ms = u64::from(self.round_trip.timeout_ms(config.rto_min_ms, config.rto_max_ms));
@@ -46,43 +46,43 @@ impl Connection {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub(crate) fn run_timers<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
         events: &mut E,
-    ) -> Verdict {
+    ) -> SegmentOutcome {
         let now_ms = context.now_ms();
         let is_due = |at_ms: u32| now_ms.wrapping_sub(at_ms) as i32 >= 0;
         if self.has(fact::ACK_DELAYED) && is_due(self.ack_at_ms) {
             self.send_ack(context);
         }
         if self.timer == TimerKind::None || !is_due(self.timer_at_ms) {
-            return Verdict::Continues;
+            return SegmentOutcome::Continues;
         }
         match self.timer {
             TimerKind::Retransmit => self.retransmit(context),
             TimerKind::TailProbe => self.probe_tail(context),
             TimerKind::Persist => self.persist(context, index, events),
-            TimerKind::FinWait | TimerKind::TimeWait => Verdict::Ends(CloseReason::Finished),
-            TimerKind::None => Verdict::Continues,
+            TimerKind::FinWait | TimerKind::TimeWait => SegmentOutcome::Ends(CloseReason::Finished),
+            TimerKind::None => SegmentOutcome::Continues,
         }
     }
 
     /// Ends the connection after too many timeouts. The reset tells a peer that may still be there.
-    fn give_up<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
+    fn give_up<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) -> SegmentOutcome {
         self.send_reset(context);
         context.shared.counters.timed_out += 1;
-        Verdict::Ends(CloseReason::TimedOut)
+        SegmentOutcome::Ends(CloseReason::TimedOut)
     }
 
     pub(super) fn is_stalled_for_long(&self, now_ms: u32, config: &StackConfig) -> bool {
         self.has(fact::STALLED) && now_ms.wrapping_sub(self.stalled_ms) >= config.zero_window_max_ms
     }
 
-    /// Retransmission timeout: everything in flight counts as lost (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
-    fn retransmit<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
+    /// Handles a retransmission timeout: everything in flight counts as lost (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
+    fn retransmit<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) -> SegmentOutcome {
         assert!(!self.held.is_empty(), "the timer runs for frames in flight");
         let config = &context.shared.config;
         context.shared.counters.shed += u64::from(self.is_expired());
@@ -104,12 +104,12 @@ impl Connection {
         context.shared.counters.timeouts += 1;
         self.send_lost(context, true);
         self.arm(context, true);
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
-    /// Shortens segments if long packets time out again and again: a router on the way may drop them, and its ICMP
-    /// message does not reach the stack (RFC 2923, 2.1). They stay short.
-    fn shorten_segments<P: FramePool>(&mut self, context: &Context<'_, P>) {
+    /// Shortens segments if long packets time out again and again. A router on the way may drop them, and its ICMP
+    /// message does not reach the stack (RFC 2923, 2.1). Segments stay short.
+    fn shorten_segments<P: FramePool>(&mut self, context: &ConnectionContext<'_, P>) {
         let packet_max = match self.timeouts_in_row() {
             LONG_TIMEOUTS_V4.. if self.flow.local.is_v4() => PACKET_SURE_V4,
             LONG_TIMEOUTS.. => PACKET_SURE,
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    fn probe_tail<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
+    fn probe_tail<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) -> SegmentOutcome {
         self.set(fact::PROBING, true);
         self.probe_ts = self.timestamp(context.now_ms());
         self.recover = self.snd_nxt;
@@ -132,22 +132,22 @@ impl Connection {
         }
         self.arm(context, true);
         debug_assert_eq!(self.timer, TimerKind::Retransmit, "one probe, then the timeout");
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
     /// Handles a timer while no byte is in flight and something waits: for a window, for a frame, or for the driver.
     fn persist<P: FramePool, E: Events>(
         &mut self,
-        context: &mut Context<'_, P>,
+        context: &mut ConnectionContext<'_, P>,
         index: u32,
         events: &mut E,
-    ) -> Verdict {
+    ) -> SegmentOutcome {
         debug_assert!(self.held.is_empty(), "nothing is in flight");
         if self.has(fact::FIN_PENDING) {
             self.send_fin(context);
             // If frames are still missing, the next try waits for the timer.
             self.arm(context, true);
-            return Verdict::Continues;
+            return SegmentOutcome::Continues;
         }
         if self.snd_wnd > 0 {
             self.set(fact::BLOCKED, false);
@@ -155,7 +155,7 @@ impl Connection {
             if self.is_attended() {
                 events.writable(self.id(index));
             }
-            return Verdict::Continues;
+            return SegmentOutcome::Continues;
         }
         if self.is_stalled_for_long(context.now_ms(), &context.shared.config) {
             return self.give_up(context);
@@ -163,19 +163,19 @@ impl Connection {
         self.backoff = (self.backoff + 1).min(SHIFT_MAX);
         self.send_probe(context);
         self.arm(context, true);
-        Verdict::Continues
+        SegmentOutcome::Continues
     }
 
     /// Enters TIME-WAIT, or stays in it for as long again.
     pub(crate) fn wait(&mut self, now_ms: u32, config: &StackConfig) {
-        self.state = State::TimeWait;
+        self.state = TcpState::TimeWait;
         self.timer = TimerKind::TimeWait;
         self.timer_at_ms = now_ms.wrapping_add(config.time_wait_ms);
     }
 
     /// Counts a connection that a peer has reset.
-    pub(super) fn reset_by_peer(counters: &mut StackCounters) -> Verdict {
+    pub(super) fn reset_by_peer(counters: &mut StackCounters) -> SegmentOutcome {
         counters.resets_received += 1;
-        Verdict::Ends(CloseReason::ResetByPeer)
+        SegmentOutcome::Ends(CloseReason::ResetByPeer)
     }
 }

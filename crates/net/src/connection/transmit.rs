@@ -1,22 +1,23 @@
 //! Segments of a connection: data, FIN, acknowledgements, and transmissions again.
 
-use super::{Connection, Context, State, TimerKind, fact};
+use super::{ConnectionContext, TcpConnection, TcpState, TimerKind, fact};
 use crate::connection::held::{self, HeldFrame};
 use crate::connection::sack;
 use crate::headers::options::{OptionBytes, Timestamps};
-use crate::headers::segment::{self, Flags, Head, PAYLOAD_AT};
+use crate::headers::segment::{self, PAYLOAD_AT, SegmentHeader, TcpFlags};
 use crate::pool::FramePool;
 use crate::seq::{distance, is_after, later};
 
-impl Connection {
+impl TcpConnection {
     /// Returns the header of a segment. It carries the acknowledgement, and so settles one that is due.
-    fn head(&mut self, now_ms: u32, receive_window: u32, seq: u32, flags: Flags) -> Head {
+    fn head(&mut self, now_ms: u32, receive_window: u32, seq: u32, flags: TcpFlags) -> SegmentHeader {
         let options =
             self.timestamps(now_ms).map_or(OptionBytes::NONE, |pair: Timestamps| OptionBytes::NONE.timestamps(pair));
         self.set(fact::ACK_NOW | fact::ACK_DELAYED, false);
         self.last_ack_sent = self.rcv_nxt;
         let window = self.announce(receive_window);
-        Head { flow: self.flow, hop: self.hop, seq, ack: self.rcv_nxt, flags: flags.with(Flags::ACK), window, options }
+        let flags = flags.with(TcpFlags::ACK);
+        SegmentHeader { flow: self.flow, hop: self.hop, seq, ack: self.rcv_nxt, flags, window, options }
     }
 
     /// Returns the window field, and remembers the end that it announces. The end never moves back (RFC 9293, 3.8.6).
@@ -29,7 +30,7 @@ impl Connection {
     }
 
     /// Returns how many bytes may be sent now: what window, congestion window and frames leave.
-    pub(super) fn room<P: FramePool>(&self, context: &mut Context<'_, P>) -> u32 {
+    pub(super) fn room<P: FramePool>(&self, context: &mut ConnectionContext<'_, P>) -> u32 {
         let shared = &*context.shared;
         let held = self.held.len();
         let is_short = shared.held.len() > shared.short_from;
@@ -41,7 +42,7 @@ impl Connection {
     }
 
     /// Returns the bytes in the network, as far as acknowledgements tell.
-    pub(super) fn pipe<P: FramePool>(&self, context: &mut Context<'_, P>) -> u32 {
+    pub(super) fn pipe<P: FramePool>(&self, context: &mut ConnectionContext<'_, P>) -> u32 {
         if self.duplicates == 0 && !self.has(fact::RECOVERY | fact::TIMED_OUT) {
             return self.in_flight();
         }
@@ -53,7 +54,12 @@ impl Connection {
 
     /// Sends as much of `bytes` as there is room for, and the FIN after the last one if `fin` is set. Returns the
     /// number of bytes taken.
-    pub(crate) fn send<P: FramePool>(&mut self, context: &mut Context<'_, P>, bytes: &[u8], fin: bool) -> usize {
+    pub(crate) fn send<P: FramePool>(
+        &mut self,
+        context: &mut ConnectionContext<'_, P>,
+        bytes: &[u8],
+        fin: bool,
+    ) -> usize {
         assert!(self.can_send(), "{:?}", self.state);
         let now_ms = context.now_ms();
         let mss = u32::from(self.mss);
@@ -92,7 +98,7 @@ impl Connection {
     }
 
     /// Sends a frame for the first time, and keeps it until it is acknowledged.
-    fn push<P: FramePool>(&mut self, context: &mut Context<'_, P>, frame: u32, payload_len: u16, fin: bool) {
+    fn push<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, frame: u32, payload_len: u16, fin: bool) {
         let seq = self.snd_nxt;
         let record = HeldFrame::new(frame, seq, payload_len, fin, context.now_us as u32);
         context.shared.held.push(&mut self.held, record);
@@ -103,9 +109,9 @@ impl Connection {
 
     /// Builds the headers of a held frame and hands it to the NIC. A full ring is a loss of our own: a timer repairs
     /// it.
-    fn emit<P: FramePool>(&mut self, context: &mut Context<'_, P>, record: &HeldFrame) {
-        let push = if record.payload_len > 0 { Flags::PSH } else { Flags::default() };
-        let flags = if record.has(held::FIN) { push.with(Flags::FIN) } else { push };
+    fn emit<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, record: &HeldFrame) {
+        let push = if record.payload_len > 0 { TcpFlags::PSH } else { TcpFlags::default() };
+        let flags = if record.has(held::FIN) { push.with(TcpFlags::FIN) } else { push };
         let config = &context.shared.config;
         let head = self.head(context.now_ms(), config.receive_window, record.seq, flags);
         let bytes = context.pool.bytes(record.frame);
@@ -116,8 +122,8 @@ impl Connection {
     }
 
     /// Ends our direction. Without a frame the FIN is sent later.
-    pub(crate) fn send_fin<P: FramePool>(&mut self, context: &mut Context<'_, P>) {
-        debug_assert!(matches!(self.state, State::Established | State::CloseWait), "{:?}", self.state);
+    pub(crate) fn send_fin<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) {
+        debug_assert!(matches!(self.state, TcpState::Established | TcpState::CloseWait), "{:?}", self.state);
         let is_full = context.shared.held.is_full();
         let frame = if is_full { None } else { context.pool.take() };
         self.set(fact::FIN_PENDING, frame.is_none());
@@ -133,17 +139,17 @@ impl Connection {
     /// Moves to the state after our FIN (RFC 9293, 3.10.4).
     fn finish(&mut self) {
         self.state = match self.state {
-            State::Established => State::FinWait1,
-            State::CloseWait => State::LastAck,
+            TcpState::Established => TcpState::FinWait1,
+            TcpState::CloseWait => TcpState::LastAck,
             state => unreachable!("{state:?} has sent its FIN already"),
         };
         self.set(fact::BLOCKED | fact::FIN_PENDING, false);
     }
 
     /// Sends an acknowledgement without data, with what came out of order (RFC 2018, 3).
-    pub(crate) fn send_ack<P: FramePool>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn send_ack<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) {
         let window = context.shared.config.receive_window;
-        let mut head = self.head(context.now_ms(), window, self.snd_nxt, Flags::default());
+        let mut head = self.head(context.now_ms(), window, self.snd_nxt, TcpFlags::default());
         if self.has(fact::SACK) && !self.out_of_order.is_empty() {
             let mut ranges = [(0, 0); 4];
             let found = context.shared.reassembly.ranges(&self.out_of_order, &mut ranges);
@@ -154,23 +160,23 @@ impl Connection {
     }
 
     /// Sends a segment with an old sequence number, which the peer must acknowledge: the probe of a window.
-    pub(super) fn send_probe<P: FramePool>(&mut self, context: &mut Context<'_, P>) {
+    pub(super) fn send_probe<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) {
         let window = context.shared.config.receive_window;
-        let head = self.head(context.now_ms(), window, self.snd_una.wrapping_sub(1), Flags::default());
+        let head = self.head(context.now_ms(), window, self.snd_una.wrapping_sub(1), TcpFlags::default());
         context.shared.counters.window_probes += 1;
         context.send_bare(&head);
     }
 
     /// Sends a reset in the place of the next byte.
-    pub(crate) fn send_reset<P: FramePool>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn send_reset<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) {
         let window = context.shared.config.receive_window;
-        let head = self.head(context.now_ms(), window, self.snd_nxt, Flags::RST);
+        let head = self.head(context.now_ms(), window, self.snd_nxt, TcpFlags::RST);
         context.shared.counters.resets_sent_abort += 1;
         context.send_bare(&head);
     }
 
     /// Sends lost frames again as far as the congestion window allows, the first in any case if `force` is set.
-    pub(super) fn send_lost<P: FramePool>(&mut self, context: &mut Context<'_, P>, force: bool) {
+    pub(super) fn send_lost<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, force: bool) {
         let mut pipe = self.pipe(context);
         let mut is_forced = force;
         let window = self.congestion.window();
@@ -195,7 +201,7 @@ impl Connection {
     }
 
     /// Sends the last frame again as a tail-loss probe (RFC 8985, 7.3). Returns false if the NIC still has it.
-    pub(super) fn send_tail<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> bool {
+    pub(super) fn send_tail<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>) -> bool {
         let mut last = None;
         context.shared.held.visit(&self.held, |record| {
             last = Some(*record);
@@ -210,7 +216,7 @@ impl Connection {
         true
     }
 
-    fn send_again<P: FramePool>(&mut self, context: &mut Context<'_, P>, record: &HeldFrame) {
+    fn send_again<P: FramePool>(&mut self, context: &mut ConnectionContext<'_, P>, record: &HeldFrame) {
         debug_assert!(is_after(record.end(), self.snd_una), "it is not acknowledged");
         context.shared.counters.retransmissions += 1;
         if context.shared.config.faults().never_retransmits {
@@ -227,7 +233,11 @@ impl Connection {
 
     /// Cuts off the bytes of the oldest frame that are acknowledged already: some peers take a FIN only from a segment
     /// that begins where their window does.
-    fn without_acknowledged<P: FramePool>(&self, context: &mut Context<'_, P>, record: &HeldFrame) -> HeldFrame {
+    fn without_acknowledged<P: FramePool>(
+        &self,
+        context: &mut ConnectionContext<'_, P>,
+        record: &HeldFrame,
+    ) -> HeldFrame {
         let old = distance(record.seq, self.snd_una).min(u32::from(record.payload_len)) as u16;
         let mut record = *record;
         if old > 0 {
@@ -245,7 +255,7 @@ impl Connection {
 
     /// Sets the timer for what is in flight, or for what waits; clears it if there is neither. A timer that runs for
     /// this already continues, unless `restarts` is set (RFC 6298, 5.1 and 5.3).
-    pub(crate) fn arm<P: FramePool>(&mut self, context: &Context<'_, P>, restarts: bool) {
+    pub(crate) fn arm<P: FramePool>(&mut self, context: &ConnectionContext<'_, P>, restarts: bool) {
         let is_in_flight = !self.held.is_empty();
         if !restarts && is_in_flight && matches!(self.timer, TimerKind::Retransmit | TimerKind::TailProbe) {
             return;
@@ -260,7 +270,7 @@ impl Connection {
             }
         } else if self.has(fact::BLOCKED | fact::FIN_PENDING) {
             (TimerKind::Persist, timeout_ms)
-        } else if self.state == State::FinWait2 && self.has(fact::ORPHAN) {
+        } else if self.state == TcpState::FinWait2 && self.has(fact::ORPHAN) {
             (TimerKind::FinWait, config.fin_wait_ms)
         } else {
             (TimerKind::None, 0)

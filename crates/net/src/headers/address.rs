@@ -7,18 +7,18 @@ const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// An address of either family in 16 bytes; IPv4 in the mapped form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Address([u8; 16]);
+pub(crate) struct MappedAddress([u8; 16]);
 
-impl Address {
-    pub(crate) fn v4(octets: [u8; 4]) -> Address {
+impl MappedAddress {
+    pub(crate) fn v4(octets: [u8; 4]) -> MappedAddress {
         let mut bytes = [0; 16];
         bytes[..12].copy_from_slice(&MAPPED);
         bytes[12..].copy_from_slice(&octets);
-        Address(bytes)
+        MappedAddress(bytes)
     }
 
-    pub(crate) const fn v6(octets: [u8; 16]) -> Address {
-        Address(octets)
+    pub(crate) const fn v6(octets: [u8; 16]) -> MappedAddress {
+        MappedAddress(octets)
     }
 
     pub(crate) fn is_v4(&self) -> bool {
@@ -65,11 +65,11 @@ impl Address {
     }
 }
 
-impl From<IpAddr> for Address {
-    fn from(ip: IpAddr) -> Address {
+impl From<IpAddr> for MappedAddress {
+    fn from(ip: IpAddr) -> MappedAddress {
         match ip {
-            IpAddr::V4(ip) => Address::v4(ip.octets()),
-            IpAddr::V6(ip) => Address::v6(ip.octets()),
+            IpAddr::V4(ip) => MappedAddress::v4(ip.octets()),
+            IpAddr::V6(ip) => MappedAddress::v6(ip.octets()),
         }
     }
 }
@@ -77,8 +77,8 @@ impl From<IpAddr> for Address {
 /// The two ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flow {
-    pub(crate) local: Address,
-    pub(crate) remote: Address,
+    pub(crate) local: MappedAddress,
+    pub(crate) remote: MappedAddress,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
 }
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn families_keep_their_bytes() {
-        let v4 = Address::from(IpAddr::from([192, 0, 2, 1]));
+        let v4 = MappedAddress::from(IpAddr::from([192, 0, 2, 1]));
         assert_eq!(v4.wire(), [192, 0, 2, 1]);
         assert_eq!(v4.ip(), IpAddr::from([192, 0, 2, 1]));
-        let v6 = Address::from("2001:db8::1".parse::<IpAddr>().unwrap());
+        let v6 = MappedAddress::from("2001:db8::1".parse::<IpAddr>().unwrap());
         assert_eq!(v6.wire().len(), 16);
         assert_eq!(v6.ip().to_string(), "2001:db8::1");
     }
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn addresses_of_several_hosts_are_not_unicast() {
         for wrong in ["0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255", "127.0.0.1", "::", "ff02::1", "::1"] {
-            assert!(!Address::from(wrong.parse::<IpAddr>().unwrap()).is_unicast(), "{wrong}");
+            assert!(!MappedAddress::from(wrong.parse::<IpAddr>().unwrap()).is_unicast(), "{wrong}");
         }
-        assert!(Address::v4([10, 0, 0, 1]).is_unicast());
+        assert!(MappedAddress::v4([10, 0, 0, 1]).is_unicast());
     }
 }

@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071), in software.
 
-use crate::headers::address::Address;
+use crate::headers::address::MappedAddress;
 
 /// Adds the 16-bit words of `bytes` to `sum`. Every piece except the last must have an even length.
 pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
@@ -32,7 +32,7 @@ pub(crate) const fn fold(sum: u64) -> u16 {
 
 /// Returns the sum of the pseudo-header of TCP (RFC 9293, 3.1; RFC 8200, 8.1). Both forms of an IPv4 address sum up
 /// alike, once the prefix of the mapped form is left out.
-pub(crate) fn pseudo_header(source: &Address, destination: &Address, protocol: u8, len: usize) -> u64 {
+pub(crate) fn pseudo_header(source: &MappedAddress, destination: &MappedAddress, protocol: u8, len: usize) -> u64 {
     u64::from(protocol) + len as u64 + source.sum() + destination.sum()
 }
 

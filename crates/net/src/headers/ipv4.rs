@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791): the header of received packets and of our own.
 
 use crate::counters::DropReason;
-use crate::headers::address::Address;
+use crate::headers::address::MappedAddress;
 use crate::headers::checksum;
 
 /// Length of a header without options.
@@ -12,8 +12,8 @@ pub(crate) const HOPS: u8 = 64;
 /// A packet of either family, without its IP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct IpPacket<'a> {
-    pub(crate) source: Address,
-    pub(crate) destination: Address,
+    pub(crate) source: MappedAddress,
+    pub(crate) destination: MappedAddress,
     pub(crate) protocol: u8,
     pub(crate) payload: &'a [u8],
 }
@@ -38,15 +38,21 @@ pub(crate) fn parse(bytes: &[u8], verifies: bool) -> Result<IpPacket<'_>, DropRe
         return Err(DropReason::Fragment);
     }
     Ok(IpPacket {
-        source: Address::v4([head[12], head[13], head[14], head[15]]),
-        destination: Address::v4([head[16], head[17], head[18], head[19]]),
+        source: MappedAddress::v4([head[12], head[13], head[14], head[15]]),
+        destination: MappedAddress::v4([head[16], head[17], head[18], head[19]]),
         protocol: head[9],
         payload: &bytes[header_len..total_len],
     })
 }
 
 /// Writes a header for `payload_len` bytes of `protocol`. The packet is atomic (RFC 6864), so its identification is 0.
-pub(crate) fn write(to: &mut [u8], source: &Address, destination: &Address, protocol: u8, payload_len: usize) {
+pub(crate) fn write(
+    to: &mut [u8],
+    source: &MappedAddress,
+    destination: &MappedAddress,
+    protocol: u8,
+    payload_len: usize,
+) {
     let total_len = (HEADER_LEN + payload_len) as u16;
     to[..2].copy_from_slice(&[0x45, 0]);
     to[2..4].copy_from_slice(&total_len.to_be_bytes());
@@ -65,7 +71,7 @@ mod tests {
 
     fn packet() -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN + 4];
-        write(&mut bytes[..HEADER_LEN], &Address::v4([10, 0, 0, 1]), &Address::v4([10, 0, 0, 2]), 6, 4);
+        write(&mut bytes[..HEADER_LEN], &MappedAddress::v4([10, 0, 0, 1]), &MappedAddress::v4([10, 0, 0, 2]), 6, 4);
         bytes
     }
 
@@ -74,7 +80,10 @@ mod tests {
         let mut bytes = packet();
         bytes.extend([0; 6]);
         let parsed = parse(&bytes, true).unwrap();
-        assert_eq!((parsed.source, parsed.destination), (Address::v4([10, 0, 0, 1]), Address::v4([10, 0, 0, 2])));
+        assert_eq!(
+            (parsed.source, parsed.destination),
+            (MappedAddress::v4([10, 0, 0, 1]), MappedAddress::v4([10, 0, 0, 2]))
+        );
         assert_eq!((parsed.protocol, parsed.payload.len()), (6, 4));
     }
 

@@ -1,7 +1,7 @@
 //! IPv6 (RFC 8200): the header of received packets and of our own.
 
 use crate::counters::DropReason;
-use crate::headers::address::Address;
+use crate::headers::address::MappedAddress;
 use crate::headers::ipv4::{HOPS, IpPacket};
 
 /// Length of a header without extensions.
@@ -25,7 +25,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<IpPacket<'_>, DropReason> {
     let (mut source, mut destination) = ([0; 16], [0; 16]);
     source.copy_from_slice(&head[8..24]);
     destination.copy_from_slice(&head[24..40]);
-    let (source, destination) = (Address::v6(source), Address::v6(destination));
+    let (source, destination) = (MappedAddress::v6(source), MappedAddress::v6(destination));
     // A mapped address on the wire would be taken for IPv4.
     if source.is_v4() || destination.is_v4() {
         return Err(DropReason::Ipv6Header);
@@ -56,7 +56,13 @@ fn skip_extensions(first: u8, bytes: &[u8]) -> Result<(u8, &[u8]), DropReason> {
 }
 
 /// Writes a header for `payload_len` bytes of `protocol`.
-pub(crate) fn write(to: &mut [u8], source: &Address, destination: &Address, protocol: u8, payload_len: usize) {
+pub(crate) fn write(
+    to: &mut [u8],
+    source: &MappedAddress,
+    destination: &MappedAddress,
+    protocol: u8,
+    payload_len: usize,
+) {
     to[..4].copy_from_slice(&[0x60, 0, 0, 0]);
     to[4..6].copy_from_slice(&(payload_len as u16).to_be_bytes());
     to[6..8].copy_from_slice(&[protocol, HOPS]);
@@ -69,7 +75,7 @@ mod tests {
     use super::*;
 
     fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
-        let (a, b) = (Address::v6([0x20; 16]), Address::v6([0x21; 16]));
+        let (a, b) = (MappedAddress::v6([0x20; 16]), MappedAddress::v6([0x21; 16]));
         let mut bytes = vec![0; HEADER_LEN];
         write(&mut bytes, &a, &b, protocol, payload.len());
         bytes.extend_from_slice(payload);
@@ -81,7 +87,7 @@ mod tests {
         let bytes = packet(6, &[1, 2, 3]);
         let parsed = parse(&bytes).unwrap();
         assert_eq!((parsed.protocol, parsed.payload), (6, &[1, 2, 3][..]));
-        assert_eq!(parsed.source, Address::v6([0x20; 16]));
+        assert_eq!(parsed.source, MappedAddress::v6([0x20; 16]));
         for len in 0..bytes.len() {
             assert_eq!(parse(&bytes[..len]), Err(DropReason::Truncated));
         }

@@ -26,7 +26,7 @@ pub(crate) struct Timestamps {
 
 /// The options of a received segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct SegmentOptions {
     pub(crate) mss: Option<u16>,
     pub(crate) window_scale: Option<u8>,
     pub(crate) is_sack_permitted: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     sack_len: u8,
 }
 
-impl Options {
+impl SegmentOptions {
     /// Returns the blocks that the peer has, each from its first byte to the one after its last (RFC 2018, 3).
     pub(crate) fn sack(&self) -> &[(u32, u32)] {
         &self.sack[..usize::from(self.sack_len)]
@@ -43,8 +43,8 @@ impl Options {
 }
 
 /// Parses the options of a header. Unknown options are skipped (RFC 9293, 3.1); a length that does not fit is an error.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Options, DropReason> {
-    let mut options = Options::default();
+pub(crate) fn parse(bytes: &[u8]) -> Result<SegmentOptions, DropReason> {
+    let mut options = SegmentOptions::default();
     // The usual options of an established connection.
     if let [NOP, NOP, TIMESTAMPS, 10, rest @ ..] = bytes
         && rest.len() == 8
@@ -68,7 +68,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Options, DropReason> {
     Ok(options)
 }
 
-fn read(options: &mut Options, kind: u8, body: &[u8]) -> Result<(), DropReason> {
+fn read(options: &mut SegmentOptions, kind: u8, body: &[u8]) -> Result<(), DropReason> {
     match (kind, body.len()) {
         (MSS, 2) => options.mss = Some(u16::from_be_bytes([body[0], body[1]])),
         (WINDOW_SCALE, 1) => options.window_scale = Some(body[0].min(WINDOW_SCALE_MAX)),

@@ -6,7 +6,7 @@ use crate::headers::checksum;
 use crate::headers::ethernet;
 use crate::headers::ipv4::{self, IpPacket};
 use crate::headers::ipv6;
-use crate::headers::options::{self, OptionBytes, Options};
+use crate::headers::options::{self, OptionBytes, SegmentOptions};
 use crate::next_hop::NextHop;
 
 /// Number of TCP in IP headers.
@@ -19,42 +19,42 @@ pub(crate) const PAYLOAD_AT: usize = 128;
 
 /// The flags of a segment, as bits of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Flags(pub(crate) u8);
+pub(crate) struct TcpFlags(pub(crate) u8);
 
-impl Flags {
-    pub(crate) const FIN: Flags = Flags(1);
-    pub(crate) const SYN: Flags = Flags(2);
-    pub(crate) const RST: Flags = Flags(4);
-    pub(crate) const PSH: Flags = Flags(8);
-    pub(crate) const ACK: Flags = Flags(16);
+impl TcpFlags {
+    pub(crate) const FIN: TcpFlags = TcpFlags(1);
+    pub(crate) const SYN: TcpFlags = TcpFlags(2);
+    pub(crate) const RST: TcpFlags = TcpFlags(4);
+    pub(crate) const PSH: TcpFlags = TcpFlags(8);
+    pub(crate) const ACK: TcpFlags = TcpFlags(16);
 
-    pub(crate) const fn has(self, other: Flags) -> bool {
+    pub(crate) const fn has(self, other: TcpFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    pub(crate) const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
+    pub(crate) const fn with(self, other: TcpFlags) -> TcpFlags {
+        TcpFlags(self.0 | other.0)
     }
 }
 
 /// A received segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Segment<'a> {
+pub(crate) struct TcpSegment<'a> {
     pub(crate) source_port: u16,
     pub(crate) destination_port: u16,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: TcpFlags,
     /// The window as it is in the header, not scaled.
     pub(crate) window: u16,
-    pub(crate) options: Options,
+    pub(crate) options: SegmentOptions,
     pub(crate) payload: &'a [u8],
 }
 
-impl Segment<'_> {
+impl TcpSegment<'_> {
     /// Returns the sequence numbers that the segment takes.
     pub(crate) fn len(&self) -> u32 {
-        let marks = u32::from(self.flags.has(Flags::SYN)) + u32::from(self.flags.has(Flags::FIN));
+        let marks = u32::from(self.flags.has(TcpFlags::SYN)) + u32::from(self.flags.has(TcpFlags::FIN));
         self.payload.len() as u32 + marks
     }
 }
@@ -73,7 +73,7 @@ pub fn peek_payload(frame: &[u8]) -> &[u8] {
 }
 
 /// Checks and parses the segment of a packet.
-pub(crate) fn parse<'a>(packet: &IpPacket<'a>, verifies: bool) -> Result<Segment<'a>, DropReason> {
+pub(crate) fn parse<'a>(packet: &IpPacket<'a>, verifies: bool) -> Result<TcpSegment<'a>, DropReason> {
     let bytes = packet.payload;
     let head = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::Truncated)?;
     let header_len = usize::from(head[12] >> 4) * 4;
@@ -84,12 +84,12 @@ pub(crate) fn parse<'a>(packet: &IpPacket<'a>, verifies: bool) -> Result<Segment
         verify(packet)?;
     }
     let (header, payload) = bytes.split_at(header_len);
-    Ok(Segment {
+    Ok(TcpSegment {
         source_port: u16::from_be_bytes([head[0], head[1]]),
         destination_port: u16::from_be_bytes([head[2], head[3]]),
         seq: u32::from_be_bytes([head[4], head[5], head[6], head[7]]),
         ack: u32::from_be_bytes([head[8], head[9], head[10], head[11]]),
-        flags: Flags(head[13] & 0x3f),
+        flags: TcpFlags(head[13] & 0x3f),
         window: u16::from_be_bytes([head[14], head[15]]),
         options: options::parse(&header[HEADER_LEN..])?,
         payload,
@@ -109,12 +109,12 @@ fn verify(packet: &IpPacket<'_>) -> Result<(), DropReason> {
 
 /// The header fields of a segment to send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct SegmentHeader {
     pub(crate) flow: Flow,
     pub(crate) hop: NextHop,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: TcpFlags,
     pub(crate) window: u16,
     pub(crate) options: OptionBytes,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Head {
 /// Writes all headers before the payload, which is at [`PAYLOAD_AT`]. Returns the start and the length of the frame.
 ///
 /// With `offloads`, the field of the TCP checksum gets the sum of the pseudo-header, and the NIC does the rest.
-pub(crate) fn build(frame: &mut [u8], head: &Head, payload_len: usize, offloads: bool) -> (usize, usize) {
+pub(crate) fn build(frame: &mut [u8], head: &SegmentHeader, payload_len: usize, offloads: bool) -> (usize, usize) {
     let options = head.options.bytes();
     let tcp_len = HEADER_LEN + options.len();
     let (flow, hop) = (&head.flow, &head.hop);
@@ -155,16 +155,16 @@ pub(crate) fn build(frame: &mut [u8], head: &Head, payload_len: usize, offloads:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::address::Address;
+    use crate::headers::address::MappedAddress;
     use crate::headers::options::Timestamps;
 
-    fn head(flow: Flow, vlan: Option<u16>) -> Head {
-        Head {
+    fn head(flow: Flow, vlan: Option<u16>) -> SegmentHeader {
+        SegmentHeader {
             flow,
             hop: NextHop { mac: [1; 6], source_mac: [2; 6], vlan, mtu: 1500 },
             seq: 0x0102_0304,
             ack: 0x0506_0708,
-            flags: Flags::ACK.with(Flags::PSH),
+            flags: TcpFlags::ACK.with(TcpFlags::PSH),
             window: 0x0a0b,
             options: OptionBytes::NONE.timestamps(Timestamps { value: 3, echo: 4 }),
         }
@@ -172,15 +172,15 @@ mod tests {
 
     fn flows() -> [Flow; 2] {
         let v4 = Flow {
-            local: Address::v4([10, 0, 0, 1]),
-            remote: Address::v4([10, 0, 0, 2]),
+            local: MappedAddress::v4([10, 0, 0, 1]),
+            remote: MappedAddress::v4([10, 0, 0, 2]),
             local_port: 80,
             remote_port: 4321,
         };
-        [v4, Flow { local: Address::v6([0x20; 16]), remote: Address::v6([0x30; 16]), ..v4 }]
+        [v4, Flow { local: MappedAddress::v6([0x20; 16]), remote: MappedAddress::v6([0x30; 16]), ..v4 }]
     }
 
-    fn built(head: &Head, payload: &[u8], offloads: bool) -> Vec<u8> {
+    fn built(head: &SegmentHeader, payload: &[u8], offloads: bool) -> Vec<u8> {
         let mut frame = vec![0xee; 2048];
         frame[PAYLOAD_AT..PAYLOAD_AT + payload.len()].copy_from_slice(payload);
         let (start, len) = build(&mut frame, head, payload.len(), offloads);

@@ -74,19 +74,19 @@ fn open_gue(bytes: &[u8], port: u16, verifies: bool) -> Result<IpPacket<'_>, Dro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::address::Address;
+    use crate::headers::address::MappedAddress;
 
     const PORT: u16 = 6080;
     const GUE: Decapsulate = Decapsulate::Gue { port: PORT };
 
     fn v4_packet() -> Vec<u8> {
         let mut bytes = vec![0; 24];
-        ipv4::write(&mut bytes[..20], &Address::v4([10, 0, 0, 9]), &Address::v4([10, 0, 0, 1]), 6, 4);
+        ipv4::write(&mut bytes[..20], &MappedAddress::v4([10, 0, 0, 9]), &MappedAddress::v4([10, 0, 0, 1]), 6, 4);
         bytes
     }
 
     fn outer(protocol: u8, payload: &[u8]) -> IpPacket<'_> {
-        IpPacket { source: Address::v4([1; 4]), destination: Address::v4([2; 4]), protocol, payload }
+        IpPacket { source: MappedAddress::v4([1; 4]), destination: MappedAddress::v4([2; 4]), protocol, payload }
     }
 
     fn udp(body: &[u8]) -> Vec<u8> {
@@ -102,7 +102,8 @@ mod tests {
     fn ipip_is_opened_where_it_is_expected() {
         let inner = v4_packet();
         let (packet, is_wrapped) = open(outer(4, &inner), Decapsulate::Ipip, true).unwrap();
-        assert!(is_wrapped && packet.source == Address::v4([10, 0, 0, 9]));
+        assert!(is_wrapped);
+        assert!(packet.source == MappedAddress::v4([10, 0, 0, 9]));
         assert_eq!(open(outer(4, &inner), Decapsulate::None, true), Err(DropReason::NotTcp));
         assert_eq!(open(outer(4, &inner), GUE, true), Err(DropReason::NotTcp));
     }
@@ -133,7 +134,7 @@ mod tests {
     fn one_level_is_opened() {
         let mut bytes = vec![0; 20];
         let inner = v4_packet();
-        ipv4::write(&mut bytes, &Address::v4([3; 4]), &Address::v4([4; 4]), 4, inner.len());
+        ipv4::write(&mut bytes, &MappedAddress::v4([3; 4]), &MappedAddress::v4([4; 4]), 4, inner.len());
         bytes.extend(inner);
         assert_eq!(open(outer(4, &bytes), Decapsulate::Ipip, true), Err(DropReason::NotTcp));
     }

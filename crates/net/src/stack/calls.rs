@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use super::Stack;
-use crate::connection::{Connection, Context, State, fact};
+use crate::connection::{ConnectionContext, TcpConnection, TcpState, fact};
 use crate::events::ConnectionId;
 use crate::next_hop::NextHops;
 use crate::pool::FramePool;
 
 impl Stack {
-    fn get(&self, id: ConnectionId) -> Option<&Connection> {
+    fn get(&self, id: ConnectionId) -> Option<&TcpConnection> {
         let connection = self.connections.get(id.index as usize)?;
         (connection.generation == id.generation && connection.is_attended()).then_some(connection)
     }
@@ -20,11 +20,11 @@ impl Stack {
         now_us: u64,
         id: ConnectionId,
         pool: &mut P,
-        act: impl FnOnce(&mut Connection, &mut Context<'_, P>) -> T,
+        act: impl FnOnce(&mut TcpConnection, &mut ConnectionContext<'_, P>) -> T,
     ) -> Option<T> {
         self.get(id)?;
         let connection = &mut self.connections[id.index as usize];
-        let result = act(connection, &mut Context { now_us, pool, shared: &mut self.shared });
+        let result = act(connection, &mut ConnectionContext { now_us, pool, shared: &mut self.shared });
         self.rearm(id.index);
         Some(result)
     }
@@ -100,7 +100,7 @@ impl Stack {
                 connection.set(fact::PAUSED, false);
                 connection.set(
                     fact::ACK_NOW,
-                    matches!(connection.state, State::Established | State::FinWait1 | State::FinWait2),
+                    matches!(connection.state, TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2),
                 );
             }
         });
@@ -123,18 +123,18 @@ impl Stack {
 
     /// Returns how many bytes the client has acknowledged since the start; wraps at 4 GiB.
     pub fn acknowledged(&self, id: ConnectionId) -> Option<u32> {
-        self.get(id).map(Connection::acknowledged)
+        self.get(id).map(TcpConnection::acknowledged)
     }
 
     /// Returns how many bytes are sent and not acknowledged; a FIN counts as one.
     pub fn in_flight(&self, id: ConnectionId) -> Option<u32> {
-        self.get(id).map(Connection::in_flight)
+        self.get(id).map(TcpConnection::in_flight)
     }
 
     /// Looks up the next hop of every connection again, after routes or neighbours have changed. A connection that was
     /// opened without one keeps its way back, and takes the MTU. Takes time with the number of connections.
     pub fn refresh_next_hops<H: NextHops>(&mut self, hops: &mut H) {
-        for connection in self.connections.iter_mut().filter(|connection| connection.state != State::Closed) {
+        for connection in self.connections.iter_mut().filter(|connection| connection.state != TcpState::Closed) {
             if let Some(hop) = hops.next_hop(connection.flow.local.ip(), connection.flow.remote.ip()) {
                 connection.set_hop(hop);
             }

@@ -7,7 +7,7 @@
 //! acknowledgement are in the low bits of the timestamp, as Linux does it, so a client without timestamps gets neither.
 
 use crate::headers::address::Flow;
-use crate::stack::keys::{KeyUse, Keys};
+use crate::stack::keys::{KeyUse, StackKeys};
 
 /// Sizes that a cookie can carry; a client gets the largest that is not above its own.
 const SIZES: [u16; 8] = [88, 216, 536, 1024, 1220, 1300, 1440, 1460];
@@ -33,7 +33,7 @@ fn step(now_us: u64) -> u32 {
 }
 
 /// Returns the initial sequence number that stands for a SYN with sequence number `irs`.
-pub(crate) fn encode(keys: &Keys, flow: &Flow, irs: u32, mss: u16, now_us: u64) -> u32 {
+pub(crate) fn encode(keys: &StackKeys, flow: &Flow, irs: u32, mss: u16, now_us: u64) -> u32 {
     let index = SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u32;
     let step = step(now_us);
     let low = (keys.hash(KeyUse::CookieTime, flow, step) as u32).wrapping_add(index) & LOW_MASK;
@@ -41,7 +41,7 @@ pub(crate) fn encode(keys: &Keys, flow: &Flow, irs: u32, mss: u16, now_us: u64) 
 }
 
 /// Returns the segment size of a cookie, if it is one of ours and young enough.
-pub(crate) fn decode(keys: &Keys, flow: &Flow, cookie: u32, irs: u32, now_us: u64) -> Option<u16> {
+pub(crate) fn decode(keys: &StackKeys, flow: &Flow, cookie: u32, irs: u32, now_us: u64) -> Option<u16> {
     let rest = cookie.wrapping_sub(keys.hash(KeyUse::Cookie, flow, irs) as u32);
     let age = (step(now_us).wrapping_sub(rest >> LOW_BITS)) & 0xff;
     if age >= STEPS_VALID {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn cookie_carries_the_segment_size() {
-        let keys = Keys::new(&[3; 16]);
+        let keys = StackKeys::new(&[3; 16]);
         let flow = Flow::default();
         for (offered, kept) in [(1460, 1460), (9000, 1460), (1459, 1440), (536, 536), (1, 88)] {
             let cookie = encode(&keys, &flow, 77, offered, NOW_US);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn cookie_ends_with_its_time() {
-        let keys = Keys::new(&[3; 16]);
+        let keys = StackKeys::new(&[3; 16]);
         let flow = Flow::default();
         let cookie = encode(&keys, &flow, 77, 1460, NOW_US);
         assert!(decode(&keys, &flow, cookie, 77, NOW_US + 60_000_000).is_some());
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn numbers_that_have_grown_alike_are_refused() {
-        let keys = Keys::new(&[3; 16]);
+        let keys = StackKeys::new(&[3; 16]);
         let flow = Flow::default();
         let cookie = encode(&keys, &flow, 77, 536, NOW_US);
         for grown in 1..10_000 {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn guessed_cookies_are_refused() {
-        let keys = Keys::new(&[3; 16]);
+        let keys = StackKeys::new(&[3; 16]);
         let flow = Flow::default();
         let cookie = encode(&keys, &flow, 77, 1460, NOW_US);
         assert_eq!(decode(&keys, &flow, cookie, 78 + 8, NOW_US), None);

@@ -2,11 +2,11 @@
 
 use super::{Arrival, Stack};
 use crate::config::RTO_INITIAL_MS;
-use crate::connection::{Connection, Context, Handshake, State, scale_for};
+use crate::connection::{ConnectionContext, Handshake, TcpConnection, TcpState, scale_for};
 use crate::counters::DropReason;
 use crate::events::{ConnectionId, Events};
 use crate::headers::options::{OptionBytes, Timestamps};
-use crate::headers::segment::{Flags, Head, Segment};
+use crate::headers::segment::{SegmentHeader, TcpFlags, TcpSegment};
 use crate::next_hop::{NextHop, NextHops};
 use crate::pool::FramePool;
 use crate::seq::{is_after, is_before};
@@ -21,7 +21,7 @@ const COOKIES_VALID_MS: u32 = cookies::LIFETIME_MAX_MS + 2_000;
 const OVERTAKEN_MS: u32 = 3000;
 
 /// Checks the segment that completes a handshake.
-fn check_last_segment(handshake: &Handshake, segment: &Segment<'_>) -> Result<(), DropReason> {
+fn check_last_segment(handshake: &Handshake, segment: &TcpSegment<'_>) -> Result<(), DropReason> {
     let next_seq = handshake.irs.wrapping_add(1);
     if is_old(segment, handshake) {
         return Err(DropReason::Paws);
@@ -55,7 +55,7 @@ impl Stack {
         }
     }
 
-    /// A segment of no connection: a SYN, the answer to a cookie, or astray (RFC 9293, 3.10.7.2).
+    /// Handles a segment of no connection: a SYN, the answer to a cookie, or one that is astray (RFC 9293, 3.10.7.2).
     pub(super) fn receive_unknown<P: FramePool, H: NextHops, E: Events>(
         &mut self,
         now_us: u64,
@@ -67,11 +67,11 @@ impl Stack {
         let flags = arrival.segment.flags;
         let outcome = if !hops.is_own(arrival.reflected.source_mac) {
             Err(DropReason::Martian)
-        } else if flags.has(Flags::RST) {
+        } else if flags.has(TcpFlags::RST) {
             Err(DropReason::UnknownFlow)
-        } else if flags.has(Flags::SYN) {
+        } else if flags.has(TcpFlags::SYN) {
             self.receive_syn(now_us, arrival, None, pool, hops).map(|()| None)
-        } else if flags.has(Flags::ACK) {
+        } else if flags.has(TcpFlags::ACK) {
             self.receive_astray(now_us, arrival, pool, hops, events)
         } else {
             Err(DropReason::UnexpectedFlags)
@@ -92,7 +92,7 @@ impl Stack {
         hops: &mut H,
     ) -> Result<(), DropReason> {
         let flags = arrival.segment.flags;
-        if flags.has(Flags::ACK) || flags.has(Flags::FIN) {
+        if flags.has(TcpFlags::ACK) || flags.has(TcpFlags::FIN) {
             return Err(DropReason::UnexpectedFlags);
         }
         if !self.is_listening(arrival) {
@@ -159,20 +159,20 @@ impl Stack {
         let mss = handshake.hop.mtu.saturating_sub(headers);
         let scale = handshake.peer_scale.map(|_| scale_for(window));
         let timestamps = handshake.ts_recent.map(|echo| Timestamps { value: stamp, echo });
-        let head = Head {
+        let head = SegmentHeader {
             flow: handshake.flow,
             hop: handshake.hop,
             seq: handshake.iss,
             ack: handshake.irs.wrapping_add(1),
-            flags: Flags::SYN.with(Flags::ACK),
+            flags: TcpFlags::SYN.with(TcpFlags::ACK),
             // The window of a SYN is not scaled (RFC 7323, 2.2).
             window: window.min(u32::from(u16::MAX)) as u16,
             options: OptionBytes::handshake(mss, scale, handshake.is_sack_permitted, timestamps),
         };
-        Context { now_us, pool, shared: &mut self.shared }.send_bare(&head);
+        ConnectionContext { now_us, pool, shared: &mut self.shared }.send_bare(&head);
     }
 
-    /// A segment for a half-open connection (RFC 9293, 3.10.7.4, in SYN-RECEIVED).
+    /// Handles a segment for a half-open connection (RFC 9293, 3.10.7.4, in SYN-RECEIVED).
     pub(super) fn receive_half_open<P: FramePool, E: Events>(
         &mut self,
         now_us: u64,
@@ -184,13 +184,13 @@ impl Stack {
         let entry = *self.half_open.get_mut(place).expect("the flow table has places of entries only");
         let (handshake, segment) = (&entry.handshake, &arrival.segment);
         let flags = segment.flags;
-        let outcome = if flags.has(Flags::RST) {
+        let outcome = if flags.has(TcpFlags::RST) {
             self.reset_half_open(place, handshake, segment).map(|()| None)
-        } else if flags.has(Flags::SYN) {
+        } else if flags.has(TcpFlags::SYN) {
             // The SYN again, or another one: the answer shows a client that has forgotten the first what to reset.
             self.send_syn_ack(now_us, handshake, pool);
             Ok(None)
-        } else if !flags.has(Flags::ACK) {
+        } else if !flags.has(TcpFlags::ACK) {
             Err(DropReason::UnexpectedFlags)
         } else if segment.ack != handshake.iss.wrapping_add(1) {
             self.receive_other_ack(now_us, place, handshake, arrival, pool, events)
@@ -204,7 +204,12 @@ impl Stack {
     }
 
     /// Ends a half-open connection if a reset is for the next byte.
-    fn reset_half_open(&mut self, place: u32, handshake: &Handshake, segment: &Segment<'_>) -> Result<(), DropReason> {
+    fn reset_half_open(
+        &mut self,
+        place: u32,
+        handshake: &Handshake,
+        segment: &TcpSegment<'_>,
+    ) -> Result<(), DropReason> {
         if segment.seq != handshake.irs.wrapping_add(1) {
             return Err(DropReason::OutOfWindow);
         }
@@ -213,8 +218,8 @@ impl Stack {
         Ok(())
     }
 
-    /// An acknowledgement of something else than our answer. The client may answer a cookie: a copy of its SYN has come
-    /// again, when the cache had room.
+    /// Handles an acknowledgement of anything but the SYN-ACK of the half-open connection. The client may answer a
+    /// cookie, if a copy of its SYN came again when the cache had room.
     fn receive_other_ack<P: FramePool, E: Events>(
         &mut self,
         now_us: u64,
@@ -266,7 +271,7 @@ impl Stack {
         let at = index as usize;
         let generation = self.connections.get(at).map_or(0, |connection| connection.generation);
         let now_ms = (now_us / 1000) as u32;
-        let mut connection = Connection::new(handshake, generation, &self.shared.config, now_ms);
+        let mut connection = TcpConnection::new(handshake, generation, &self.shared.config, now_ms);
         if let Some(sample_us) = sample_us {
             connection.sample_round_trip(sample_us);
         }
@@ -274,7 +279,7 @@ impl Stack {
         if at == self.connections.len() {
             self.connections.push(connection);
         } else {
-            assert_eq!(self.connections[at].state, State::Closed, "the place is free");
+            assert_eq!(self.connections[at].state, TcpState::Closed, "the place is free");
             self.connections[at] = connection;
         }
         self.shared.counters.opened += 1;
@@ -302,8 +307,8 @@ impl Stack {
         self.send_syn_ack(now_us, &handshake, pool);
     }
 
-    /// A segment with an acknowledgement and without a connection: it may answer a cookie; if not, a reset tells the
-    /// peer.
+    /// Handles a segment with an acknowledgement and without a connection. It may answer a cookie; any other gets a
+    /// reset.
     fn receive_astray<P: FramePool, H: NextHops, E: Events>(
         &mut self,
         now_us: u64,
@@ -378,7 +383,7 @@ impl Stack {
         })
     }
 
-    /// A segment for a connection in TIME-WAIT (RFC 9293, 3.10.7.4; RFC 6191). Resets are ignored (RFC 1337).
+    /// Handles a segment for a connection in TIME-WAIT (RFC 9293, 3.10.7.4; RFC 6191). Ignores resets (RFC 1337).
     pub(super) fn receive_in_time_wait<P: FramePool, H: NextHops>(
         &mut self,
         now_us: u64,
@@ -389,7 +394,8 @@ impl Stack {
     ) {
         let segment = &arrival.segment;
         let connection = &mut self.connections[index as usize];
-        let is_syn = segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST);
+        let is_syn =
+            segment.flags.has(TcpFlags::SYN) && !segment.flags.has(TcpFlags::ACK) && !segment.flags.has(TcpFlags::RST);
         let is_later = match (connection.ts_recent(), segment.options.timestamps) {
             (Some(recent), Some(timestamps)) if timestamps.value != recent => is_after(timestamps.value, recent),
             _ => is_after(segment.seq, connection.rcv_nxt()),
@@ -404,14 +410,14 @@ impl Stack {
             }
             return;
         }
-        if segment.flags.has(Flags::RST) || segment.len() == 0 {
+        if segment.flags.has(TcpFlags::RST) || segment.len() == 0 {
             self.shared.counters.drop(DropReason::UnexpectedFlags);
             return;
         }
         // The peer's FIN again: our acknowledgement was lost.
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
+        let mut context = ConnectionContext { now_us, pool, shared: &mut self.shared };
         connection.send_ack(&mut context);
-        if segment.flags.has(Flags::FIN) {
+        if segment.flags.has(TcpFlags::FIN) {
             connection.wait(context.now_ms(), &context.shared.config);
         }
         self.rearm(index);
@@ -419,7 +425,7 @@ impl Stack {
 }
 
 /// Returns true for a segment that is older than the SYN by its timestamp, or has none though the SYN had one.
-fn is_old(segment: &Segment<'_>, handshake: &Handshake) -> bool {
+fn is_old(segment: &TcpSegment<'_>, handshake: &Handshake) -> bool {
     let is_older = |recent| segment.options.timestamps.is_none_or(|timestamps| is_before(timestamps.value, recent));
     handshake.ts_recent.is_some_and(is_older)
 }

@@ -19,19 +19,19 @@ pub(crate) enum KeyUse {
 
 /// The keys of a stack, derived from its secret.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub(crate) struct StackKeys {
     keys: [(u64, u64); 5],
 }
 
-impl Keys {
-    pub(crate) fn new(secret: &[u8; 16]) -> Keys {
+impl StackKeys {
+    pub(crate) fn new(secret: &[u8; 16]) -> StackKeys {
         let uses = [KeyUse::Table, KeyUse::SequenceNumber, KeyUse::Timestamp, KeyUse::Cookie, KeyUse::CookieTime];
         let derive = |tag: u8| {
             let mut hasher = SipHasher13::new_with_key(secret);
             hasher.write(&[tag]);
             hasher.finish()
         };
-        Keys { keys: uses.map(|key_use| (derive(key_use as u8), derive(key_use as u8 | 0x80))) }
+        StackKeys { keys: uses.map(|key_use| (derive(key_use as u8), derive(key_use as u8 | 0x80))) }
     }
 
     /// Returns the hash of a flow and a number for one use.
@@ -50,8 +50,8 @@ impl Keys {
         clock.wrapping_add(self.hash(KeyUse::SequenceNumber, flow, 0) as u32)
     }
 
-    /// Returns the offset of the timestamps of a flow (RFC 7323, 5.4 and 7.1): they tell nobody how long the machine is
-    /// up, and those of a later connection of the flow continue those of an earlier one.
+    /// Returns the offset of the timestamps of a flow (RFC 7323, 5.4 and 7.1). The offset hides how long the machine
+    /// has been up. The timestamps of a later connection of the flow continue those of an earlier one.
     pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {
         self.hash(KeyUse::Timestamp, flow, 0) as u32
     }
@@ -63,18 +63,18 @@ mod tests {
 
     #[test]
     fn sequence_numbers_follow_clock_and_flow() {
-        let keys = Keys::new(&[7; 16]);
+        let keys = StackKeys::new(&[7; 16]);
         let flow = Flow { local_port: 80, remote_port: 1, ..Flow::default() };
         let first = keys.initial_sequence_number(&flow, 1_000_000);
         assert_eq!(keys.initial_sequence_number(&flow, 1_000_400), first.wrapping_add(100));
         let other = Flow { remote_port: 2, ..flow };
         assert_ne!(keys.initial_sequence_number(&other, 1_000_000), first);
-        assert_ne!(Keys::new(&[8; 16]).initial_sequence_number(&flow, 1_000_000), first);
+        assert_ne!(StackKeys::new(&[8; 16]).initial_sequence_number(&flow, 1_000_000), first);
     }
 
     #[test]
     fn uses_have_hashes_of_their_own() {
-        let keys = Keys::new(&[7; 16]);
+        let keys = StackKeys::new(&[7; 16]);
         let flow = Flow::default();
         assert_ne!(keys.hash(KeyUse::Table, &flow, 0), keys.hash(KeyUse::SequenceNumber, &flow, 0));
         assert_ne!(keys.hash(KeyUse::Cookie, &flow, 0), keys.hash(KeyUse::Cookie, &flow, 1));

@@ -5,7 +5,7 @@
 //! only if it holds few, and connections that have held a frame for long are reset.
 
 use super::Stack;
-use crate::connection::{Shared, State};
+use crate::connection::{Shared, TcpState};
 
 /// Frames of a connection that may still send while frames are short: a redirect takes one, a page a few.
 const FRAMES_SHORT_MAX: u32 = 4;
@@ -38,7 +38,7 @@ impl Stack {
             }
             self.examined = (self.examined + 1) % self.connections.len();
             let connection = &mut self.connections[self.examined];
-            if connection.state == State::Closed {
+            if connection.state == TcpState::Closed {
                 continue;
             }
             let age_us = connection.oldest_held_us(&self.shared.held, now_us as u32);

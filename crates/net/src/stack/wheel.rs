@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 const IDLE: u16 = u16::MAX;
 
 #[derive(Clone, Copy)]
-struct Node {
+struct TimerNode {
     next: u32,
     previous: u32,
     at_ms: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Wheel {
     now_ms: u32,
     heads: [u32; SLOTS * LEVELS],
     occupied: [u64; LEVELS],
-    nodes: Vec<Node>,
+    nodes: Vec<TimerNode>,
 }
 
 impl Wheel {
@@ -45,7 +45,7 @@ impl Wheel {
     /// Arms a timer, again if need be. A time in the past fires at the next call of [`Wheel::pop`].
     pub(crate) fn arm(&mut self, id: u32, at_ms: u32) {
         let len = self.nodes.len().max(id as usize + 1);
-        self.nodes.resize(len, Node { next: NONE, previous: NONE, at_ms: 0, slot: IDLE });
+        self.nodes.resize(len, TimerNode { next: NONE, previous: NONE, at_ms: 0, slot: IDLE });
         self.disarm(id);
         let ahead = at_ms.wrapping_sub(self.now_ms);
         let ahead = if ahead as i32 <= 0 { 0 } else { ahead.min(SPAN_MAX) };
@@ -80,7 +80,7 @@ impl Wheel {
         if next != NONE {
             self.nodes[next as usize].previous = id;
         }
-        self.nodes[id as usize] = Node { next, previous: NONE, at_ms, slot: slot as u16 };
+        self.nodes[id as usize] = TimerNode { next, previous: NONE, at_ms, slot: slot as u16 };
         self.heads[slot] = id;
         self.occupied[level as usize] |= 1 << index;
     }

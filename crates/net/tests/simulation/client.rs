@@ -88,7 +88,7 @@ pub(crate) enum Progress {
     FinForgotten,
 }
 
-/// A client.
+/// A client of the simulation, with a TCP of its own.
 pub(crate) struct Client {
     interface: Interface,
     sockets: SocketSet<'static>,

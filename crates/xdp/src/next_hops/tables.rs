@@ -55,7 +55,7 @@ struct Route {
 }
 
 /// A table of one family: prefixes by their length.
-type Table = BTreeMap<u8, Prefixes>;
+type RouteTable = BTreeMap<u8, Prefixes>;
 
 /// Prefixes of one length, by their first bits.
 type Prefixes = HashMap<u128, Vec<Route>>;
@@ -67,7 +67,7 @@ pub(super) struct Tables {
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
     rules: PolicyRules,
     /// By the number of the table and address family (true for IPv6).
-    routes: HashMap<(u32, bool), Table>,
+    routes: HashMap<(u32, bool), RouteTable>,
     prefixes: usize,
     must_read_routes: bool,
 }

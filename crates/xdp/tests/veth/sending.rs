@@ -120,7 +120,8 @@ fn freed_frame_in_flight_returns_by_itself() {
     let mut socket = pair.socket();
     let free = socket.free_frames();
     let frame = socket.take().unwrap();
-    assert!(socket.send(frame, 0, 60) && socket.is_sending(frame));
+    assert!(socket.send(frame, 0, 60));
+    assert!(socket.is_sending(frame));
     socket.free(frame);
     assert_eq!(socket.free_frames(), free - 1, "the kernel has it");
     wait_for("completion", || {
