@@ -12,15 +12,15 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::address::ServerAddress;
 use super::error::RedisError;
-use super::reply::{self, Reply};
-use super::request::{PendingRequest, Question, Replies, RequestId, Route};
+use super::reply::{self, ReplyOutcome};
+use super::request::{PendingRequest, RedisCommand, Replies, RequestId, RequestRoute};
 use super::scripts::Scripts;
 use super::server::connection;
 use super::server::dial::{Dialed, Dialer};
-use super::server::{FailedRequest, Readiness, Server, ServerReply};
+use super::server::{FailedRequest, Readiness, RedisServer, ServerReply};
 use super::settings::{ClientSettings, Login};
 use super::topology::role::ServerRole;
-use super::topology::{RoleQuestion, Search, Topology};
+use super::topology::{RoleQuestion, Topology, TopologySearch};
 use carom_tls::trust;
 
 /// Maximum number of attempts of a request within its deadline, if other servers have its slot.
@@ -40,14 +40,14 @@ pub struct Client {
     /// Servers that have redirected requests, or cannot serve, since the topology was found. Requests for their slots
     /// wait for the next topology; all others continue.
     outdated: Vec<ServerAddress>,
-    search: Option<Search>,
+    search: Option<TopologySearch>,
     /// The masters that were found last; empty before the first search has succeeded.
     masters: Vec<ServerAddress>,
     /// The instant at which a connection was last lost or established again, or a master replaced.
-    disturbed: Option<Instant>,
+    last_disturbance: Option<Instant>,
     /// The instant at which the last topology search began.
-    searched: Option<Instant>,
-    servers: HashMap<ServerAddress, Server>,
+    last_search: Option<Instant>,
+    servers: HashMap<ServerAddress, RedisServer>,
     /// Requests that wait for a server, or for the topology.
     open: Vec<PendingRequest>,
     answers: Vec<(RequestId, Result<Vec<Value>, RedisError>)>,
@@ -78,8 +78,8 @@ impl Client {
             outdated: Vec::new(),
             search: None,
             masters: Vec::new(),
-            disturbed: None,
-            searched: None,
+            last_disturbance: None,
+            last_search: None,
             servers: HashMap::new(),
             open: Vec::new(),
             answers: Vec::new(),
@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Begins a request. Its response arrives at `deadline` at the latest.
-    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> RequestId {
+    pub fn put(&mut self, route: RequestRoute, questions: Vec<RedisCommand>, deadline: Instant) -> RequestId {
         self.last_id += 1;
         let id = RequestId(self.last_id);
         self.open.push(PendingRequest {
@@ -116,14 +116,18 @@ impl Client {
     }
 
     /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
-    pub fn ask_all(&mut self, questions: Vec<(Route, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
+    pub fn ask_all(
+        &mut self,
+        questions: Vec<(RequestRoute, RedisCommand)>,
+        within: Duration,
+    ) -> Vec<Result<Value, RedisError>> {
         let together = questions.into_iter().map(|(route, question)| (route, vec![question])).collect();
-        let answers = self.ask_together(together, within).into_iter();
+        let answers = self.ask_groups(together, within).into_iter();
         answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
     }
 
     /// Sends groups of commands that belong together, like [`Client::ask_all`].
-    pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
+    pub fn ask_groups(&mut self, questions: Vec<(RequestRoute, Vec<RedisCommand>)>, within: Duration) -> Vec<Replies> {
         let deadline = Instant::now() + within;
         let ids: Vec<RequestId> =
             questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
@@ -161,11 +165,11 @@ impl Client {
     /// Waits until a server sends something, a deadline passes, or `until` has come.
     fn wait(&self, until: Instant) {
         let open = self.open.iter().flat_map(|request| [Some(request.deadline), request.not_before]);
-        let servers = self.servers.values().map(Server::deadline);
-        let search = self.search.as_ref().map(Search::next_at);
+        let servers = self.servers.values().map(RedisServer::deadline);
+        let search = self.search.as_ref().map(TopologySearch::next_at);
         let until = open.chain(servers).chain(search).flatten().fold(until, Instant::min);
-        let mut polled: Vec<PollFd<'_>> = self.servers.values().filter_map(Server::awaits).collect();
-        if self.servers.values().any(Server::is_dialing) {
+        let mut polled: Vec<PollFd<'_>> = self.servers.values().filter_map(RedisServer::awaits).collect();
+        if self.servers.values().any(RedisServer::is_dialing) {
             polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
         }
         if connection::wait(&mut polled, until.saturating_duration_since(Instant::now())).is_err() {
@@ -176,16 +180,16 @@ impl Client {
 
     /// Processes all results and replies that have arrived.
     fn receive(&mut self) {
-        if self.servers.values().any(Server::is_dialing) {
+        if self.servers.values().any(RedisServer::is_dialing) {
             self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
         }
         let up: Vec<ServerAddress> =
             self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
         for address in up {
             let Some(server) = self.servers.get_mut(&address) else { continue };
-            let (said, result) = server.receive(&address);
-            for said in said {
-                match said {
+            let (arrived, result) = server.receive(&address);
+            for reply in arrived {
+                match reply {
                     ServerReply::Answer(request, values) => self.handle_reply(&address, request, values),
                     ServerReply::Role(role) => self.take_role(&address, role),
                 }
@@ -210,7 +214,7 @@ impl Client {
                     // The server may have restarted, and lost writes, long after its connection was lost. If its
                     // machine failed, no packet has closed the connection.
                     if server.note_connected() && !self.sentinels.contains(&address) {
-                        self.disturbed = Some(Instant::now());
+                        self.last_disturbance = Some(Instant::now());
                     }
                     self.take_role(&address, Ok(role));
                 }
@@ -227,9 +231,9 @@ impl Client {
     /// Handles a failed connection.
     fn handle_broken(&mut self, address: &ServerAddress, error: &io::Error) {
         if !self.sentinels.contains(address) {
-            self.disturbed = Some(Instant::now());
+            self.last_disturbance = Some(Instant::now());
         }
-        self.disconnect(address, None, &RedisError::away(address, error, true));
+        self.disconnect(address, None, &RedisError::unavailable(address, error, true));
         // In a cluster, another server may take its place.
         self.search_if_due();
     }
@@ -253,25 +257,25 @@ impl Client {
     fn handle_reply(&mut self, address: &ServerAddress, mut request: PendingRequest, values: Vec<Value>) {
         let was_moving = request.redirected_to.take().is_some();
         match reply::interpret(address, values) {
-            Reply::Values(values) => self.answers.push((request.id, Ok(values))),
-            Reply::Failed(failure) => self.answers.push((request.id, Err(failure))),
+            ReplyOutcome::Values(values) => self.answers.push((request.id, Ok(values))),
+            ReplyOutcome::Failed(failure) => self.answers.push((request.id, Err(failure))),
             // Two servers that redirect to each other are asked again later.
-            Reply::AskAt(to) if !was_moving => {
+            ReplyOutcome::AskAt(to) if !was_moving => {
                 request.redirected_to = Some(to);
                 self.open.push(request);
             }
-            Reply::AskAt(_) | Reply::TryAgain => self.retry(request, RETRY_PAUSE),
-            Reply::Moved => {
+            ReplyOutcome::AskAt(_) | ReplyOutcome::TryAgain => self.retry(request, RETRY_PAUSE),
+            ReplyOutcome::Moved => {
                 self.note_outdated(address);
                 self.search(Some(address), None);
                 self.retry(request, RETRY_PAUSE);
             }
-            Reply::CannotServe => {
+            ReplyOutcome::CannotServe => {
                 self.note_outdated(address);
                 self.search(None, Some(address));
                 self.retry(request, RETRY_PAUSE);
             }
-            Reply::NoScript => {
+            ReplyOutcome::NoScript => {
                 if let Some(server) = self.servers.get_mut(address) {
                     server.load(&self.scripts);
                 }
@@ -290,7 +294,7 @@ impl Client {
             } else {
                 format!("the master of {} is changing", self.settings.service())
             };
-            self.answers.push((request.id, Err(RedisError::Away { what, asked: false })));
+            self.answers.push((request.id, Err(RedisError::Unavailable { what, was_sent: false })));
         } else {
             request.not_before = Some(Instant::now() + wait);
             self.open.push(request);
@@ -300,8 +304,10 @@ impl Client {
     /// Returns the server for a request, if it is known.
     fn server_of(&self, request: &PendingRequest) -> Option<ServerAddress> {
         let named = || match &request.route {
-            Route::Server(address) => Some(address),
-            Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot).filter(|of| !self.outdated.contains(of)),
+            RequestRoute::Server(address) => Some(address),
+            RequestRoute::Slot(slot) => {
+                self.topology.as_ref()?.server_of(*slot).filter(|of| !self.outdated.contains(of))
+            }
         };
         request.redirected_to.as_ref().or_else(named).cloned()
     }
@@ -378,9 +384,9 @@ impl Client {
             let failure = match self.server_of(&request) {
                 Some(address) => {
                     if let Some(server) = self.servers.get_mut(&address) {
-                        server.give_up_waiting();
+                        server.fail_fast();
                     }
-                    RedisError::away(&address, &connection::late(), false)
+                    RedisError::unavailable(&address, &connection::timed_out(), false)
                 }
                 None => {
                     self.search.iter_mut().for_each(|search| search.is_slow = true);
@@ -394,7 +400,7 @@ impl Client {
             .flat_map(|(address, server)| server.expire(now).into_iter().map(|request| (address.clone(), request)))
             .collect();
         for (address, request) in failed {
-            let failure = RedisError::away(&address, &connection::late(), true);
+            let failure = RedisError::unavailable(&address, &connection::timed_out(), true);
             self.fail_request(&address, request, &failure);
             self.search_if_due();
         }
@@ -402,8 +408,8 @@ impl Client {
 
     /// Returns the instant at which a connection was last lost or established again, or a master replaced; `None` if
     /// never. Since then, the servers may lack writes that they had acknowledged before.
-    pub fn disturbed(&self) -> Option<Instant> {
-        self.disturbed
+    pub fn last_disturbance(&self) -> Option<Instant> {
+        self.last_disturbance
     }
 
     /// True if one server has all keys, so that a command may name keys of several slots. False until the topology is
@@ -431,7 +437,7 @@ impl Client {
         } else {
             format!("no sentinel named a master of {} in time", self.settings.service())
         };
-        RedisError::Away { what, asked: false }
+        RedisError::Unavailable { what, was_sent: false }
     }
 }
 

@@ -5,7 +5,7 @@ use redis::Value;
 use super::reply::text;
 
 /// The policy that keeps every key, and refuses writes once the memory is full.
-const KEEPS_ALL: &str = "noeviction";
+const NO_EVICTION: &str = "noeviction";
 
 /// The limit of a server's memory, and the policy by which it makes room once the limit is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl EvictionPolicy {
 
     /// True if the server may remove keys. Without a limit, it never has to make room.
     pub fn may_evict(&self) -> bool {
-        self.maxmemory > 0 && self.name != KEEPS_ALL
+        self.maxmemory > 0 && self.name != NO_EVICTION
     }
 }
 

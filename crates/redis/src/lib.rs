@@ -14,7 +14,7 @@
 //! Read first:
 //!
 //! 1. [`Client`], which sends requests and waits for all of them at once;
-//! 2. [`Route`], which server a request is for;
+//! 2. [`RequestRoute`], which server a request is for;
 //! 3. [`RedisError`], what may have become of a request without a reply;
 //! 4. `topology`, how the masters of a cluster are found;
 //! 5. `topology::sentinel`, how the master of a service is found;
@@ -40,6 +40,6 @@ pub use self::client::Client;
 pub use self::error::RedisError;
 pub use self::eviction::EvictionPolicy;
 pub use self::reply::text;
-pub use self::request::{Question, Replies, RequestId, Route};
+pub use self::request::{RedisCommand, Replies, RequestId, RequestRoute};
 pub use self::settings::{ClientSettings, SentinelSettings};
 pub use self::topology::slot;

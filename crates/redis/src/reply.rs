@@ -6,7 +6,7 @@ use super::address::ServerAddress;
 use super::error::RedisError;
 
 /// The outcome of a request to a server.
-pub(super) enum Reply {
+pub(super) enum ReplyOutcome {
     Values(Vec<Value>),
     /// The slot is being migrated, and this server may have the key already (ASK).
     AskAt(ServerAddress),
@@ -22,9 +22,9 @@ pub(super) enum Reply {
 }
 
 /// Interprets the replies to a request, one for each of its commands.
-pub(super) fn interpret(address: &ServerAddress, values: Vec<Value>) -> Reply {
+pub(super) fn interpret(address: &ServerAddress, values: Vec<Value>) -> ReplyOutcome {
     let wrong = values.iter().find_map(|value| if let Value::ServerError(error) = value { Some(error) } else { None });
-    let Some(error) = wrong else { return Reply::Values(values) };
+    let Some(error) = wrong else { return ReplyOutcome::Values(values) };
     let details = error.details().unwrap_or_default();
     match error.code() {
         "ASK" => {
@@ -33,13 +33,13 @@ pub(super) fn interpret(address: &ServerAddress, values: Vec<Value>) -> Reply {
                 let host = if host.is_empty() { address.host.clone() } else { host.to_owned() };
                 Some(ServerAddress { host, port: port.parse().ok()? })
             });
-            to.map_or(Reply::TryAgain, Reply::AskAt)
+            to.map_or(ReplyOutcome::TryAgain, ReplyOutcome::AskAt)
         }
-        "NOSCRIPT" => Reply::NoScript,
-        "TRYAGAIN" => Reply::TryAgain,
-        "MOVED" => Reply::Moved,
-        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::CannotServe,
-        code => Reply::Failed(RedisError::Refused(format!("{address}: {code} {details}"))),
+        "NOSCRIPT" => ReplyOutcome::NoScript,
+        "TRYAGAIN" => ReplyOutcome::TryAgain,
+        "MOVED" => ReplyOutcome::Moved,
+        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => ReplyOutcome::CannotServe,
+        code => ReplyOutcome::Failed(RedisError::Refused(format!("{address}: {code} {details}"))),
     }
 }
 
@@ -63,16 +63,17 @@ mod tests {
         let address = ServerAddress { host: "a".to_owned(), port: 1 };
         let value = |text: &str| redis::parse_redis_value(format!("{text}\r\n").as_bytes()).unwrap();
         let reply = |text: &str| interpret(&address, vec![value(":1"), value(&format!("-{text}")), value(":2")]);
-        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Moved));
-        let Reply::AskAt(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
+        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), ReplyOutcome::Moved));
+        let ReplyOutcome::AskAt(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
         assert_eq!(to, ServerAddress { host: "127.0.0.1".to_owned(), port: 6381 });
-        assert!(matches!(reply("ASK 3999"), Reply::TryAgain));
-        assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::TryAgain));
-        assert!(matches!(reply("NOSCRIPT No matching script."), Reply::NoScript));
-        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::CannotServe));
-        assert!(matches!(reply("OOM command not allowed"), Reply::Failed(RedisError::Refused(_))));
-        assert!(
-            matches!(interpret(&address, vec![value(":1"), value("$-1")]), Reply::Values(values) if values.len() == 2)
-        );
+        assert!(matches!(reply("ASK 3999"), ReplyOutcome::TryAgain));
+        assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), ReplyOutcome::TryAgain));
+        assert!(matches!(reply("NOSCRIPT No matching script."), ReplyOutcome::NoScript));
+        assert!(matches!(reply("READONLY You can't write against a read only replica."), ReplyOutcome::CannotServe));
+        assert!(matches!(reply("OOM command not allowed"), ReplyOutcome::Failed(RedisError::Refused(_))));
+        assert!(matches!(
+            interpret(&address, vec![value(":1"), value("$-1")]),
+            ReplyOutcome::Values(values) if values.len() == 2
+        ));
     }
 }

@@ -10,27 +10,27 @@ use super::scripts::Scripts;
 
 /// The server that a request is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Route {
+pub enum RequestRoute {
     /// The master of a slot of a cluster; a single server has all slots. See [`slot`](crate::slot).
     Slot(u16),
-    /// This very server.
+    /// The server with this address, whatever keys it has.
     Server(ServerAddress),
 }
 
 /// A command.
-pub enum Question {
+pub enum RedisCommand {
     /// A command as it is sent.
     Plain(Cmd),
     /// A call of a script: its place among the scripts of the client, the keys, and the arguments.
     Script(usize, Vec<String>, Vec<Vec<u8>>),
 }
 
-impl Question {
+impl RedisCommand {
     /// Builds the command. Only for a connection that has loaded all scripts.
     pub(super) fn to_command(&self, scripts: &Scripts) -> Cmd {
         match self {
-            Question::Plain(command) => command.clone(),
-            Question::Script(script, keys, arguments) => scripts.call(*script, keys, arguments),
+            RedisCommand::Plain(command) => command.clone(),
+            RedisCommand::Script(script, keys, arguments) => scripts.call(*script, keys, arguments),
         }
     }
 }
@@ -46,8 +46,8 @@ pub type Replies = Result<Vec<Value>, RedisError>;
 /// all of them are sent again.
 pub(super) struct PendingRequest {
     pub(super) id: RequestId,
-    pub(super) route: Route,
-    pub(super) questions: Vec<Question>,
+    pub(super) route: RequestRoute,
+    pub(super) questions: Vec<RedisCommand>,
     pub(super) deadline: Instant,
     /// Number of unsuccessful attempts.
     pub(super) attempts: usize,

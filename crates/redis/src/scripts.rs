@@ -34,12 +34,12 @@ impl Scripts {
     }
 
     /// Returns the commands that load all scripts.
-    pub(super) fn loads(&self) -> impl Iterator<Item = Cmd> + '_ {
+    pub(super) fn load_commands(&self) -> impl Iterator<Item = Cmd> + '_ {
         self.texts.iter().map(|text| redis::cmd("SCRIPT").arg("LOAD").arg(*text).to_owned())
     }
 
-    /// Takes the names of the scripts from the replies to [`Scripts::loads`].
-    pub(super) fn take_names(
+    /// Takes the names of the scripts from the replies to [`Scripts::load_commands`].
+    pub(super) fn store_names(
         &self,
         address: &ServerAddress,
         replies: impl Iterator<Item = Value>,
@@ -53,7 +53,7 @@ impl Scripts {
                     // A server that is still loading its data reports it here.
                     let passes = matches!(error.code(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN");
                     return Err(if passes {
-                        RedisError::Away { what, asked: false }
+                        RedisError::Unavailable { what, was_sent: false }
                     } else {
                         RedisError::Refused(what)
                     });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use rustix::event::{PollFd, PollFlags};
 
-use self::connection::Connection;
+use self::connection::RedisConnection;
 use self::dial::Dialer;
 use super::address::ServerAddress;
 use super::error::RedisError;
@@ -24,7 +24,7 @@ use super::topology::RoleQuestion;
 use super::topology::role::ServerRole;
 
 /// Time for which a server that did not answer is avoided.
-const AVOIDED_FOR: Duration = Duration::from_millis(250);
+const AVOID_TIME: Duration = Duration::from_millis(250);
 
 /// Silence below which an expired request does not count against the server: the request may have been sent too late.
 const SILENCE_MIN: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(10);
 const SILENT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(super) struct Server {
+pub(super) struct RedisServer {
     state: ConnectionState,
     is_sentinel: bool,
     /// True once a connection was established.
@@ -59,13 +59,13 @@ impl Default for ConnectionState {
 
 /// The state of an open connection.
 struct OpenConnection {
-    connection: Connection,
+    connection: RedisConnection,
     /// The form in which this connection asks for the role.
     role_question: RoleQuestion,
     /// Requests without a reply, the oldest first.
     awaited: VecDeque<SentBatch>,
     /// The instant of the last reply.
-    heard: Instant,
+    last_reply_at: Instant,
     /// The instant from which the server has been silent although a request waited.
     silent_since: Option<Instant>,
     /// The end of the time for which the server is avoided.
@@ -110,9 +110,9 @@ pub(super) enum Readiness {
     Soon,
 }
 
-impl Server {
-    pub(super) fn new(is_sentinel: bool) -> Server {
-        Server { state: ConnectionState::Down(None), is_sentinel, was_up: false }
+impl RedisServer {
+    pub(super) fn new(is_sentinel: bool) -> RedisServer {
+        RedisServer { state: ConnectionState::Down(None), is_sentinel, was_up: false }
     }
 
     /// True if the server is connected.
@@ -146,12 +146,13 @@ impl Server {
         address: &ServerAddress,
         dialer: &mut Dialer,
     ) -> Result<Readiness, RedisError> {
-        let silent = || RedisError::Away { what: format!("{address} did not answer the last request"), asked: false };
+        let silent =
+            || RedisError::Unavailable { what: format!("{address} did not answer the last request"), was_sent: false };
         if matches!(&self.state, ConnectionState::Up(open) if open.is_lost()) {
             self.state = ConnectionState::Down(None);
             let _ = self.ensure_connected(address, dialer);
             // A new connection takes its time.
-            self.give_up_waiting();
+            self.fail_fast();
             return Err(silent());
         }
         match &self.state {
@@ -163,7 +164,7 @@ impl Server {
             ConnectionState::Down(_) => {
                 let attempt = dialer
                     .start(address, self.is_sentinel)
-                    .map_err(|error| RedisError::away(address, &error, false))?;
+                    .map_err(|error| RedisError::unavailable(address, &error, false))?;
                 self.state = ConnectionState::Dialing { attempt, is_slow: false };
                 Ok(Readiness::Soon)
             }
@@ -171,14 +172,18 @@ impl Server {
     }
 
     /// Makes further requests fail at once while the connection is being opened.
-    pub(super) fn give_up_waiting(&mut self) {
+    pub(super) fn fail_fast(&mut self) {
         if let ConnectionState::Dialing { is_slow, .. } = &mut self.state {
             *is_slow = true;
         }
     }
 
     /// Takes the result of an attempt to connect. Returns false if it is obsolete.
-    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, RoleQuestion), &RedisError>) -> bool {
+    pub(super) fn dialed(
+        &mut self,
+        attempt: u64,
+        result: Result<(RedisConnection, RoleQuestion), &RedisError>,
+    ) -> bool {
         if !matches!(self.state, ConnectionState::Dialing { attempt: current, .. } if current == attempt) {
             return false;
         }
@@ -186,7 +191,7 @@ impl Server {
             Ok((connection, role_question)) => {
                 ConnectionState::Up(Box::new(OpenConnection::new(connection, role_question)))
             }
-            Err(why) => ConnectionState::Down(Some((Instant::now() + AVOIDED_FOR, why.clone()))),
+            Err(why) => ConnectionState::Down(Some((Instant::now() + AVOID_TIME, why.clone()))),
         };
         true
     }
@@ -200,14 +205,14 @@ impl Server {
     /// Closes the connection. Returns the requests without a response. With a reason, the server is also avoided for a
     /// moment.
     pub(super) fn disconnect(&mut self, why: Option<&RedisError>) -> Vec<FailedRequest> {
-        let avoided = why.map(|why| (Instant::now() + AVOIDED_FOR, why.clone()));
+        let avoided = why.map(|why| (Instant::now() + AVOID_TIME, why.clone()));
         let ConnectionState::Up(open) = std::mem::replace(&mut self.state, ConnectionState::Down(avoided)) else {
             return Vec::new();
         };
         open.awaited.into_iter().filter_map(|awaited| awaited.purpose.into_failed()).collect()
     }
 
-    /// Sends a request. Only after [`Server::ensure_connected`] has returned [`Readiness::Ready`].
+    /// Sends a request. Only after [`RedisServer::ensure_connected`] has returned [`Readiness::Ready`].
     pub(super) fn ask(&mut self, request: PendingRequest, scripts: &Scripts) {
         let ConnectionState::Up(open) = &mut self.state else { unreachable!("it is ready") };
         let moving = request.redirected_to.is_some();
@@ -232,7 +237,7 @@ impl Server {
     /// Loads all scripts, before any further request.
     pub(super) fn load(&mut self, scripts: &Scripts) {
         let ConnectionState::Up(open) = &mut self.state else { return };
-        scripts.loads().for_each(|load| open.connection.put(&load));
+        scripts.load_commands().for_each(|load| open.connection.put(&load));
         open.awaits(Purpose::Ignored, scripts.count(), false);
     }
 
@@ -243,11 +248,11 @@ impl Server {
 
     /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
     pub(super) fn receive(&mut self, address: &ServerAddress) -> (Vec<ServerReply>, io::Result<()>) {
-        let mut said = Vec::new();
-        let ConnectionState::Up(open) = &mut self.state else { return (said, Ok(())) };
+        let mut arrived = Vec::new();
+        let ConnectionState::Up(open) = &mut self.state else { return (arrived, Ok(())) };
         let pumped = open.connection.pump();
-        let heard = open.take(address, &mut said);
-        (said, heard.and(pumped))
+        let taken = open.take(address, &mut arrived);
+        (arrived, taken.and(pumped))
     }
 
     /// Drops the requests whose deadline has passed, and returns them.
@@ -255,7 +260,7 @@ impl Server {
         let ConnectionState::Up(open) = &mut self.state else { return Vec::new() };
         let Some(oldest) = open.awaited.front() else { return Vec::new() };
         // Silence counts from the last reply, or from a later request.
-        let silent = now.saturating_duration_since(oldest.sent.max(open.heard));
+        let silent = now.saturating_duration_since(oldest.sent.max(open.last_reply_at));
         let over = |awaited: &&mut SentBatch| awaited.deadline().is_some_and(|deadline| deadline <= now);
         let over = open.awaited.iter_mut().filter(over);
         let failed: Vec<FailedRequest> = over
@@ -263,7 +268,7 @@ impl Server {
             .collect();
         if !failed.is_empty() && silent >= SILENCE_MIN {
             open.silent_since.get_or_insert(now);
-            open.avoided_until = Some(now + AVOIDED_FOR);
+            open.avoided_until = Some(now + AVOID_TIME);
         }
         failed
     }
@@ -284,13 +289,13 @@ impl Server {
 }
 
 impl OpenConnection {
-    fn new(connection: Connection, role_question: RoleQuestion) -> OpenConnection {
+    fn new(connection: RedisConnection, role_question: RoleQuestion) -> OpenConnection {
         let awaited = VecDeque::new();
         OpenConnection {
             connection,
             role_question,
             awaited,
-            heard: Instant::now(),
+            last_reply_at: Instant::now(),
             silent_since: None,
             avoided_until: None,
         }
@@ -309,14 +314,14 @@ impl OpenConnection {
     }
 
     /// Takes the replies that have arrived.
-    fn take(&mut self, address: &ServerAddress, said: &mut Vec<ServerReply>) -> io::Result<()> {
+    fn take(&mut self, address: &ServerAddress, arrived: &mut Vec<ServerReply>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
-            (self.heard, self.silent_since) = (Instant::now(), None);
+            (self.last_reply_at, self.silent_since) = (Instant::now(), None);
             let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent a response without a request");
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {
-                said.extend(
+                arrived.extend(
                     self.awaited.pop_front().and_then(|awaited| awaited.into_reply(address, &self.role_question)),
                 );
             }

@@ -71,7 +71,7 @@ impl RoleQuestion {
     /// Interprets the answer.
     pub(super) fn role_of(&self, address: &ServerAddress, answer: &Value) -> Result<ServerRole, RedisError> {
         match self {
-            RoleQuestion::Role => role_of_one(address, answer),
+            RoleQuestion::Role => role_of_single_server(address, answer),
             RoleQuestion::Slots => role_in_cluster(address, answer),
             RoleQuestion::Master(service) => role_of_sentinel(address, service, answer),
         }
@@ -88,12 +88,12 @@ pub(super) fn role_of(
     if text(answered(address, info)?).contains("cluster_enabled:1") {
         role_in_cluster(address, &slots()?)
     } else {
-        role_of_one(address, role)
+        role_of_single_server(address, role)
     }
 }
 
 /// Returns the role of a server outside a cluster, from its answer to `ROLE`.
-fn role_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
+fn role_of_single_server(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
     let role = answered(address, role)?;
     let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
     Ok(if is_replica { ServerRole::Replica } else { ServerRole::Alone })
@@ -107,16 +107,16 @@ fn role_in_cluster(address: &ServerAddress, slots: &Value) -> Result<ServerRole,
 fn answered<'v>(address: &ServerAddress, value: &'v Value) -> Result<&'v Value, RedisError> {
     let Value::ServerError(error) = value else { return Ok(value) };
     let details = error.details().unwrap_or_default();
-    Err(RedisError::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
+    Err(RedisError::Unavailable { what: format!("{address}: {} {details}", error.code()), was_sent: false })
 }
 
 /// A search for the topology. It asks one server after another, and accepts the first answer. A wrong one shows later,
 /// when a server redirects a request.
-pub(super) struct Search {
+pub(super) struct TopologySearch {
     /// Servers that were not asked yet, the next one first.
-    pub(super) left: VecDeque<ServerAddress>,
+    pub(super) unasked: VecDeque<ServerAddress>,
     /// Servers that have not answered yet.
-    pub(super) asked: Vec<ServerAddress>,
+    pub(super) unanswered: Vec<ServerAddress>,
     /// The instant at which the next server is asked although earlier ones have not answered.
     pub(super) next_at: Instant,
     /// The last failure.
@@ -125,10 +125,10 @@ pub(super) struct Search {
     pub(super) is_slow: bool,
 }
 
-impl Search {
+impl TopologySearch {
     /// Returns the instant of the next step of the search.
     pub(super) fn next_at(&self) -> Option<Instant> {
-        (!self.left.is_empty()).then_some(self.next_at)
+        (!self.unasked.is_empty()).then_some(self.next_at)
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Client;
 use crate::address::ServerAddress;
 use crate::error::RedisError;
-use crate::server::Server;
+use crate::server::RedisServer;
 use crate::topology::role::ServerRole;
-use crate::topology::{Search, Topology};
+use crate::topology::{Topology, TopologySearch};
 
 /// Time for the answer of one server, after which the next one is asked as well.
 const SERVER_TIME: Duration = Duration::from_millis(50);
@@ -27,38 +27,40 @@ impl Client {
         if self.search.as_ref().is_some_and(|search| !self.can_be_replaced(search)) {
             return;
         }
-        let failure = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
-        let left = if self.sentinels.is_empty() { self.candidates(first, last) } else { self.sentinels.clone().into() };
-        self.searched = Some(Instant::now());
-        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), failure, is_slow });
+        let failure = RedisError::Unavailable { what: "no Redis server is known".to_owned(), was_sent: false };
+        let unasked =
+            if self.sentinels.is_empty() { self.candidates(first, last) } else { self.sentinels.clone().into() };
+        self.last_search = Some(Instant::now());
+        self.search =
+            Some(TopologySearch { unasked, unanswered: Vec::new(), next_at: Instant::now(), failure, is_slow });
     }
 
     /// True for a search that waits only for sentinels, or for servers that they named, and these may never answer.
     /// Then a new search asks the other sentinels again.
-    fn can_be_replaced(&self, search: &Search) -> bool {
-        let is_old = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
-        is_old && !self.sentinels.is_empty() && search.left.is_empty()
+    fn can_be_replaced(&self, search: &TopologySearch) -> bool {
+        let is_old = self.last_search.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
+        is_old && !self.sentinels.is_empty() && search.unasked.is_empty()
     }
 
     /// Returns the servers to ask for the topology, the most promising one first.
     fn candidates(&self, first: Option<&ServerAddress>, last: Option<&ServerAddress>) -> VecDeque<ServerAddress> {
         let up = self.servers.iter().filter(|(_, server)| server.can_be_asked()).map(|(address, _)| address);
-        let mut left: VecDeque<ServerAddress> = VecDeque::new();
+        let mut candidates: VecDeque<ServerAddress> = VecDeque::new();
         for address in first.into_iter().chain(up).chain(&self.settings.seeds).chain(self.servers.keys()) {
-            if !left.contains(address) {
-                left.push_back(address.clone());
+            if !candidates.contains(address) {
+                candidates.push_back(address.clone());
             }
         }
-        let of_no_use = left.iter().position(|address| Some(address) == last);
-        if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
-            left.push_back(address);
+        let unusable = candidates.iter().position(|address| Some(address) == last);
+        if let Some(address) = unusable.and_then(|at| candidates.remove(at)) {
+            candidates.push_back(address);
         }
-        left
+        candidates
     }
 
     /// Begins a search if the topology may be right and only a server is unavailable, at most every [`SEARCH_EVERY`].
     pub(super) fn search_if_due(&mut self) {
-        if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+        if self.last_search.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
             self.search(None, None);
         }
     }
@@ -66,19 +68,19 @@ impl Client {
     /// Asks the next servers, if it is time. If none is left, fails all requests that wait for the topology.
     pub(super) fn continue_search(&mut self) {
         let Some(mut search) = self.search.take() else { return };
-        while search.asked.is_empty() || Instant::now() >= search.next_at {
-            let Some(address) = search.left.pop_front() else { break };
+        while search.unanswered.is_empty() || Instant::now() >= search.next_at {
+            let Some(address) = search.unasked.pop_front() else { break };
             match self.ask_role(&address) {
-                Ok(()) => search.asked.push(address),
+                Ok(()) => search.unanswered.push(address),
                 Err(failure) => search.failure = failure,
             }
             search.next_at = Instant::now() + SERVER_TIME;
         }
-        if search.asked.is_empty() && search.left.is_empty() {
+        if search.unanswered.is_empty() && search.unasked.is_empty() {
             if self.topology.is_none() || !self.outdated.is_empty() {
                 // The waiting requests themselves have not been sent.
                 let failure = match search.failure {
-                    RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
+                    RedisError::Unavailable { what, .. } => RedisError::Unavailable { what, was_sent: false },
                     refused @ RedisError::Refused(_) => refused,
                 };
                 self.fail_unroutable(&failure);
@@ -90,7 +92,7 @@ impl Client {
 
     fn ask_role(&mut self, address: &ServerAddress) -> Result<(), RedisError> {
         let is_sentinel = self.is_sentinel(address);
-        let server = self.servers.entry(address.clone()).or_insert_with(|| Server::new(is_sentinel));
+        let server = self.servers.entry(address.clone()).or_insert_with(|| RedisServer::new(is_sentinel));
         server.ensure_connected(address, &mut self.dialer)?;
         server.ask_role();
         Ok(())
@@ -101,14 +103,14 @@ impl Client {
         let mut role = role;
         if matches!(role, Ok(ServerRole::Replica)) {
             // The same name may soon point to the new master.
-            let failure = RedisError::Away { what: format!("{address} is a replica"), asked: false };
+            let failure = RedisError::Unavailable { what: format!("{address} is a replica"), was_sent: false };
             self.disconnect(address, Some(&failure), &failure);
             role = Err(failure);
         }
         let Some(search) = &mut self.search else { return };
-        let asked = search.asked.len();
-        search.asked.retain(|known| known != address);
-        if search.asked.len() == asked {
+        let before = search.unanswered.len();
+        search.unanswered.retain(|known| known != address);
+        if search.unanswered.len() == before {
             return;
         }
         match role {
@@ -126,7 +128,7 @@ impl Client {
     /// Notes that a server is not the master of all slots that it has in the topology. Requests for these wait for the
     /// next topology.
     pub(super) fn note_outdated(&mut self, address: &ServerAddress) {
-        self.disturbed = Some(Instant::now());
+        self.last_disturbance = Some(Instant::now());
         if !self.outdated.contains(address) {
             self.outdated.push(address.clone());
         }
@@ -136,7 +138,7 @@ impl Client {
         let mut masters = topology.masters();
         masters.sort();
         if !self.masters.is_empty() && self.masters != masters {
-            self.disturbed = Some(Instant::now());
+            self.last_disturbance = Some(Instant::now());
         }
         self.masters.clone_from(&masters);
         // Drops the connections to servers that have left the cluster, or have become replicas.
@@ -177,7 +179,7 @@ impl Client {
 
     /// Begins a search for the current master, at most every [`CHECK_EVERY`]. Requests continue meanwhile.
     pub(super) fn check_master(&mut self) {
-        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
+        let is_due = self.last_search.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
         if is_due && self.topology.is_some() && !self.sentinels.is_empty() {
             self.search(None, None);
         }
@@ -190,8 +192,8 @@ impl Client {
             self.sentinels[..=at].rotate_right(1);
         }
         let Some(search) = &mut self.search else { return };
-        if !search.asked.contains(&master) && !search.left.contains(&master) {
-            search.left.push_front(master);
+        if !search.unanswered.contains(&master) && !search.unasked.contains(&master) {
+            search.unasked.push_front(master);
             search.next_at = Instant::now();
         }
     }

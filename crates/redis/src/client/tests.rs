@@ -92,19 +92,19 @@ fn server_that_redirects_delays_no_request_to_others() {
     let settings = ClientSettings::plain(a.address.clone());
     let mut client = Client::new(settings, &[]).unwrap();
     let (slots, long) = ([0, 9_000], Duration::from_secs(20));
-    let get = || Question::Plain(cmd("GET").arg("a").to_owned());
-    let answers = client.ask_all(slots.map(|slot| (Route::Slot(slot), get())).into(), long);
+    let get = || RedisCommand::Plain(cmd("GET").arg("a").to_owned());
+    let answers = client.ask_all(slots.map(|slot| (RequestRoute::Slot(slot), get())).into(), long);
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let before = b.asked().len();
     a.has_moved.store(true, Ordering::Release);
     let deadline = Instant::now() + long;
-    client.put(Route::Slot(slots[0]), vec![get()], deadline);
+    client.put(RequestRoute::Slot(slots[0]), vec![get()], deadline);
     while client.search.is_none() {
         client.step();
         std::thread::yield_now();
     }
     // The search has begun, and has no answer yet.
-    let request = client.put(Route::Slot(slots[1]), vec![get()], deadline);
+    let request = client.put(RequestRoute::Slot(slots[1]), vec![get()], deadline);
     let answers = client.await_all(&[request], deadline);
     assert!(answers[0].is_ok(), "{answers:?}");
     assert_eq!(b.asked()[before], "GET", "the request waited for the search: {:?}", b.asked());
@@ -116,14 +116,14 @@ fn server_that_comes_back_may_have_lost_writes() {
     server.serve([server.address.port; 2]);
     let mut client = Client::new(ClientSettings::plain(server.address.clone()), &[]).unwrap();
     let ask = |client: &mut Client, name: &str| {
-        let question = Question::Plain(cmd(name).arg("a").to_owned());
-        client.ask_all(vec![(Route::Slot(0), question)], Duration::from_secs(20)).remove(0)
+        let question = RedisCommand::Plain(cmd(name).arg("a").to_owned());
+        client.ask_all(vec![(RequestRoute::Slot(0), question)], Duration::from_secs(20)).remove(0)
     };
     assert!(ask(&mut client, "GET").is_ok());
-    assert_eq!(client.disturbed(), None, "this is the first connection");
+    assert_eq!(client.last_disturbance(), None, "this is the first connection");
     assert!(ask(&mut client, "QUIT").is_err());
-    let lost = client.disturbed();
+    let lost = client.last_disturbance();
     assert!(lost.is_some());
     assert!(ask(&mut client, "GET").is_ok());
-    assert!(client.disturbed() > lost, "it may have started again since its connection was lost");
+    assert!(client.last_disturbance() > lost, "it may have started again since its connection was lost");
 }

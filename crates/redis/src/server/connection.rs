@@ -31,7 +31,7 @@ const LINE_MAX: usize = 64 * 1024;
 /// Largest accepted number in a reply, such as the length of a string, in bytes.
 const REPLY_MAX: usize = 512 * 1024 * 1024;
 
-pub(crate) struct Connection {
+pub(crate) struct RedisConnection {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// Bytes to write.
@@ -43,15 +43,15 @@ pub(crate) struct Connection {
     scanner: ReplyScanner,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Connects to the first of these addresses that answers. Blocks the thread until `deadline` at the latest.
     pub(crate) fn open(
         address: &ServerAddress,
         sockets: &[SocketAddr],
         login: &Login,
         deadline: Instant,
-    ) -> Result<Connection, RedisError> {
-        let tcp = connect(sockets, deadline).map_err(|error| RedisError::away(address, &error, false))?;
+    ) -> Result<RedisConnection, RedisError> {
+        let tcp = connect(sockets, deadline).map_err(|error| RedisError::unavailable(address, &error, false))?;
         let tls = match &login.tls {
             None => None,
             Some(config) => {
@@ -65,16 +65,16 @@ impl Connection {
             }
         };
         let (send_buffer, receive_buffer, scanner) = (Vec::new(), Vec::new(), ReplyScanner::default());
-        Ok(Connection { tcp, tls, send_buffer, receive_buffer, consumed: 0, scanner })
+        Ok(RedisConnection { tcp, tls, send_buffer, receive_buffer, consumed: 0, scanner })
     }
 
-    /// Adds a command to the next [`Connection::flush`].
+    /// Adds a command to the next [`RedisConnection::flush`].
     pub(crate) fn put(&mut self, command: &Cmd) {
         command.write_packed_command(&mut self.send_buffer);
     }
 
     /// Writes and reads as much as possible without blocking. Replies that were read before an error remain available
-    /// from [`Connection::next`].
+    /// from [`RedisConnection::next`].
     pub(crate) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         self.read()?;
@@ -92,7 +92,7 @@ impl Connection {
         Ok(Some(value))
     }
 
-    /// Returns the events that [`Connection::pump`] needs to make progress.
+    /// Returns the events that [`RedisConnection::pump`] needs to make progress.
     pub(crate) fn awaits(&self) -> PollFlags {
         let writes = !self.send_buffer.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
@@ -115,7 +115,7 @@ impl Connection {
             pumped?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(late());
+                return Err(timed_out());
             }
             wait(&mut [PollFd::new(&self.tcp, self.awaits())], left)?;
         }
@@ -183,7 +183,7 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for RedisConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tcp.as_fd()
     }
@@ -204,7 +204,7 @@ fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
         // Each address gets an equal share of the time, so that one that does not answer leaves some to the next.
         let left = deadline.saturating_duration_since(Instant::now()) / (sockets.len() - at) as u32;
         if left.is_zero() {
-            return Err(late());
+            return Err(timed_out());
         }
         match TcpStream::connect_timeout(socket, left) {
             Ok(tcp) => {
@@ -221,7 +221,7 @@ fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-pub(crate) fn late() -> io::Error {
+pub(crate) fn timed_out() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "no answer in time")
 }
 

@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::address::ServerAddress;
 use crate::error::RedisError;
 use crate::scripts::Scripts;
-use crate::server::connection::{Connection, late};
+use crate::server::connection::{RedisConnection, timed_out};
 use crate::settings::{Login, SentinelSettings};
 use crate::topology::role::ServerRole;
 use crate::topology::role_of;
@@ -36,7 +36,7 @@ pub(crate) struct Dialed {
     pub(crate) address: ServerAddress,
     /// The number of the attempt.
     pub(crate) attempt: u64,
-    pub(crate) result: Result<(Connection, ServerRole), RedisError>,
+    pub(crate) result: Result<(RedisConnection, ServerRole), RedisError>,
 }
 
 /// Opens connections on threads of their own.
@@ -89,23 +89,23 @@ impl Dialer {
     }
 }
 
-fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, ServerRole), RedisError> {
+fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(RedisConnection, ServerRole), RedisError> {
     let address = &name.address;
-    let away = |error: io::Error| RedisError::away(address, &error, false);
+    let unavailable = |error: io::Error| RedisError::unavailable(address, &error, false);
     let (mut connection, deadline) = open(name, login)?;
     let mut greeting: Vec<Cmd> = auth(login.username.as_ref(), login.password.as_ref()).into_iter().collect();
     if login.database != 0 {
         greeting.push(redis::cmd("SELECT").arg(login.database).to_owned());
     }
     let logins = greeting.len();
-    greeting.extend(scripts.loads());
+    greeting.extend(scripts.load_commands());
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
-    let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
+    let mut values = connection.ask(&greeting, deadline).map_err(unavailable)?.into_iter();
     check_login(address, values.by_ref().take(logins))?;
-    scripts.take_names(address, values.by_ref().take(scripts.count()))?;
+    scripts.store_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
     let reported = role_of(address, &info, &role, || {
-        let slots = connection.ask(&[redis::cmd("CLUSTER").arg("SLOTS").to_owned()], deadline).map_err(away)?;
+        let slots = connection.ask(&[redis::cmd("CLUSTER").arg("SLOTS").to_owned()], deadline).map_err(unavailable)?;
         Ok(slots.into_iter().next().unwrap_or(Value::Nil))
     })?;
     Ok((connection, reported))
@@ -116,13 +116,14 @@ fn dial_sentinel(
     name: &Arc<Name>,
     login: &Login,
     sentinel: &SentinelSettings,
-) -> Result<(Connection, ServerRole), RedisError> {
+) -> Result<(RedisConnection, ServerRole), RedisError> {
     let address = &name.address;
     let (mut connection, deadline) = open(name, login)?;
     let mut greeting: Vec<Cmd> = auth(sentinel.username.as_ref(), sentinel.password.as_ref()).into_iter().collect();
     let logins = greeting.len();
     greeting.push(sentinel::question(&sentinel.service));
-    let values = connection.ask(&greeting, deadline).map_err(|error| RedisError::away(address, &error, false))?;
+    let values =
+        connection.ask(&greeting, deadline).map_err(|error| RedisError::unavailable(address, &error, false))?;
     let mut values = values.into_iter();
     check_login(address, values.by_ref().take(logins))?;
     let reported = role_of_sentinel(address, &sentinel.service, &values.next().unwrap_or(Value::Nil))?;
@@ -130,10 +131,10 @@ fn dial_sentinel(
 }
 
 /// Opens a connection, and returns the instant at which its greeting must be over.
-fn open(name: &Arc<Name>, login: &Login) -> Result<(Connection, Instant), RedisError> {
-    let sockets = name.sockets().map_err(|error| RedisError::away(&name.address, &error, false))?;
+fn open(name: &Arc<Name>, login: &Login) -> Result<(RedisConnection, Instant), RedisError> {
+    let sockets = name.sockets().map_err(|error| RedisError::unavailable(&name.address, &error, false))?;
     let deadline = Instant::now() + DIAL_TIME;
-    Ok((Connection::open(&name.address, &sockets, login, deadline)?, deadline))
+    Ok((RedisConnection::open(&name.address, &sockets, login, deadline)?, deadline))
 }
 
 /// Builds the command that logs in, if there is a password.
@@ -158,14 +159,14 @@ fn check_login(address: &ServerAddress, mut replies: impl Iterator<Item = Value>
 /// A host name, and its last known addresses.
 struct Name {
     address: ServerAddress,
-    known: Mutex<Vec<SocketAddr>>,
+    known_addresses: Mutex<Vec<SocketAddr>>,
     /// True while a thread asks the name server, which may take long.
-    is_asked: AtomicBool,
+    is_resolving: AtomicBool,
 }
 
 impl Name {
     fn new(address: ServerAddress) -> Name {
-        Name { address, known: Mutex::new(Vec::new()), is_asked: AtomicBool::new(false) }
+        Name { address, known_addresses: Mutex::new(Vec::new()), is_resolving: AtomicBool::new(false) }
     }
 
     /// Returns the current addresses, or the last known ones if the name server does not answer in time.
@@ -173,33 +174,33 @@ impl Name {
         if let Ok(ip) = self.address.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.address.port)]);
         }
-        let timeout = if self.known().is_empty() { DIAL_TIME } else { NAME_TIME };
-        let answer = self.ask()?.recv_timeout(timeout).unwrap_or_else(|_| Err(late()));
-        let known = self.known().clone();
-        if known.is_empty() { answer } else { Ok(known) }
+        let timeout = if self.known_addresses().is_empty() { DIAL_TIME } else { NAME_TIME };
+        let answer = self.ask()?.recv_timeout(timeout).unwrap_or_else(|_| Err(timed_out()));
+        let known_addresses = self.known_addresses().clone();
+        if known_addresses.is_empty() { answer } else { Ok(known_addresses) }
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_addresses(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.known_addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the name server on a thread of its own, unless such a thread is running. It also stores the answer.
     fn ask(self: &Arc<Name>) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
         let (sender, receiver) = channel();
-        if !self.is_asked.swap(true, Ordering::AcqRel) {
+        if !self.is_resolving.swap(true, Ordering::AcqRel) {
             let name = Arc::clone(self);
             let asking = std::thread::Builder::new().name("redis-name".to_owned()).spawn(move || {
                 let found = (name.address.host.as_str(), name.address.port).to_socket_addrs().map(Vec::from_iter);
                 if let Ok(found) = &found
                     && !found.is_empty()
                 {
-                    name.known().clone_from(found);
+                    name.known_addresses().clone_from(found);
                 }
-                name.is_asked.store(false, Ordering::Release);
+                name.is_resolving.store(false, Ordering::Release);
                 let _ = sender.send(found);
             });
             if let Err(error) = asking {
-                self.is_asked.store(false, Ordering::Release);
+                self.is_resolving.store(false, Ordering::Release);
                 return Err(error);
             }
         }

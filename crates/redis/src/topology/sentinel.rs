@@ -31,9 +31,9 @@ pub(crate) fn role_of_sentinel(
                 _ => None,
             };
             let is_address = |master: &ServerAddress| !master.host.is_empty() && master.port != 0;
-            master.filter(is_address).map(ServerRole::Named).ok_or_else(|| RedisError::Away {
+            master.filter(is_address).map(ServerRole::Named).ok_or_else(|| RedisError::Unavailable {
                 what: format!("{address} names no usable master of {service}"),
-                asked: false,
+                was_sent: false,
             })
         }
         Value::Nil => Err(RedisError::Refused(format!("the sentinel {address} does not know the service {service}"))),
@@ -43,7 +43,7 @@ pub(crate) fn role_of_sentinel(
                 Err(RedisError::Refused(format!("the sentinel {address} rejects the login: {}", error.code())))
             }
             "ERR" => Err(RedisError::Refused(format!("{address} is not a sentinel"))),
-            code => Err(RedisError::Away { what: format!("the sentinel {address}: {code}"), asked: false }),
+            code => Err(RedisError::Unavailable { what: format!("the sentinel {address}: {code}"), was_sent: false }),
         },
         _ => Err(RedisError::Refused(format!("{address} does not speak the protocol of sentinels"))),
     }
@@ -87,7 +87,10 @@ mod tests {
             "-LOADING geheim\r\n",
         ] {
             let error = role_of(reply).err().expect("no master is named");
-            assert!(matches!(&error, RedisError::Away { asked: false, what } if !what.contains("geheim")), "{error:?}");
+            assert!(
+                matches!(&error, RedisError::Unavailable { was_sent: false, what } if !what.contains("geheim")),
+                "{error:?}"
+            );
         }
     }
 }
