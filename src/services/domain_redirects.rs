@@ -6,20 +6,21 @@
 
 pub mod file;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::bridge::{
-    DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, Mailboxes, PublishedRedirects, Ticket, ToCore,
+    AnswerOfLastCore, DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, Mailboxes, PublishedRedirects,
+    Ticket, ToCore,
 };
+use crate::services::exchanges::{self, ExchangeReports, ExchangingWorker, SHARE_TIME_MAX};
 use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, repeat_until_stored};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -28,12 +29,6 @@ use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::domains::{Domains, Targets};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
-
-/// Interval between two exchanges with Redis.
-const SHARE_EVERY: Duration = Duration::from_secs(1);
-
-/// Timeout of a request to Redis.
-const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Capacity of the request queue.
 const QUEUE_LEN: usize = 16;
@@ -63,41 +58,33 @@ pub fn start(setup: DomainRedirectsSetup) -> io::Result<(DomainRedirectsQueue, J
     let mut worker = RedirectsWorker::new(setup);
     // Also without changes: each core drops the table that it has made itself before it serves, and frees none later.
     worker.publish(None);
-    let thread = threads::start(Priority::Awaited, "domains", move || worker.run(&orders))?;
+    let thread = threads::start(Priority::Awaited, "domains", move || exchanges::run(worker, &orders))?;
     Ok((queue, thread))
 }
 
 struct RedirectsWorker {
     setup: DomainRedirectsSetup,
-    /// The time of the last exchange with Redis; `None` makes the next one due at once.
-    shared: Option<Instant>,
-    /// True if Redis has rejected the last exchange.
-    is_refused: bool,
+    reports: ExchangeReports,
     versions: Versions<DomainRedirects>,
 }
 
-impl RedirectsWorker {
-    fn new(setup: DomainRedirectsSetup) -> RedirectsWorker {
-        RedirectsWorker { setup, shared: None, is_refused: false, versions: Versions::default() }
+/// The changes of redirects in Redis.
+pub(in crate::services) struct HeldRedirects {
+    /// The changes of all domains whose entries this version can read.
+    pub(in crate::services) changes: RedirectChanges,
+    /// One of the domains whose entries this version cannot read. `None` if it can read all.
+    unread: Option<String>,
+}
+
+impl ExchangingWorker for RedirectsWorker {
+    type Order = DomainRedirectsOrder;
+
+    fn sweep(&mut self) {
+        self.versions.sweep();
     }
 
-    fn run(mut self, orders: &Receiver<DomainRedirectsOrder>) {
-        loop {
-            self.versions.sweep();
-            if self.setup.redis.is_some() && self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
-                self.share();
-                self.shared = Some(Instant::now());
-            }
-            let order = match self.shared {
-                Some(then) => orders.recv_timeout((then + SHARE_EVERY).saturating_duration_since(Instant::now())),
-                None => orders.recv().map_err(RecvTimeoutError::from),
-            };
-            match order {
-                Ok(order) => self.serve(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
+    fn is_in_fleet(&self) -> bool {
+        self.setup.redis.is_some()
     }
 
     /// Carries out a change. It is in the file, and in a fleet in Redis if that answers, before the cores get it.
@@ -121,6 +108,27 @@ impl RedirectsWorker {
         self.publish(Some((ticket, targets)));
     }
 
+    fn share(&mut self) -> bool {
+        let Some(redis) = &mut self.setup.redis else { return false };
+        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
+            // It may be the Redis of another fleet.
+            return false;
+        }
+        let exchanged = exchange(redis, &self.setup.changes);
+        if let Some(HeldRedirects { changes, unread }) = self.reports.take(exchanged) {
+            self.reports.take_unread(unread.as_deref());
+            self.take(&changes);
+        }
+        true
+    }
+}
+
+impl RedirectsWorker {
+    fn new(setup: DomainRedirectsSetup) -> RedirectsWorker {
+        let reports = ExchangeReports::new("domain redirects", "domains");
+        RedirectsWorker { setup, reports, versions: Versions::default() }
+    }
+
     fn redirects(&self) -> DomainRedirects {
         DomainRedirects::of(&self.setup.domains, &self.setup.changes)
     }
@@ -130,34 +138,11 @@ impl RedirectsWorker {
         let redirects = Arc::new(self.redirects());
         self.versions.hold(&redirects);
         let mailboxes = self.setup.mailboxes.all();
-        let published = Arc::new(PublishedRedirects::new(redirects, answer, mailboxes.len()));
+        let answer = answer.map(|(ticket, targets)| (ticket, DomainRedirectsAnswer::Changed(targets)));
+        let published = PublishedRedirects { redirects, answer: AnswerOfLastCore::new(answer, mailboxes.len()) };
+        let published = Arc::new(published);
         for mailbox in mailboxes {
             mailbox.post(ToCore::DomainRedirects(Arc::clone(&published)));
-        }
-    }
-
-    /// Merges the changes of this node and those of Redis, both ways.
-    fn share(&mut self) {
-        let Some(redis) = &mut self.setup.redis else { return };
-        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
-            // It may be the Redis of another fleet.
-            return;
-        }
-        let was_refused = std::mem::take(&mut self.is_refused);
-        match exchange(redis, &self.setup.changes) {
-            Ok(theirs) => self.take(&theirs),
-            // An unreachable Redis has alarms of its own in the fleet's threads.
-            Err(RedisError::Away { what, .. }) => {
-                tracing::debug!(%what, "the domain redirects of the fleet cannot be read");
-            }
-            Err(RedisError::Refused(what)) => {
-                self.is_refused = true;
-                if !was_refused {
-                    tracing::warn!(
-                        "Redis rejects a command on the domain redirects ({what}); changes on one node may not reach the others; allow the Redis user of the node HGETALL, HGET and HSET on the key PREFIX:domains (see fleet.prefix)"
-                    );
-                }
-            }
         }
     }
 
@@ -167,47 +152,50 @@ impl RedirectsWorker {
         if !all.merge(theirs) {
             return;
         }
-        match file::write(&self.setup.data_dir, &all) {
-            Ok(()) => {
-                self.setup.changes = all;
-                self.publish(None);
-            }
-            Err(error) => tracing::warn!("{} cannot be written ({error}); carom retries", file::FILE_NAME),
+        let written = file::write(&self.setup.data_dir, &all);
+        self.reports.take_write(file::FILE_NAME, &written);
+        if written.is_ok() {
+            self.setup.changes = all;
+            self.publish(None);
         }
     }
 }
 
-/// Gives Redis the changes that it lacks, and returns those that it has.
+/// Gives Redis the changes that it lacks, and returns those that it has. An entry that this version cannot read may have later
+/// changes, so it stays.
 ///
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
-pub(in crate::services) fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<RedirectChanges, RedisError> {
+pub(in crate::services) fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<HeldRedirects, RedisError> {
     repeat_until_stored(|| exchange_once(redis, mine))
 }
 
 /// Makes one exchange. Returns false beside its result if another node has changed a domain meanwhile, so that Redis may lack
 /// the changes of this node there.
-fn exchange_once(redis: &mut Redis, mine: &RedirectChanges) -> Result<(RedirectChanges, bool), RedisError> {
-    let mut theirs = RedirectChanges::default();
+fn exchange_once(redis: &mut Redis, mine: &RedirectChanges) -> Result<(HeldRedirects, bool), RedisError> {
+    let (mut theirs, mut unread) = (RedirectChanges::default(), BTreeSet::new());
     let held: HashMap<String, Vec<u8>> = redis.domain_redirects(SHARE_TIME_MAX)?.into_iter().collect();
     for (domain, text) in &held {
         let entry = serde_json::from_slice(text).unwrap_or_default();
         if let Err(what) = theirs.add_entry(domain, &entry) {
-            // A newer version of the program wrote it; this version can do without.
             tracing::debug!(%what, "domain redirects in Redis cannot be read and are ignored");
+            unread.insert(domain.clone());
         }
     }
     let update = |(field, entry): (String, Value)| {
         let before = held.get(&field).cloned().unwrap_or_default();
         FieldUpdate { field, before, after: entry.to_string().into_bytes() }
     };
-    let lacks: Vec<FieldUpdate> = theirs.lacking(mine).to_entries().into_iter().map(update).collect();
+    let lacking = theirs.lacking(mine).to_entries().into_iter().filter(|(domain, _)| !unread.contains(domain));
+    let lacks: Vec<FieldUpdate> = lacking.map(update).collect();
     let is_stored = lacks.is_empty() || redis.update_domain_redirects(&lacks, SHARE_TIME_MAX)?;
-    Ok((theirs, is_stored))
+    Ok((HeldRedirects { changes: theirs, unread: unread.into_iter().next() }, is_stored))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Receiver;
+
     use super::*;
     use crate::bridge::Reply;
     use crate::services::testing::TestNode;
@@ -250,8 +238,8 @@ mod tests {
         let stored = file::read(dir.path()).unwrap();
         assert_eq!(stored, worker.setup.changes);
         let [first, second] = &node.mail[..] else { panic!("a core and the admin core") };
-        assert!(published(first).pass().is_none(), "the other core does not have it yet");
-        let (ticket, answer) = published(second).pass().unwrap();
+        assert!(published(first).answer.pass().is_none(), "the other core does not have it yet");
+        let (ticket, answer) = published(second).answer.pass().unwrap();
         assert_eq!(ticket, Ticket::new(CoreId(0), 7));
         let home = Some("https://a.example/".to_owned());
         assert_eq!(answer, DomainRedirectsAnswer::Changed(Targets { home, ..Targets::default() }));
@@ -307,7 +295,7 @@ mod tests {
         }
         worker.take(&theirs);
         assert_eq!(file::read(dir.path()).unwrap(), theirs);
-        assert!(node.mail.iter().all(|mail| published(mail).pass().is_none()));
+        assert!(node.mail.iter().all(|mail| published(mail).answer.pass().is_none()));
         worker.take(&theirs);
         assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()), "nothing has changed");
     }

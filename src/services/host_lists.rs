@@ -1,103 +1,48 @@
 //! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
-//! old or new. Each has a static part from the settings and a dynamic part. A thread polls the dynamic part
-//! from a file, from Redis, or from an HTTP address ([`source`]). Apollo reports changes of the dynamic part
-//! ([`notifications`]), so the thread reads an allow list of Apollo less often.
+//! old or new. Each has a static part, which the settings or saved rules have ([`StaticHosts`]), and a dynamic part. A
+//! thread polls the dynamic part from a file, from Redis, or from an HTTP address ([`source`]). Apollo reports changes of
+//! the dynamic part ([`notifications`]), so the thread reads an allow list of Apollo less often.
 //!
-//! The dynamic part is a JSON object whose values are hosts, possibly wrapped by Apollo ([`apollo`]). A malformed allow list counts as empty. A malformed block
-//! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If a source cannot be
-//! read, the last list stays in use, also after a restart: the data directory keeps it. Each core gets every list as a
-//! whole. Only creates and changes of links check the allow list; redirects check the block list, too.
+//! The dynamic part is a JSON object whose values are hosts, possibly wrapped by Apollo ([`apollo`]). A malformed allow
+//! list counts as empty. A malformed block list is ignored and the last valid one kept, because a typing error must not
+//! unblock hosts. If a source cannot be read, the last list stays in use, also after a restart: the data directory keeps
+//! it. Each core gets every list as a whole. Only creates and changes of links check the allow list; redirects check the
+//! block list, too.
 
 pub mod apollo;
 mod cache;
 pub mod http_text;
+mod kind;
 pub mod notifications;
 mod schedule;
 pub mod source;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, path::PathBuf};
 
 use serde_json::Value;
 
+pub use self::kind::ListKind;
 use self::notifications::PollState;
-use self::schedule::Schedule;
+use self::schedule::ReadSchedule;
 use self::source::{HostListSource, SourceName};
-use crate::bridge::{Mailboxes, ToCore};
+use crate::bridge::Mailboxes;
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
 use carom_model::destination::hosts::{HostPattern, HostSet};
-use carom_telemetry::alarms::Alarm;
+use carom_model::destination::rules::RuleHosts;
 use carom_telemetry::clock::unix_ms;
-use carom_telemetry::stats::{HostListStats, NodeStats};
+use carom_telemetry::stats::NodeStats;
 
 /// Pause before a malformed list is read again.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Number of invalid entries that an alarm names.
 const NAMED: usize = 3;
-
-/// The kind of a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ListKind {
-    /// Hosts that new links may lead to.
-    Allow,
-    /// Hosts that no link leads to: redirects there are blocked, too.
-    Block,
-}
-
-impl ListKind {
-    /// Returns the name of the list in messages.
-    fn name(self) -> &'static str {
-        if self == ListKind::Allow { "allow list" } else { "block list" }
-    }
-
-    /// Returns the alarms of the list.
-    fn alarms(self) -> &'static Alarms {
-        if self == ListKind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
-    }
-
-    /// Returns the name of the cache file in the data directory.
-    fn file_name(self) -> &'static str {
-        if self == ListKind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
-    }
-
-    /// Returns the statistics of the list.
-    fn stats(self, node: &NodeStats) -> &HostListStats {
-        if self == ListKind::Allow { &node.allow_list } else { &node.block_list }
-    }
-
-    /// Returns the message that brings the list to a core.
-    fn message(self, hosts: Arc<HostSet>) -> ToCore {
-        if self == ListKind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
-    }
-}
-
-/// The alarms of a list.
-struct Alarms {
-    unreadable: Alarm,
-    malformed: Alarm,
-    entries: Alarm,
-    unkept: Alarm,
-}
-
-const ALLOW_ALARMS: Alarms = Alarms {
-    unreadable: Alarm::AllowListUnreadable,
-    malformed: Alarm::AllowListMalformed,
-    entries: Alarm::AllowListEntries,
-    unkept: Alarm::AllowListUnkept,
-};
-
-const BLOCK_ALARMS: Alarms = Alarms {
-    unreadable: Alarm::BlockListUnreadable,
-    malformed: Alarm::BlockListMalformed,
-    entries: Alarm::BlockListEntries,
-    unkept: Alarm::BlockListUnkept,
-};
 
 /// The inputs of a list.
 pub struct HostListSetup {
@@ -119,6 +64,38 @@ pub struct HostListSetup {
 pub struct HostList {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    reader: Arc<Mutex<ListReader>>,
+}
+
+/// The static parts of both lists, which can be replaced while the lists are in use.
+pub struct StaticHosts {
+    allow: Arc<Mutex<ListReader>>,
+    block: Arc<Mutex<ListReader>>,
+}
+
+impl StaticHosts {
+    /// Returns the static parts of an allow list and a block list.
+    pub fn of(allow: &HostList, block: &HostList) -> StaticHosts {
+        StaticHosts { allow: Arc::clone(&allow.reader), block: Arc::clone(&block.reader) }
+    }
+
+    /// Replaces both static parts, and calls `send` with the new allow list and the new block list. No other thread sends
+    /// a list meanwhile, so each mailbox gets the lists in their order. Waits for no read of a source.
+    pub fn replace(&self, hosts: RuleHosts, send: impl FnOnce(Option<Arc<HostSet>>, Option<Arc<HostSet>>)) {
+        let (mut allow, mut block) = (lock(&self.allow), lock(&self.block));
+        allow.hosts = hosts.allow;
+        block.hosts = hosts.block;
+        allow.build();
+        block.build();
+        send(allow.built.clone(), block.built.clone());
+        allow.versions.sweep();
+        block.versions.sweep();
+    }
+}
+
+/// Locks a list. Only services wait here, and each holds it for as long as it takes to build a list.
+fn lock(reader: &Mutex<ListReader>) -> MutexGuard<'_, ListReader> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostList {
@@ -132,54 +109,56 @@ impl HostList {
     }
 }
 
-/// Sends a list to the cores, and starts to read its dynamic part. The cached part is used at once; without one, this
-/// call blocks for the first read.
+/// Builds a list, and starts to read its dynamic part. The cached part is used at once; without one, this call blocks for
+/// the first read. The cores get the first list from [`StaticHosts::replace`], together with the other list.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
     let HostListSetup { kind, hosts, source, data_dir, mailboxes, stats } = setup;
-    let mut reader = Reader {
+    let reader = ListReader {
         kind,
         hosts,
+        has_source: source.is_some(),
         valid: None,
         is_malformed: false,
         is_kept: false,
-        sent: None,
+        parts: None,
+        built: None,
         versions: Versions::default(),
         data_dir,
         mailboxes,
         stats,
     };
+    let reader = Arc::new(Mutex::new(reader));
     let Some((mut source, named)) = source else {
-        if !reader.hosts.is_empty() {
-            reader.publish();
-        }
-        return Ok(HostList { stop, thread: None });
+        lock(&reader).build();
+        return Ok(HostList { stop, thread: None, reader });
     };
     let poll = source.take_poll();
-    reader.load_cached(&named);
-    let mut schedule = Schedule::default();
-    if reader.valid.is_none() {
-        let is_current = reader.renew(&mut source, &named);
+    lock(&reader).load_cached(&named);
+    let mut schedule = ReadSchedule::default();
+    let is_cached = lock(&reader).valid.is_some();
+    if !is_cached {
+        let is_current = renew(&reader, &mut source, &named);
         schedule.record_read(is_current, Instant::now());
     }
-    reader.publish();
+    lock(&reader).build();
     let (until, state) = (Arc::clone(&stop), Arc::new(PollState::default()));
-    let polled = Arc::clone(&state);
+    let (polled, shared) = (Arc::clone(&state), Arc::clone(&reader));
     let run = move || {
         while !until.load(Ordering::Acquire) {
-            reader.versions.sweep();
+            lock(&shared).versions.sweep();
             // A block list is read as often as without notifications: a lost one must not keep a host unblocked.
-            let is_notified = reader.kind == ListKind::Allow && polled.is_reliable();
+            let is_notified = kind == ListKind::Allow && polled.is_reliable();
             let wait = schedule.wait(polled.changes(), is_notified, Instant::now());
             if wait > Duration::ZERO {
                 std::thread::park_timeout(wait);
                 continue;
             }
-            let is_current = reader.renew(&mut source, &named);
-            reader.publish();
+            let is_current = renew(&shared, &mut source, &named);
+            lock(&shared).publish();
             schedule.record_read(is_current, Instant::now());
         }
     };
@@ -187,7 +166,26 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     if let Some(poll) = poll {
         poll.start(kind.name(), state, thread.thread().clone(), Arc::clone(&stop))?;
     }
-    Ok(HostList { stop, thread: Some(thread) })
+    Ok(HostList { stop, thread: Some(thread), reader })
+}
+
+/// Reads a list. A malformed text may be half written, so it is read again a moment later. Returns true if the list is
+/// valid and saved. The list is not locked while its source is read.
+fn renew(reader: &Mutex<ListReader>, source: &mut HostListSource, named: &SourceName) -> bool {
+    let text = source.read();
+    let (mut result, was_malformed) = {
+        let reader = lock(reader);
+        (reader.classify(text), reader.is_malformed)
+    };
+    if matches!(result, ReadResult::Malformed(_)) && !was_malformed {
+        std::thread::sleep(READ_AGAIN_AFTER);
+        let text = source.read();
+        result = lock(reader).classify(text);
+    }
+    let is_valid = matches!(result, ReadResult::Same | ReadResult::New(_));
+    let mut reader = lock(reader);
+    reader.take(result, named);
+    is_valid && reader.is_kept
 }
 
 /// A valid dynamic part.
@@ -208,17 +206,22 @@ enum ReadResult {
     Unreadable(String),
 }
 
-struct Reader {
+struct ListReader {
     kind: ListKind,
+    /// The static part.
     hosts: Vec<HostPattern>,
+    /// True if the list has a dynamic part.
+    has_source: bool,
     /// The last valid dynamic part.
     valid: Option<ValidList>,
     /// True if the source is malformed at present.
     is_malformed: bool,
     /// True if the cache has the last valid dynamic part.
     is_kept: bool,
-    /// The dynamic part that the cores have.
-    sent: Option<Vec<HostPattern>>,
+    /// The static and the dynamic part of the last list that was built; `None` if the cores have no list.
+    parts: Option<(Vec<HostPattern>, Vec<HostPattern>)>,
+    /// The last list that was built, which is sent to the cores.
+    built: Option<Arc<HostSet>>,
     versions: Versions<HostSet>,
     data_dir: PathBuf,
     mailboxes: Mailboxes,
@@ -244,7 +247,7 @@ fn parse(text: Vec<u8>) -> Result<ValidList, String> {
     Ok(valid)
 }
 
-impl Reader {
+impl ListReader {
     /// Loads the cached dynamic part, which is in use until the first read.
     fn load_cached(&mut self, source: &SourceName) {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
@@ -253,19 +256,6 @@ impl Reader {
                 tracing::warn!("the saved {} cannot be read ({error}); carom reads its source again", self.kind.name());
             }
         }
-    }
-
-    /// Reads the list. A malformed text may be half written, so it is read again a moment later. Returns true if the
-    /// list is valid and saved.
-    fn renew(&mut self, source: &mut HostListSource, named: &SourceName) -> bool {
-        let mut result = self.classify(source.read());
-        if matches!(result, ReadResult::Malformed(_)) && !self.is_malformed {
-            std::thread::sleep(READ_AGAIN_AFTER);
-            result = self.classify(source.read());
-        }
-        let is_valid = matches!(result, ReadResult::Same | ReadResult::New(_));
-        self.take(result, named);
-        is_valid && self.is_kept
     }
 
     fn classify(&self, read: Result<Vec<u8>, String>) -> ReadResult {
@@ -362,39 +352,77 @@ impl Reader {
 
     /// Sends the list to the cores, if it has changed.
     fn publish(&mut self) {
+        if self.build() {
+            let message = || self.kind.message(self.built.clone());
+            self.mailboxes.all().iter().for_each(|mailbox| mailbox.post(message()));
+        }
+    }
+
+    /// Builds the list if it has changed, and returns true then.
+    fn build(&mut self) -> bool {
+        let is_list = self.has_source || !self.hosts.is_empty();
         let known = self.kind.stats(&self.stats);
-        known.configured.store(true, Ordering::Relaxed);
+        known.configured.store(is_list, Ordering::Relaxed);
         known.fixed.set(self.hosts.len() as u64);
         let dynamic = self.dynamic();
         known.dynamic.set(dynamic.len() as u64);
-        if self.sent.as_deref() == Some(dynamic) {
-            return;
+        let is_built = match &self.parts {
+            Some((fixed, built)) => is_list && *fixed == self.hosts && built == dynamic,
+            None => !is_list,
+        };
+        if is_built {
+            return false;
         }
-        let dynamic = dynamic.to_vec();
-        let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
-        self.versions.hold(&hosts);
-        self.mailboxes.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
-        let (fixed, count) = (self.hosts.len(), dynamic.len());
-        if self.sent.replace(dynamic).is_some() {
-            tracing::info!(fixed, dynamic = count, "the {} has changed", self.kind.name());
+        let parts = is_list.then(|| (self.hosts.clone(), dynamic.to_vec()));
+        let hosts: Option<Arc<HostSet>> =
+            parts.as_ref().map(|(fixed, dynamic)| Arc::new(HostSet::of_list(fixed, dynamic)));
+        hosts.iter().for_each(|hosts| self.versions.hold(hosts));
+        self.built = hosts;
+        let count = parts.as_ref().map_or(0, |(_, dynamic)| dynamic.len());
+        if std::mem::replace(&mut self.parts, parts).is_some() {
+            tracing::info!(fixed = self.hosts.len(), dynamic = count, "the {} has changed", self.kind.name());
         }
+        true
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::services::testing::TestNode;
+    use carom_telemetry::alarms::Alarm;
 
-    fn reader(dir: &std::path::Path) -> Reader {
+    /// Returns an allow list and a block list of a node, both without hosts and without a source.
+    pub(in crate::services) fn empty_lists(dir: &std::path::Path, node: &TestNode) -> [HostList; 2] {
+        static_lists(dir, node, &[])
+    }
+
+    /// Returns an allow list and a block list of a node, both with these hosts and without a source.
+    fn static_lists(dir: &std::path::Path, node: &TestNode, hosts: &[HostPattern]) -> [HostList; 2] {
+        [ListKind::Allow, ListKind::Block].map(|kind| {
+            let setup = HostListSetup {
+                kind,
+                hosts: hosts.to_vec(),
+                source: None,
+                data_dir: dir.to_owned(),
+                mailboxes: node.mailboxes.clone(),
+                stats: Arc::clone(&node.stats),
+            };
+            start(setup).unwrap()
+        })
+    }
+
+    fn reader(dir: &std::path::Path) -> ListReader {
         let node = TestNode::new(dir, 1);
-        Reader {
+        ListReader {
             kind: ListKind::Allow,
             hosts: vec![HostPattern::parse("static.example").unwrap()],
+            has_source: true,
             valid: None,
             is_malformed: false,
             is_kept: false,
-            sent: None,
+            parts: None,
+            built: None,
             versions: Versions::default(),
             data_dir: dir.to_owned(),
             mailboxes: node.mailboxes,
@@ -406,16 +434,16 @@ mod tests {
         SourceName::new(name.to_owned(), name)
     }
 
-    fn take(reader: &mut Reader, read: Result<&[u8], &str>) {
+    fn take(reader: &mut ListReader, read: Result<&[u8], &str>) {
         let result = reader.classify(read.map(<[u8]>::to_vec).map_err(str::to_owned));
         reader.take(result, &named("a file"));
     }
 
-    fn holding(reader: &Reader) -> Vec<String> {
+    fn holding(reader: &ListReader) -> Vec<String> {
         reader.dynamic().iter().map(ToString::to_string).collect()
     }
 
-    fn on(reader: &Reader) -> Vec<Alarm> {
+    fn on(reader: &ListReader) -> Vec<Alarm> {
         let alarms = reader.stats.alarms.list();
         alarms.iter().filter(|alarm| alarm.cleared_ms.is_none()).map(|alarm| alarm.alarm).collect()
     }
@@ -441,7 +469,8 @@ mod tests {
         take(&mut first, Ok(br#"{"1": "a.example", "2": "?"}"#));
         assert_eq!((holding(&first), on(&first)), (vec!["a.example".to_owned()], vec![Alarm::AllowListEntries]));
         take(&mut first, Ok(b"[]"));
-        assert!(holding(&first).is_empty() && on(&first).contains(&Alarm::AllowListMalformed));
+        assert!(holding(&first).is_empty());
+        assert!(on(&first).contains(&Alarm::AllowListMalformed));
         take(&mut first, Err("gone"));
         assert_eq!(holding(&first), ["a.example"]);
         assert!(!on(&first).contains(&Alarm::AllowListMalformed));
@@ -451,7 +480,8 @@ mod tests {
         take(&mut second, Err("gone"));
         assert_eq!(holding(&second), ["a.example"]);
         take(&mut second, Ok(b"{}"));
-        assert!(holding(&second).is_empty() && on(&second).is_empty());
+        assert!(holding(&second).is_empty());
+        assert!(on(&second).is_empty());
         let mut third = reader(dir.path());
         third.load_cached(&named("a file"));
         assert_eq!(third.valid.map(|valid| valid.patterns), Some(Vec::new()), "an empty list is one, too");
@@ -472,20 +502,77 @@ mod tests {
         // The mailboxes of this node are closed, so no core has a list. It is freed only now.
         assert_eq!(reader.versions.held(), 2);
         reader.versions.sweep();
-        assert_eq!(reader.versions.held(), 0);
+        assert_eq!(reader.versions.held(), 1, "the last one is in use");
+    }
+
+    #[test]
+    fn lists_are_first_sent_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let hosts = vec![HostPattern::parse("a.example").unwrap()];
+        let [allow, block] = static_lists(dir.path(), &node, &hosts);
+        assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()), "the cores would get the list twice");
+        let mut sent = None;
+        let both = RuleHosts { allow: hosts.clone(), block: hosts };
+        StaticHosts::of(&allow, &block).replace(both, |allow, block| sent = Some((allow, block)));
+        assert!(matches!(sent, Some((Some(_), Some(_)))));
+        allow.stop();
+        block.stop();
+    }
+
+    #[test]
+    fn replaced_static_parts_are_sent_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let [allow, block] = empty_lists(dir.path(), &node);
+        let lists = StaticHosts::of(&allow, &block);
+        let entry = |text: &str| vec![HostPattern::parse(text).unwrap()];
+        let replaced = |allow: Vec<HostPattern>, block: Vec<HostPattern>| {
+            let mut sent = None;
+            lists.replace(RuleHosts { allow, block }, |allow, block| sent = Some((allow, block)));
+            sent.expect("both lists")
+        };
+        let (allowed, blocked) = replaced(entry("a.example"), entry("b.example"));
+        assert!(allowed.is_some_and(|hosts| hosts.has("a.example")));
+        assert!(blocked.is_some_and(|hosts| hosts.has("b.example")));
+        assert!(node.stats.allow_list.configured.load(Ordering::Relaxed));
+        let (allowed, blocked) = replaced(Vec::new(), entry("b.example"));
+        assert_eq!(allowed, None, "every host is allowed again");
+        assert!(blocked.is_some_and(|hosts| hosts.has("b.example")), "the other list stays");
+        assert!(!node.stats.allow_list.configured.load(Ordering::Relaxed));
+        assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()), "no list comes alone");
+        allow.stop();
+        block.stop();
+    }
+
+    #[test]
+    fn replaced_static_part_keeps_the_dynamic_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let block = Arc::new(Mutex::new(ListReader { kind: ListKind::Block, ..reader(dir.path()) }));
+        let mut reader = reader(dir.path());
+        take(&mut reader, Ok(br#"{"1": "a.example"}"#));
+        reader.publish();
+        let allow = Arc::new(Mutex::new(reader));
+        let lists = StaticHosts { allow: Arc::clone(&allow), block };
+        lists.replace(RuleHosts::default(), |_, _| {});
+        let reader = lock(&allow);
+        assert_eq!(holding(&reader), ["a.example"]);
+        let (fixed, dynamic) = reader.parts.as_ref().expect("a list with a source stays");
+        assert_eq!((fixed.len(), dynamic.len()), (0, 1));
     }
 
     #[test]
     fn what_is_blocked_stays_so_while_the_list_makes_no_sense() {
         let dir = tempfile::tempdir().unwrap();
-        let mut reader = Reader { kind: ListKind::Block, ..reader(dir.path()) };
+        let mut reader = ListReader { kind: ListKind::Block, ..reader(dir.path()) };
         take(&mut reader, Ok(br#"{"1": "a.example"}"#));
         take(&mut reader, Ok(b"[]"));
         assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::BlockListMalformed]));
         take(&mut reader, Ok(br#"{"1": "a.exam ple", "2": "b.example"}"#));
         assert_eq!(holding(&reader), ["b.example", "a.example"], "a typing error lets nobody through");
         take(&mut reader, Ok(b"{}"));
-        assert!(holding(&reader).is_empty() && on(&reader).is_empty());
+        assert!(holding(&reader).is_empty());
+        assert!(on(&reader).is_empty());
         // The two lists have separate caches.
         assert!(cache::read(dir.path(), ListKind::Allow.file_name(), &named("a file")).unwrap().is_none());
         assert!(cache::read(dir.path(), ListKind::Block.file_name(), &named("a file")).unwrap().is_some());

@@ -17,7 +17,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// The schedule of the reads of a list. Due at once until the first read.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct ReadSchedule {
     /// The end of the last read.
     read_at: Option<Instant>,
     /// True if the last read returned a valid list that is saved.
@@ -28,7 +28,7 @@ pub(super) struct Schedule {
     changed_at: Option<Instant>,
 }
 
-impl Schedule {
+impl ReadSchedule {
     /// Records the end of a read. `is_current` is true if it returned a valid list that is saved.
     pub(super) fn record_read(&mut self, is_current: bool, now: Instant) {
         (self.read_at, self.is_current) = (Some(now), is_current);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn reads_come_every_two_seconds_without_notifications() {
-        let (mut schedule, start) = (Schedule::default(), Instant::now());
+        let (mut schedule, start) = (ReadSchedule::default(), Instant::now());
         assert_eq!(schedule.wait(0, false, start), Duration::ZERO);
         schedule.record_read(true, start);
         assert_eq!(schedule.wait(0, false, start), 2 * SECOND);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn reads_are_rare_while_notifications_report_changes() {
-        let (mut schedule, start) = (Schedule::default(), Instant::now());
+        let (mut schedule, start) = (ReadSchedule::default(), Instant::now());
         schedule.record_read(true, start);
         assert_eq!(schedule.wait(0, true, start), 60 * SECOND);
         assert_eq!(schedule.wait(0, true, start + 60 * SECOND), Duration::ZERO);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn notification_causes_reads_until_the_list_settles() {
-        let (mut schedule, start) = (Schedule::default(), Instant::now());
+        let (mut schedule, start) = (ReadSchedule::default(), Instant::now());
         schedule.record_read(true, start);
         let notified = start + 10 * SECOND;
         assert_eq!(schedule.wait(1, true, notified), Duration::ZERO);

@@ -43,7 +43,7 @@ impl fmt::Display for SourceName {
 
 /// A source of a list.
 pub enum HostListSource {
-    /// A file.
+    /// A file on this machine, by its path.
     File(PathBuf),
     /// A key in the fleet's Redis.
     Redis(Box<Redis>, &'static str),
@@ -74,7 +74,7 @@ impl HostListSource {
             HostListSource::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
                 Ok(Some(text)) => Ok(text),
                 Ok(None) => Err("the key does not exist".to_owned()),
-                Err(RedisError::Away { what, .. } | RedisError::Refused(what)) => Err(what),
+                Err(RedisError::Unavailable { what, .. } | RedisError::Refused(what)) => Err(what),
             },
             HostListSource::Http(http, _) => http.read(),
         }
