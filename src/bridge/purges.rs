@@ -1,8 +1,10 @@
 //! Requests to the thread that keeps purges, and its answers.
 
+use std::fmt;
 use std::sync::mpsc::SyncSender;
 
 use super::ticket::Ticket;
+use carom_model::purge::selection::PurgeSelection;
 use carom_model::purge::{PurgeId, PurgedLink};
 
 /// A request to the thread that keeps purges.
@@ -10,8 +12,15 @@ use carom_model::purge::{PurgeId, PurgedLink};
 pub enum PurgeOrder {
     /// Begins a purge of links that are about to be deleted.
     Begin {
-        /// The links.
+        /// The links to purge.
         links: Vec<PurgedLink>,
+        /// The task that waits for the answer.
+        ticket: Ticket<PurgeAnswer>,
+    },
+    /// Begins to look for the links of a selection in a shared home, and to purge or count them.
+    Select {
+        /// The links.
+        selection: PurgeSelection,
         /// The task that waits for the answer.
         ticket: Ticket<PurgeAnswer>,
     },
@@ -40,8 +49,8 @@ pub struct PurgeNode {
     pub node: String,
     /// True once it has carried the purge out.
     pub is_complete: bool,
-    /// The last heartbeat of a node that has been silent since, in milliseconds since 1970 UTC by the clock of Redis; `None`
-    /// for a node that sends heartbeats or that has carried the purge out.
+    /// The last heartbeat of a node that has been silent since, in milliseconds since 1970 UTC by the clock of Redis.
+    /// `None` for a node that sends heartbeats, and for one that has carried the purge out.
     pub silent_since_ms: Option<u64>,
 }
 
@@ -61,6 +70,23 @@ pub struct PurgeStep {
     pub what: &'static str,
     /// The instant at which it began, in milliseconds since 1970 UTC.
     pub since_ms: u64,
+}
+
+/// The search for the links of a selection in a shared home, which a node reads from beginning to end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SelectionProgress {
+    /// True if the node only counts the links.
+    pub only_counts: bool,
+    /// The number of states in the home that the node has examined, since the search last began.
+    pub examined: u64,
+    /// The number of links that were deleted or, if the node only counts them, that match.
+    pub matched: u64,
+    /// The number of states that only a later version can decode. They may be of links that match.
+    pub unreadable: u64,
+    /// True once the search has ended. Its purges may continue.
+    pub has_ended: bool,
+    /// The reason why the search ended before it had read all links, in words for the client; `None` for no such reason.
+    pub stopped: Option<String>,
 }
 
 /// The progress of a purge.
@@ -84,11 +110,32 @@ pub struct PurgeProgress {
     pub step: Option<PurgeStep>,
     /// The reason why the last attempt of this node failed, or that the purge waits for Redis; `None` for neither.
     pub error: Option<String>,
+    /// The search for the links in a shared home, whose links are in purges of their own; `None` for a purge that lists its
+    /// links.
+    pub selection: Option<SelectionProgress>,
 }
 
 /// The answer to a [`PurgeOrder`]. `None` if there is no such purge; an error has the reason, in words for the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PurgeAnswer(pub Result<Option<PurgeProgress>, String>);
+
+/// The reason why the thread has not carried out a [`PurgeOrder`], in words for the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PurgeFailure {
+    /// The thread has not taken the order, or has refused it.
+    Refused(String),
+    /// The thread has got the order, but did not answer in time: it may have carried the order out, or still may.
+    Unconfirmed(&'static str),
+}
+
+impl fmt::Display for PurgeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PurgeFailure::Refused(why) => f.write_str(why),
+            PurgeFailure::Unconfirmed(why) => f.write_str(why),
+        }
+    }
+}
 
 /// The queue to the thread that keeps purges, shared by all cores.
 pub type PurgeQueue = SyncSender<PurgeOrder>;

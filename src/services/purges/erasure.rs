@@ -17,25 +17,28 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use super::home::{PurgeHome, may_send};
+use super::losses::{LossSigns, RedisLosses};
 use super::registry::{PurgeRegistry, PurgeStage, locked};
 use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogRequest, VisitPurge};
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::map_image::ImageHold;
-use crate::services::replication::redis::{DataIdentity, Redis, RedisError};
+use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::search::Catalog;
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::visit_log::purges::has_files;
 use crate::services::visits::VisitReader;
-use carom_limits::{PURGE_LINKS_MAX, VISIT_DELETIONS_MAX};
-use carom_model::purge::{PurgeId, PurgeList, PurgedLink, visits_until};
+use carom_limits::{PURGE_LINKS_MAX, PURGES_OPEN_MAX, VISIT_DELETIONS_MAX};
+use carom_model::link::LinkIdentity;
+use carom_model::purge::{PurgeBounds, PurgeId, PurgeList, PurgedLink, visits_until};
 use carom_model::replication::Partition;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-/// Links that are purged at once. The visit log has room for the deletions of twice as many.
+/// Links that are purged at once with a visit log, which has room for the deletions of twice as many.
 const LINKS_AT_ONCE: usize = VISIT_DELETIONS_MAX / 2;
 
 const _: () = assert!(PURGE_LINKS_MAX <= LINKS_AT_ONCE, "a purge would never be carried out");
@@ -104,49 +107,6 @@ impl Drop for HeldImage<'_> {
     }
 }
 
-/// Signs that Redis may be back with older data, and so with purged links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct LossSigns {
-    /// The number of positions in the streams that this node has lost.
-    gaps: u64,
-    /// The time of the last disturbance that other threads have noticed, in milliseconds since boot.
-    disturbed_ms: u64,
-    /// The time of the last disturbance of the connection of this thread.
-    own: Option<Instant>,
-}
-
-/// The knowledge of whether ended purges have to be carried out again in Redis.
-#[derive(Debug, Default)]
-pub(super) struct RedisLosses {
-    /// The signs at the last look. A comparison that they cause may not be counted yet.
-    seen: LossSigns,
-    /// The signs after which ended purges were carried out again.
-    purged: LossSigns,
-    /// The identity of the data in which ended purges were carried out; `None` while unknown.
-    data: Option<DataIdentity>,
-    /// True if this node has asked for the identity of the data since its start.
-    was_asked: bool,
-}
-
-impl RedisLosses {
-    /// Takes the present signs, and the number of partitions that are still compared. Returns true if ended purges may have
-    /// to be carried out again: by then, Redis has all deletions.
-    fn is_due(&mut self, signs: LossSigns, comparing: u64) -> bool {
-        let is_new = std::mem::replace(&mut self.seen, signs) != signs;
-        !is_new && signs != self.purged && comparing == 0
-    }
-
-    /// True if Redis has the data from before in spite of these signs, so that ended purges need not be carried out again.
-    fn is_intact(&self, signs: LossSigns, present: Option<&DataIdentity>) -> bool {
-        signs.gaps == self.purged.gaps && present.is_some() && present == self.data.as_ref()
-    }
-
-    /// True if this node should ask for the identity of the data, which it does once, before any disturbance.
-    fn is_first_look(&mut self, signs: LossSigns) -> bool {
-        !std::mem::replace(&mut self.was_asked, true) && signs.disturbed_ms == 0 && signs.own.is_none()
-    }
-}
-
 /// The state of the thread.
 pub(super) struct Eraser {
     pub(super) registry: Arc<Mutex<PurgeRegistry>>,
@@ -157,6 +117,8 @@ pub(super) struct Eraser {
     pub(super) visits: VisitReader,
     pub(super) visit_log: Option<VisitLogQueue>,
     pub(super) redis: Option<Redis>,
+    /// The shared home of the links; `None` if this node stores all links.
+    pub(super) home: Option<PurgeHome>,
     pub(super) view: Option<Arc<FleetView>>,
     pub(super) losses: RedisLosses,
     pub(super) stats: Arc<NodeStats>,
@@ -176,7 +138,9 @@ impl Eraser {
                     tracing::warn!(%why, "a purge could not be carried out; carom retries");
                     let mut registry = locked(&self.registry);
                     let waiting = registry.ids(|_, entry| matches!(entry.stage, PurgeStage::Due | PurgeStage::Settled));
-                    waiting.iter().for_each(|id| registry.fail(*id, &why));
+                    for id in waiting {
+                        registry.fail(id, &why);
+                    }
                     RETRY_AFTER
                 }
             };
@@ -212,26 +176,41 @@ impl Eraser {
         self.purge_redis_again();
         let due = locked(&self.registry).at_stage(PurgeStage::Due);
         for (id, list) in due {
-            self.settle(id, &list)?;
+            let result = self.settle(id, &list);
+            self.unless_failed(id, result)?;
         }
         let settled = locked(&self.registry).at_stage(PurgeStage::Settled);
         if settled.is_empty() {
             return Ok(());
         }
+        // Before the changes are read: a comparison that ends meanwhile may still be in the queue of the writer.
+        let is_compared = self.stats.fleet.comparing.get() == 0;
         self.follow()?;
         let (mut ready, mut links): (Vec<PurgeId>, Vec<PurgedLink>) = (Vec::new(), Vec::new());
-        let mut requested = HashMap::new();
+        let mut known_until = HashMap::new();
         for (id, list) in settled {
-            let has_room = links.len() + list.links.len() <= LINKS_AT_ONCE;
-            if has_room && !self.awaits_deletion(&list)? {
-                ready.push(id);
-                list.links.iter().for_each(|link| note_request(&mut requested, link.code, list.at_ms));
-                links.extend(list.links);
+            if links.len() + list.links.len() > self.links_at_once() {
+                continue;
+            }
+            let awaits = self.awaits_deletion(&list, is_compared);
+            match self.unless_failed(id, awaits)? {
+                Some(false) => {
+                    ready.push(id);
+                    list.links.iter().for_each(|link| note_known(&mut known_until, link, list.at_ms));
+                    links.extend(list.links);
+                }
+                Some(true) => {
+                    locked(&self.registry).forget_failure(id);
+                    // A failover may have lost the deletion, which no node sends to a shared home again.
+                    let again = self.delete_again(&list.links);
+                    self.unless_failed(id, again)?;
+                }
+                None => {}
             }
         }
         if !links.is_empty() {
             let begun = Instant::now();
-            self.erase(&links, &requested)?;
+            self.erase(&links, &known_until)?;
             tracing::info!(links = links.len(), seconds = begun.elapsed().as_secs_f64(), "purged deleted links");
         }
         for id in ready {
@@ -240,18 +219,59 @@ impl Eraser {
         Ok(())
     }
 
-    /// Returns the links of a purge that still exist. A later link may have the date of a purged one, after an import. Its
-    /// claim tells them apart, or the deletion since the request where links have no claims.
-    fn remaining(&self, list: &PurgeList) -> Result<Vec<PurgedLink>, NotErased> {
+    /// Returns the most links that are purged at once. The visit log bounds them. Otherwise all open purges share one pass over
+    /// the streams in Redis and one compaction.
+    fn links_at_once(&self) -> usize {
+        if self.visit_log.is_some() { LINKS_AT_ONCE } else { PURGES_OPEN_MAX * PURGE_LINKS_MAX }
+    }
+
+    /// Returns the result of a step of one purge, or notes why it has failed and returns `None`. Other purges go on: the
+    /// reason may be one damaged record.
+    ///
+    /// # Errors
+    /// [`NotErased::Stopping`].
+    fn unless_failed<T>(&self, id: PurgeId, result: Result<T, NotErased>) -> Result<Option<T>, NotErased> {
+        if self.is_stopping() {
+            return Err(NotErased::Stopping);
+        }
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(NotErased::Failed(why)) => {
+                if locked(&self.registry).fail(id, &why) {
+                    tracing::warn!(%id, %why, "a purge could not be carried out; carom retries");
+                }
+                Ok(None)
+            }
+            Err(NotErased::Stopping) => Err(NotErased::Stopping),
+        }
+    }
+
+    /// Returns the links of a purge that still exist. `knows_ends` is true if this node has the ends of all links that had
+    /// ended before the request.
+    fn remaining(&self, list: &PurgeList, knows_ends: bool) -> Result<Vec<PurgedLink>, NotErased> {
         let mut remaining = Vec::new();
         for link in &list.links {
-            let is_gone = self.links.is_gone(link)?
-                || (!self.is_identified_by_claim(link) && self.links.last_end_ms(&link.code)? >= Some(list.at_ms));
-            if !is_gone {
+            if !self.links.is_gone(link)? && !self.is_imported_again(link, list.at_ms, knows_ends)? {
                 remaining.push(*link);
             }
         }
+        if let Some(home) = &self.home {
+            let in_home = home.remaining(&list.links)?;
+            let more: Vec<PurgedLink> = in_home.into_iter().filter(|link| !remaining.contains(link)).collect();
+            remaining.extend(more);
+        }
         Ok(remaining)
+    }
+
+    /// True if the present link with the code and the date of a purged one is a later link, which an import has given this
+    /// date. The claim of the purged link tells the two apart; without one, its end does.
+    fn is_imported_again(&self, link: &PurgedLink, at_ms: u64, knows_ends: bool) -> Result<bool, StoreError> {
+        if self.is_identified_by_claim(link) {
+            return Ok(false);
+        }
+        // The node of the request had seen the end of such a link, which may have left no trace in the history.
+        let has_ended = knows_ends && link.ended_ms.is_some();
+        Ok(has_ended || self.links.last_end_ms(&link.code)? >= Some(at_ms))
     }
 
     /// True if the claim of a purged link identifies it among all links that its code has had.
@@ -260,9 +280,10 @@ impl Eraser {
     }
 
     /// True if a change of another node that deletes a link of a settled purge is on its way. A node that is alone has
-    /// settled the purge on the links that were deleted, so what exists there is another link.
-    fn awaits_deletion(&self, list: &PurgeList) -> Result<bool, NotErased> {
-        let remaining = self.remaining(list)?;
+    /// settled the purge on the links that were deleted, so what exists there is another link. `is_compared` is true if no
+    /// partition has to be compared with Redis.
+    fn awaits_deletion(&self, list: &PurgeList, is_compared: bool) -> Result<bool, NotErased> {
+        let remaining = self.remaining(list, is_compared)?;
         Ok(remaining.iter().any(|link| self.redis.is_some() || self.is_identified_by_claim(link)))
     }
 
@@ -270,14 +291,14 @@ impl Eraser {
     fn settle(&self, id: PurgeId, list: &PurgeList) -> Result<(), NotErased> {
         let begun = Instant::now();
         self.step("waiting for the deletion of the links");
-        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.remaining(list)?.is_empty()))?;
-        if !self.remaining(list)?.is_empty() {
+        self.wait(|| Ok(begun.elapsed() >= SETTLE_TIME || self.remaining(list, true)?.is_empty()))?;
+        if !self.remaining(list, true)?.is_empty() {
             // Redis may yet carry out a delete that it has not answered. A reading of the streams may come just before that
             // delete. The next reading begins after the answer to the first one, and finds it.
             self.follow()?;
             self.follow()?;
         }
-        let remaining = self.remaining(list)?;
+        let remaining = self.remaining(list, true)?;
         if !remaining.is_empty() {
             tracing::warn!(%id, links = remaining.len(), "a purge leaves out links that were not deleted");
         }
@@ -294,13 +315,14 @@ impl Eraser {
         self.wait(|| Ok(view.has_followed(now)))
     }
 
-    /// Takes links out of everything. `requested` has the instant of the request for each code.
-    fn erase(&mut self, links: &[PurgedLink], requested: &HashMap<Code, u64>) -> Result<(), NotErased> {
+    /// Takes links out of everything. `known_until` has the last instant at which a purged link of each code is known.
+    fn erase(&mut self, links: &[PurgedLink], known_until: &HashMap<Code, u64>) -> Result<(), NotErased> {
         self.step("removing the links from the streams in Redis");
         self.purge_redis(links)?;
+        self.end_visits(links)?;
         let counts = self.visits.ask_fold();
         self.step("waiting for the visit log");
-        let logged = self.purge_visits(links, requested)?;
+        let logged = self.purge_visits(links, known_until)?;
         self.step("waiting for the search index");
         self.wait(|| Ok(self.catalog.can_forget()))?;
         let texts = self.catalog.forget_links(links);
@@ -317,9 +339,27 @@ impl Eraser {
         self.forget_searched_texts()?;
         self.step("removing changes and events from the store");
         // After the visit log, which may have had events in its queue.
-        self.links.purge_entries(links)?;
+        self.links.purge_entries_before(links, || self.bounds(links))?;
         self.step("compacting the store, after the lists and exports that began before");
         self.wipe()
+    }
+
+    /// Returns the instants before which all data of purged codes belongs to deleted links.
+    fn bounds(&self, links: &[PurgedLink]) -> Result<PurgeBounds, NotErased> {
+        let stored = self.links.purge_bounds(links)?;
+        let Some(home) = &self.home else { return Ok(stored) };
+        Ok(home.bounds(links, stored)?)
+    }
+
+    /// Ends the visits of links in a shared home. Elsewhere, the writer has ended them together with the links.
+    fn end_visits(&self, links: &[PurgedLink]) -> Result<(), NotErased> {
+        let Some(home) = &self.home else { return Ok(()) };
+        let ended = home.ended(links)?;
+        let mut batch = self.links.batch();
+        ended.iter().for_each(|ended| batch.end_visits(ended));
+        self.links.commit(batch)?;
+        home.drop_visits(ended);
+        Ok(())
     }
 
     /// Removes entries with the links from the streams of changes, and the numbers of their granted visits.
@@ -338,7 +378,13 @@ impl Eraser {
             }
             redis.purge_stream(partition, &codes, REDIS_TIMEOUT)?;
         }
-        let unused = with_unused_grants(links, |code| self.links.date_and_claim(code));
+        let unused = match &self.home {
+            None => with_unused_grants(links, |code| self.links.link_identity(code).ok()),
+            Some(home) => {
+                let states = home.states(links)?;
+                with_unused_grants(links, |code| states[code].link())
+            }
+        };
         Ok(redis.forget_grants(&unused, REDIS_TIMEOUT)?)
     }
 
@@ -349,7 +395,8 @@ impl Eraser {
         if !fleet.connected.load(Ordering::Acquire) {
             return;
         }
-        let signs = LossSigns { gaps: fleet.gaps.get(), disturbed_ms: view.disturbed_ms(), own: redis.disturbed() };
+        let signs =
+            LossSigns { gaps: fleet.gaps.get(), disturbed_ms: view.disturbed_ms(), own: redis.last_disturbance() };
         if self.losses.is_first_look(signs) {
             self.losses.data = redis.data_identity(REDIS_TIMEOUT);
         }
@@ -361,8 +408,11 @@ impl Eraser {
         if !self.losses.is_intact(signs, data.as_ref()) {
             let links: Vec<PurgedLink> =
                 locked(&self.registry).erased().into_iter().flat_map(|list| list.links).collect();
+            if self.home.is_some() && may_send(&self.links, &links) {
+                return;
+            }
             self.step("removing purged links from Redis, which may be back with older data");
-            match self.purge_redis(&links) {
+            match self.delete_again(&links).and_then(|()| self.purge_redis(&links)) {
                 Ok(()) => {}
                 Err(NotErased::Stopping) => return,
                 Err(error) => return tracing::debug!(?error, "Redis may have purged links again"),
@@ -371,11 +421,21 @@ impl Eraser {
         (self.losses.purged, self.losses.data) = (signs, data);
     }
 
+    /// Deletes purged links that are back in a shared home. A node that stores all links compares them with Redis instead.
+    fn delete_again(&self, links: &[PurgedLink]) -> Result<(), NotErased> {
+        let Some(home) = &self.home else { return Ok(()) };
+        let deleted = home.delete_again(links, unix_ms())?;
+        if deleted > 0 {
+            tracing::warn!(links = deleted, "Redis came back with purged links, which are deleted again");
+        }
+        Ok(())
+    }
+
     /// Asks the visit log to remove the visits of the links. Returns the channel for the end; `None` without a log.
     fn purge_visits(
         &self,
         links: &[PurgedLink],
-        requested: &HashMap<Code, u64>,
+        known_until: &HashMap<Code, u64>,
     ) -> Result<Option<Receiver<Result<(), &'static str>>>, NotErased> {
         let Some(queue) = &self.visit_log else {
             // The folder may have visits from a time when the log was on.
@@ -389,9 +449,8 @@ impl Eraser {
         let mut codes = Vec::new();
         // A later link of the same code keeps its visits.
         for (code, bound_ms) in self.links.purge_bounds(links)? {
-            // The purged link existed at least until the request.
-            let requested_ms = requested.get(&code).copied().unwrap_or(0);
-            let ended_ms = self.links.last_end_ms(&code)?.unwrap_or(0).max(requested_ms);
+            let known_ms = known_until.get(&code).copied().unwrap_or(0);
+            let ended_ms = self.links.last_end_ms(&code)?.unwrap_or(0).max(known_ms);
             codes.push((code, visits_until(bound_ms, ended_ms, unix_ms())));
         }
         let mut request = Some(VisitLogRequest::Purge(VisitPurge { codes, ended }));
@@ -442,22 +501,24 @@ impl Eraser {
     }
 }
 
-/// Notes the instant of a request to purge a link of a code; the latest counts.
-fn note_request(requested: &mut HashMap<Code, u64>, code: Code, at_ms: u64) {
-    let latest = requested.entry(code).or_insert(at_ms);
-    *latest = at_ms.max(*latest);
+/// Notes the last instant at which a purged link is known; the latest of each code counts. A link that the request of
+/// `at_ms` has deleted existed at least until then. One that was deleted before has an earlier end, because the visits since
+/// then may be those of the next link.
+fn note_known(known_until: &mut HashMap<Code, u64>, link: &PurgedLink, at_ms: u64) {
+    let known_ms = link.ended_ms.map_or(at_ms, |ended_ms| ended_ms.min(at_ms));
+    let latest = known_until.entry(link.code).or_insert(known_ms);
+    *latest = known_ms.max(*latest);
 }
 
 /// Returns the links whose numbers of granted visits no present link has. Links from outside a fleet all have the
-/// claim 0, so a link that was created again shares the number. `present` returns the date and the claim of the link of
-/// a code.
+/// claim 0, so a link that was created again shares the number. `present` returns the link of a code, if any; `None` for
+/// a state that cannot be read, which may be of such a link.
 fn with_unused_grants(
     links: &[PurgedLink],
-    present: impl Fn(&Code) -> Result<Option<(u64, u64)>, StoreError>,
+    present: impl Fn(&Code) -> Option<Option<LinkIdentity>>,
 ) -> Vec<PurgedLink> {
-    // A record that cannot be read may be of such a link.
     let is_unused = |link: &&PurgedLink| {
-        present(&link.code).is_ok_and(|present| present.is_none_or(|(_, claim)| link.claim != Some(claim)))
+        present(&link.code).is_some_and(|present| present.is_none_or(|present| link.claim != Some(present.claim)))
     };
     links.iter().filter(is_unused).copied().collect()
 }
@@ -480,52 +541,30 @@ mod tests {
     fn links_that_were_created_again_keep_their_grants() {
         let purged = ["gone", "again", "claimed", "damaged"].map(|slug| {
             let code = Code::parse(slug.as_bytes()).unwrap();
-            PurgedLink { code, created_ms: 5, claim: Some(0) }
+            PurgedLink { code, created_ms: 5, claim: Some(0), ended_ms: None }
         });
         let present = |code: &Code| match &*code.to_string() {
-            "gone" => Ok(None),
-            "again" => Ok(Some((9, 0))),
-            "claimed" => Ok(Some((9, 7))),
-            _ => Err(StoreError::Failed("unreadable".to_owned())),
+            "gone" => Some(None),
+            "again" => Some(Some(LinkIdentity { created_ms: 9, claim: 0 })),
+            "claimed" => Some(Some(LinkIdentity { created_ms: 9, claim: 7 })),
+            _ => None,
         };
         assert_eq!(with_unused_grants(&purged, present), [purged[0], purged[2]]);
     }
 
     #[test]
-    fn ended_purges_run_again_once_redis_has_all_deletions() {
-        let signs = |gaps, disturbed_ms| LossSigns { gaps, disturbed_ms, own: None };
-        let mut losses = RedisLosses::default();
-        assert!(!losses.is_due(signs(0, 0), 0), "nothing was lost");
-        assert!(!losses.is_due(signs(2, 0), 0), "the comparison is about to begin");
-        assert!(!losses.is_due(signs(2, 0), 1));
-        assert!(losses.is_due(signs(2, 0), 0));
-        assert!(losses.is_due(signs(2, 0), 0), "the last attempt failed");
-        losses.purged = signs(2, 0);
-        assert!(!losses.is_due(signs(2, 0), 0));
-        assert!(!losses.is_due(signs(2, 9), 0));
-        assert!(losses.is_due(signs(2, 9), 0), "a new master may lack the removal");
-        let own = LossSigns { own: Some(Instant::now()), ..signs(2, 9) };
-        losses.purged = signs(2, 9);
-        assert!(!losses.is_due(own, 0));
-        assert!(losses.is_due(own, 0), "this thread may have had a connection to a master that was replaced");
-    }
-
-    #[test]
-    fn lost_connections_alone_purge_nothing_again() {
-        let [known, other] = ["a", "b"].map(|of| Some(DataIdentity::named(of)));
-        let calm = LossSigns::default();
-        let mut losses = RedisLosses::default();
-        assert!(losses.is_first_look(calm), "the identity from before the first loss counts");
-        assert!(!losses.is_first_look(calm), "a server that does not tell it is asked once");
-        losses.data.clone_from(&known);
-        let disturbed = LossSigns { disturbed_ms: 9, ..calm };
-        assert!(losses.is_intact(disturbed, known.as_ref()));
-        assert!(!losses.is_intact(disturbed, other.as_ref()), "another server answers, or it was started again");
-        assert!(!losses.is_intact(disturbed, None), "the server does not tell it");
-        assert!(!losses.is_intact(LossSigns { gaps: 1, ..disturbed }, known.as_ref()), "it was emptied");
-        let unknown = RedisLosses::default();
-        assert!(!unknown.is_intact(disturbed, known.as_ref()) && !unknown.is_intact(disturbed, None));
-        let mut late = RedisLosses::default();
-        assert!(!late.is_first_look(disturbed), "the data may be other data already");
+    fn link_deleted_before_is_known_until_its_end() {
+        let [code, other] = ["a", "b"].map(|slug| Code::parse(slug.as_bytes()).unwrap());
+        let before = |ended_ms| PurgedLink { code, created_ms: 5, claim: Some(7), ended_ms };
+        let mut known = HashMap::new();
+        note_known(&mut known, &before(Some(8)), 100);
+        assert_eq!(known[&code], 8, "the next link keeps its visits up to the request");
+        note_known(&mut known, &before(Some(6)), 100);
+        note_known(&mut known, &PurgedLink { code: other, ..before(None) }, 100);
+        assert_eq!((known[&code], known[&other]), (8, 100));
+        note_known(&mut known, &before(None), 90);
+        assert_eq!(known[&code], 90);
+        note_known(&mut known, &before(Some(999)), 100);
+        assert_eq!(known[&code], 100, "the clock of another node is ahead");
     }
 }

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::registry::kept_since_ms;
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError};
-use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
 use serde_json::Value;
 
@@ -131,9 +131,9 @@ impl SharedPurges {
         }
     }
 
-    /// Returns the purges that are older than [`PURGES_KEPT`].
+    /// Returns the purges that are older than [`carom_limits::PURGES_KEPT`].
     pub(super) fn old(&self, now_ms: u64) -> Vec<PurgeId> {
-        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let since_ms = kept_since_ms(now_ms);
         self.at_ms.iter().filter(|(_, at_ms)| **at_ms < since_ms).map(|(id, _)| *id).collect()
     }
 
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn fields_of_old_purges_are_removed() {
-        let kept_ms = PURGES_KEPT.as_millis() as u64;
+        let kept_ms = carom_limits::PURGES_KEPT.as_millis() as u64;
         let [old, fresh] = [1, 2].map(|number| PurgeId(number).to_string());
         let (of_old, of_fresh, of_site) = (format!("{old}/a"), format!("{fresh}/a"), format!("{old}@berlin"));
         let trimmed = format!("{old}#berlin");

@@ -2,21 +2,24 @@
 //! codes, instants and claims, and nothing else of a link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::folder::PurgeFolder;
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeStep};
-use crate::services::whole_file::write_whole;
 use carom_limits::{PURGE_LINKS_MAX, PURGES_KEPT, PURGES_KNOWN_MAX, PURGES_OPEN_MAX};
 use carom_model::purge::{PurgeId, PurgeList, PurgedLink};
 
 /// The folder in the data directory.
 const FOLDER: &str = "purges";
+
+/// Time that a request has to delete the links of its purge and to run it. After that, the client has disconnected, and the
+/// thread `purges` runs the purge.
+pub(super) const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 
 /// The progress of a purge on this node. The stages follow each other in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,7 +68,7 @@ pub(super) struct PurgeEntry {
 /// The purges that this node knows.
 #[derive(Debug)]
 pub(super) struct PurgeRegistry {
-    dir: PathBuf,
+    folder: PurgeFolder,
     /// The nodes of the fleet; none for a single node.
     members: Vec<String>,
     all: BTreeMap<PurgeId, PurgeEntry>,
@@ -77,10 +80,28 @@ impl PurgeEntry {
     fn new(list: PurgeList, stage: PurgeStage) -> PurgeEntry {
         PurgeEntry { list, stage, done: BTreeSet::new(), error: None, known: Instant::now() }
     }
+
+    /// True until the purge is complete.
+    pub(super) fn is_open(&self) -> bool {
+        self.stage < PurgeStage::Complete
+    }
 }
 
-/// Locks the purges of a node.
-pub(super) fn locked(registry: &Mutex<PurgeRegistry>) -> MutexGuard<'_, PurgeRegistry> {
+/// Returns the number of a new purge or selection.
+///
+/// # Errors
+/// The reason, in words for the client, if the system provides no random bytes.
+pub(super) fn new_id() -> Result<PurgeId, String> {
+    getrandom::u64().map(PurgeId).map_err(|error| format!("no random number for the purge: {error}"))
+}
+
+/// Returns the date of the oldest purges and selections that are kept, in milliseconds since 1970 UTC.
+pub(super) fn kept_since_ms(now_ms: u64) -> u64 {
+    now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64)
+}
+
+/// Locks the purges or the selections of a node.
+pub(super) fn locked<T>(registry: &Mutex<T>) -> MutexGuard<'_, T> {
     registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -91,21 +112,9 @@ impl PurgeRegistry {
     /// # Errors
     /// If the folder or a file in it cannot be read. A malformed file is logged and skipped.
     pub(super) fn open(data_dir: &Path) -> io::Result<PurgeRegistry> {
-        let dir = data_dir.join(FOLDER);
-        fs::create_dir_all(&dir)?;
-        let mut all = BTreeMap::new();
-        for entry in fs::read_dir(&dir)? {
-            let path = entry?.path();
-            let stem = path.file_stem().and_then(|stem| stem.to_str());
-            let Some(id) = stem.and_then(PurgeId::parse).filter(|id| path == path_of(&dir, *id)) else { continue };
-            match parsed(&fs::read(&path)?) {
-                Some((list, stage)) => {
-                    all.insert(id, PurgeEntry::new(list, stage.max(PurgeStage::Due)));
-                }
-                None => tracing::error!(path = %path.display(), "a purge cannot be read, and is not carried out"),
-            }
-        }
-        Ok(PurgeRegistry { dir, members: Vec::new(), all, step: None })
+        let malformed = "a purge cannot be read, and is not carried out";
+        let (folder, all) = PurgeFolder::open(data_dir.join(FOLDER), parsed, malformed)?;
+        Ok(PurgeRegistry { folder, members: Vec::new(), all, step: None })
     }
 
     /// Adds a purge of this node.
@@ -113,17 +122,43 @@ impl PurgeRegistry {
     /// # Errors
     /// The reason why it cannot begin, in words for the client.
     pub(super) fn begin(&mut self, id: PurgeId, list: PurgeList) -> Result<(), String> {
-        let open = self.all.values().filter(|entry| entry.stage < PurgeStage::Complete).count();
+        let open = self.open_len();
         if open >= PURGES_OPEN_MAX {
             return Err(format!("{open} purges have not ended yet; try again when some have"));
         }
-        let known = self.all.len();
-        if known >= PURGES_KNOWN_MAX {
-            return Err(format!(
-                "{known} purges have begun in the last 30 days, and nodes know at most {PURGES_KNOWN_MAX}; purge up to {PURGE_LINKS_MAX} links with one request, and try again when the oldest are forgotten"
-            ));
-        }
+        self.check_known()?;
         self.put(id, list, PurgeStage::Open).map_err(|error| format!("the purge cannot be stored: {error}"))
+    }
+
+    /// Checks whether this node may know one more purge.
+    ///
+    /// # Errors
+    /// The reason why it may not, in words for the client.
+    pub(super) fn check_known(&self) -> Result<(), String> {
+        let known = self.all.len();
+        if known < PURGES_KNOWN_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "{known} purges have begun in the last 30 days, and nodes know at most {PURGES_KNOWN_MAX}; purge up to {PURGE_LINKS_MAX} links with one request, and try again when the oldest are forgotten"
+        ))
+    }
+
+    /// Returns the number of purges that are not complete.
+    pub(super) fn open_len(&self) -> usize {
+        self.all.values().filter(|entry| entry.is_open()).count()
+    }
+
+    /// Returns the number of links that a purge has settled on; `None` before that. A purge that this node does not know has
+    /// none.
+    pub(super) fn settled_len(&self, id: PurgeId) -> Option<usize> {
+        let Some(entry) = self.all.get(&id) else { return Some(0) };
+        (entry.stage >= PurgeStage::Settled).then_some(entry.list.links.len())
+    }
+
+    /// True if this node knows a purge that is not complete.
+    pub(super) fn is_open(&self, id: PurgeId) -> bool {
+        self.all.get(&id).is_some_and(PurgeEntry::is_open)
     }
 
     /// Adds a purge of another node.
@@ -142,7 +177,7 @@ impl PurgeRegistry {
     fn replace(&mut self, id: PurgeId, entry: PurgeEntry) -> io::Result<()> {
         let mut json = entry.list.to_json();
         json["stage"] = json!(entry.stage.as_str());
-        write_whole(&path_of(&self.dir, id), json.to_string().as_bytes())?;
+        self.folder.write(id, &json)?;
         self.all.insert(id, entry);
         Ok(())
     }
@@ -173,10 +208,17 @@ impl PurgeRegistry {
         self.put(id, list, PurgeStage::Settled)
     }
 
-    /// Notes why this node could not carry out a purge. It tries again.
-    pub(super) fn fail(&mut self, id: PurgeId, why: &str) {
+    /// Notes why this node could not carry out a purge. It tries again. Returns true if the last attempt failed for another
+    /// reason, or was the first one.
+    pub(super) fn fail(&mut self, id: PurgeId, why: &str) -> bool {
+        let Some(entry) = self.all.get_mut(&id) else { return false };
+        entry.error.replace(why.to_owned()).as_deref() != Some(why)
+    }
+
+    /// Forgets why an earlier attempt failed: the purge waits for something else now.
+    pub(super) fn forget_failure(&mut self, id: PurgeId) {
         if let Some(entry) = self.all.get_mut(&id) {
-            entry.error = Some(why.to_owned());
+            entry.error = None;
         }
     }
 
@@ -205,7 +247,7 @@ impl PurgeRegistry {
         is_lacking: impl Fn(PurgeId) -> bool,
         now_ms: u64,
     ) -> impl Iterator<Item = (PurgeId, &PurgeList)> {
-        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let since_ms = kept_since_ms(now_ms);
         let is_shared = move |entry: &PurgeEntry| entry.stage >= PurgeStage::Settled && entry.list.at_ms >= since_ms;
         let lists = self.all.iter().filter(move |(id, entry)| is_shared(entry) && is_lacking(**id));
         lists.map(|(id, entry)| (*id, &entry.list))
@@ -249,7 +291,7 @@ impl PurgeRegistry {
     pub(super) fn update_fleet(&mut self, members: Vec<String>, done: &BTreeMap<PurgeId, BTreeSet<String>>) {
         self.members = members;
         // The nodes of a complete purge no longer matter, and there may be many.
-        for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.stage < PurgeStage::Complete) {
+        for (id, entry) in self.all.iter_mut().filter(|(_, entry)| entry.is_open()) {
             entry.done.extend(done.get(id).into_iter().flatten().cloned());
         }
     }
@@ -271,12 +313,12 @@ impl PurgeRegistry {
 
     /// Removes the purges that are older than [`PURGES_KEPT`] and that this node has carried out. Returns their IDs.
     pub(super) fn forget_old(&mut self, now_ms: u64) -> Vec<PurgeId> {
-        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let since_ms = kept_since_ms(now_ms);
         let old = self.ids(|_, entry| entry.stage >= PurgeStage::Erased && entry.list.at_ms < since_ms);
         for id in &old {
             self.all.remove(id);
             // If this fails, the next start reads the purge again, and it is removed then.
-            let _ = fs::remove_file(path_of(&self.dir, *id));
+            let _ = self.folder.remove(*id);
         }
         old
     }
@@ -290,20 +332,16 @@ impl PurgeRegistry {
         let nodes = self.members.iter().map(of).collect();
         let (at_ms, links, error) = (entry.list.at_ms, entry.list.links.len(), entry.error.clone());
         let step = self.step.filter(|_| entry.stage < PurgeStage::Erased);
-        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, sites: Vec::new(), step, error })
+        Some(PurgeProgress { id, at_ms, links, is_complete, nodes, sites: Vec::new(), step, error, selection: None })
     }
 }
 
-fn path_of(dir: &Path, id: PurgeId) -> PathBuf {
-    dir.join(format!("{id}.json"))
-}
-
-/// Returns the list and the stage in a file; `None` if it is malformed.
-fn parsed(bytes: &[u8]) -> Option<(PurgeList, PurgeStage)> {
+/// Returns the purge in a file; `None` if it is malformed.
+fn parsed(bytes: &[u8]) -> Option<PurgeEntry> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
     let name = json.get("stage")?.as_str()?;
     let stage = PurgeStage::ALL.into_iter().find(|stage| stage.as_str() == name)?;
-    Some((PurgeList::from_json(&json)?, stage))
+    Some(PurgeEntry::new(PurgeList::from_json(&json)?, stage.max(PurgeStage::Due)))
 }
 
 #[cfg(test)]
@@ -312,8 +350,10 @@ mod tests {
     use carom_shards::Code;
 
     fn links(codes: &[&str]) -> Vec<PurgedLink> {
-        let link =
-            |code: &&str| PurgedLink { code: Code::parse(code.as_bytes()).unwrap(), created_ms: 5, claim: Some(7) };
+        let link = |code: &&str| {
+            let code = Code::parse(code.as_bytes()).unwrap();
+            PurgedLink { code, created_ms: 5, claim: Some(7), ended_ms: Some(6) }
+        };
         codes.iter().map(link).collect()
     }
 
@@ -333,8 +373,10 @@ mod tests {
         assert!(registry.abandoned(after, now).is_empty());
         assert_eq!(registry.abandoned(after, now + after * 2), [PurgeId(1), PurgeId(2)], "whatever the clock says");
         registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
+        assert_eq!(registry.settled_len(PurgeId(1)), None);
         registry.settle(PurgeId(1), links(&["b"])).unwrap();
         let mut registry = open();
+        assert_eq!([PurgeId(1), PurgeId(9)].map(|id| registry.settled_len(id)), [Some(1), Some(0)]);
         assert_eq!(
             registry.at_stage(PurgeStage::Due),
             [(PurgeId(2), list(&["c"]))],
@@ -345,7 +387,7 @@ mod tests {
         registry.advance(PurgeId(1), PurgeStage::Erased).unwrap();
         registry.advance(PurgeId(1), PurgeStage::Due).unwrap();
         assert_eq!(open().at_stage(PurgeStage::Erased), [(PurgeId(1), list(&["b"]))], "no stage comes twice");
-        fs::write(path_of(&dir.path().join(FOLDER), PurgeId(3)), "{}").unwrap();
+        std::fs::write(registry.folder.path_of(PurgeId(3)), "{}").unwrap();
         assert_eq!(open().all().len(), 2);
     }
 
@@ -373,6 +415,22 @@ mod tests {
         assert_eq!(registry.done_everywhere(), [PurgeId(1)]);
         assert!(registry.progress(PurgeId(1)).unwrap().is_complete);
         assert_eq!(registry.progress(PurgeId(2)), None);
+    }
+
+    #[test]
+    fn only_another_reason_of_a_failure_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registry = PurgeRegistry::open(dir.path()).unwrap();
+        registry.take(PurgeId(1), list(&["a"])).unwrap();
+        registry.take(PurgeId(2), list(&["b"])).unwrap();
+        assert!(registry.fail(PurgeId(1), "full"));
+        assert!(!registry.fail(PurgeId(1), "full"));
+        assert!(registry.fail(PurgeId(1), "damaged"));
+        assert_eq!(registry.progress(PurgeId(1)).unwrap().error.as_deref(), Some("damaged"));
+        assert_eq!(registry.progress(PurgeId(2)).unwrap().error, None);
+        assert!(!registry.fail(PurgeId(3), "unknown"));
+        registry.forget_failure(PurgeId(1));
+        assert_eq!(registry.progress(PurgeId(1)).unwrap().error, None);
     }
 
     #[test]

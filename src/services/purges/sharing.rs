@@ -1,14 +1,15 @@
 //! The exchange of purges with the other nodes of a fleet, once a second.
 //!
-//! A hash in Redis has the number of each purge, and for each node that has carried it out the number with the name of the
-//! node. A list of links has a key of its own. A node that was away finds the purge when it returns, for 30 days. Redis is
-//! one more copy: nodes put back what it has lost.
+//! A hash in Redis has a field for each purge, and one for each node that has carried the purge out. A list of links
+//! has a key of its own. For 30 days, a node that was away finds the purge when it returns. Nodes put back what Redis
+//! has lost.
 //!
-//! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of other
-//! nodes from before, and removes the entries that the streams of visits in Redis had by then. In a fleet of two sites, this
-//! waits for both: each notes in its Redis that all of its nodes have carried the purge out, and `sites` exchanges the notes.
-//! A second note says that the streams of a site are trimmed. Each site then trims its own once more, because it may have got
-//! visits before that from the streams of the other one, and the purge is complete.
+//! Once all nodes of the fleet have carried a purge out, each of them folds its count log, which may have batches of
+//! other nodes from before. It also removes the entries that the streams of visits in Redis had by then. In a fleet of
+//! two sites, this waits for both sites. Each notes in its Redis that all of its nodes have carried the purge out, and
+//! `sites` exchanges the notes. A second note says that the streams of a site are trimmed. Each site then trims its own
+//! streams once more, because it may have got visits from the untrimmed streams of the other site. After that, the
+//! purge is complete.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -20,11 +21,10 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::reader::{PurgeReader, SharedList};
-use super::registry::{PurgeRegistry, PurgeStage, locked};
+use super::registry::{PurgeRegistry, PurgeStage, kept_since_ms, locked};
 use crate::bridge::{PurgeNode, PurgeProgress, PurgeSite, PurgeStep};
 use crate::services::replication::redis::{PurgeNote, Redis, RedisError, VisitStreamEnd};
 use crate::services::visits::VisitReader;
-use carom_limits::PURGES_KEPT;
 use carom_model::purge::{PurgeId, PurgeList};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -218,6 +218,11 @@ impl PurgeSharing {
         Ok(redis_ms)
     }
 
+    /// Returns the time up to which purges and selections may be too old to be kept, in milliseconds since 1970 UTC.
+    pub(super) fn forget_ms(&self) -> u64 {
+        self.clock.forget_ms(unix_ms(), Instant::now())
+    }
+
     /// Exchanges purges. Returns true if there is a new one to carry out.
     pub(super) fn share(&mut self, registry: &Mutex<PurgeRegistry>) -> bool {
         if !self.stats.fleet.same_code_secret.load(Ordering::Acquire) {
@@ -248,7 +253,7 @@ impl PurgeSharing {
         locked(registry).update_fleet(members, &self.reader.shared.done);
         self.confirm_site(registry)?;
         self.complete(registry)?;
-        let forget_ms = self.clock.forget_ms(unix_ms(), Instant::now());
+        let forget_ms = self.forget_ms();
         locked(registry).forget_old(forget_ms);
         let (old, left) = (self.reader.shared.old(forget_ms), self.reader.left_behind(Instant::now()));
         for id in old.into_iter().chain(left).take(NOTES_AT_ONCE) {
@@ -291,7 +296,7 @@ impl PurgeSharing {
 
     /// Takes some of the purges of other nodes, and the next ones with the next exchange.
     fn take_new(&mut self, registry: &Mutex<PurgeRegistry>, now_ms: u64) -> Result<bool, NotShared> {
-        let since_ms = now_ms.saturating_sub(PURGES_KEPT.as_millis() as u64);
+        let since_ms = kept_since_ms(now_ms);
         let new = {
             let known = locked(registry);
             let is_new = |id: &PurgeId, at_ms: u64| at_ms >= since_ms && !known.all().contains_key(id);

@@ -1,10 +1,10 @@
 //! The exchange of purges with the other site of the fleet, on the node that is the relay. It is a thread of its own, so that
 //! round trips between the sites delay no request about a purge.
 //!
-//! Each site has a hash of purges in its own Redis. The relay adds the purges of the other site to that of its own site, whose
-//! nodes then carry them out. It first waits until its Redis has every change that the other site had made before: a purged
-//! link that reached a node only after the purge would leave traces there. A site whose nodes have all carried a purge out
-//! notes that in its hash, and the relay of the other site copies the note.
+//! Each site has a hash of purges in its own Redis. The relay adds the purges of the other site to that of its own
+//! site, whose nodes then carry them out. It first waits until its Redis has every change that the other site had made
+//! before. A purged link that reached a node only after the purge would leave traces there. A site whose nodes have all
+//! carried a purge out notes that in its hash, and the relay of the other site copies the note.
 //!
 //! Each site measures the age of a purge by the clock of its own Redis. So the relay gives a purge the date that it has by this
 //! clock, and clocks that are weeks apart keep no purge back.
