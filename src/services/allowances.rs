@@ -25,19 +25,20 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::report_progress::GrantReports;
-use super::readers::record_readers::{self, Read};
+use super::readers::record_readers::{self, RecordRead};
 use super::visits::VisitReader;
 use crate::bridge::{Absence, AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
+use crate::services::replication::note_error;
 use crate::services::replication::redis::{Allowance, GrantAnswer, GrantAsker, Redis};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::earlier_visits::EarlierVisits;
-use carom_model::link::{Link, Origin};
+use carom_model::link::{Link, LinkIdentity, Origin};
 use carom_model::redirect::Lookup;
 use carom_model::replication::Partition;
 use carom_model::replication::round_trips::RedisTimeout;
-use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance, VisitGrant};
+use carom_model::visits::allowance::{Share, StoredAllowance, VisitGrant};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -54,7 +55,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(5);
 /// Largest number of visits that wait for the writer to store their link. They wait in the first moment of a link.
 const EARLY_MAX: usize = 1_024;
 
-/// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once all the same.
+/// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once nevertheless.
 const SPENT_FOR: Duration = Duration::from_secs(1);
 
 /// The connection to the Redis that shares visits among nodes.
@@ -88,7 +89,7 @@ pub struct AllowanceSetup {
 pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()>)> {
     let (queue, receiver) = AllowanceQueue::new();
     let (limited, early) = (HashMap::new(), Vec::new());
-    let reports = GrantReports::read(&setup.links, Instant::now());
+    let reports = GrantReports::read(&setup.links, &setup.stats, Instant::now());
     let (has_left, failed, queue_len) = (false, false, queue.waiting());
     let allowances = Allowances { setup, queue_len, limited, early, reports, has_left, failed };
     let thread = threads::start(Priority::Urgent, "allowances", move || allowances.run(&receiver))?;
@@ -107,13 +108,13 @@ struct Limited {
 
 impl Limited {
     fn identity(&self) -> LinkIdentity {
-        identity(&self.link)
+        self.link.identity()
     }
 }
 
 /// The result of loading a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Loaded {
+enum LoadOutcome {
     /// The link and its share are in memory.
     InMemory,
     /// Redis has it, and the writer has not stored it yet.
@@ -227,13 +228,13 @@ impl Allowances {
     }
 
     /// Answers a visit, or queues it and returns its code. `loaded` is the result of [`Allowances::load`].
-    fn ask_loaded(&mut self, visit: VisitRequest, loaded: Result<Loaded, Lookup<Arc<Link>>>) -> Option<Code> {
+    fn ask_loaded(&mut self, visit: VisitRequest, loaded: Result<LoadOutcome, Lookup<Arc<Link>>>) -> Option<Code> {
         match loaded {
             Err(found) => {
                 self.reply(&visit, found);
                 return None;
             }
-            Ok(Loaded::NotStored) => {
+            Ok(LoadOutcome::NotStored) => {
                 let may_come = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
                 if may_come && self.early.len() < EARLY_MAX {
                     self.early.push(visit);
@@ -242,7 +243,7 @@ impl Allowances {
                 }
                 return None;
             }
-            Ok(Loaded::InMemory) => {}
+            Ok(LoadOutcome::InMemory) => {}
         }
         let limited = self.limited.get_mut(&visit.code).expect("it was loaded");
         limited.used = Instant::now();
@@ -260,12 +261,12 @@ impl Allowances {
     ///
     /// # Errors
     /// The answer for the client, if the link is missing, unreadable or without a maximum.
-    fn load(&mut self, code: &Code) -> Result<Loaded, Lookup<Arc<Link>>> {
+    fn load(&mut self, code: &Code) -> Result<LoadOutcome, Lookup<Arc<Link>>> {
         if !self.limited.contains_key(code) {
-            let Some(limited) = self.read(code)? else { return Ok(Loaded::NotStored) };
+            let Some(limited) = self.read(code)? else { return Ok(LoadOutcome::NotStored) };
             self.limited.insert(*code, limited);
         }
-        Ok(Loaded::InMemory)
+        Ok(LoadOutcome::InMemory)
     }
 
     /// Reads a link and its stored share. Returns `None` if only Redis may have the link so far.
@@ -279,20 +280,20 @@ impl Allowances {
         // The share is read before the link: if a delete comes in between, too few visits are left, never too many.
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match record_readers::read(links, stats, code) {
-            Read::Link(link) => link,
+            RecordRead::Link(link) => link,
             // A look-up has found a link in Redis, and the writer has not stored it yet.
-            Read::Nothing | Read::Deleted(Origin::Custom) if shared.is_some() => return Ok(None),
-            Read::Nothing | Read::Deleted(_) => return Err(Lookup::Missing),
-            Read::Damaged(_) => return Err(Lookup::Damaged),
-            Read::Unreadable => return Err(Lookup::NotResident),
-            Read::Newer(_) => return Err(Lookup::Unconfirmed),
+            RecordRead::Nothing | RecordRead::Deleted(Origin::Custom) if shared.is_some() => return Ok(None),
+            RecordRead::Nothing | RecordRead::Deleted(_) => return Err(Lookup::Missing),
+            RecordRead::Damaged(_) => return Err(Lookup::Damaged),
+            RecordRead::Unreadable => return Err(Lookup::NotResident),
+            RecordRead::Newer(_) => return Err(Lookup::Unconfirmed),
         };
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };
         // All nodes of a fleet know the visits from before an import, so each takes them off the maximum.
         let earlier = link.labels.earlier_visits.map_or(0, EarlierVisits::total);
         let max = u64::from(max.get()).saturating_sub(earlier);
-        let of = identity(&link);
+        let of = link.identity();
         let stored =
             stored.filter(|stored| stored.of == of).unwrap_or(StoredAllowance { of, ..StoredAllowance::default() });
         // Only those of this node: Redis knows the others, and counts of another node may still be those of an earlier
@@ -345,7 +346,10 @@ impl Allowances {
         };
         let mut grants: Vec<Option<VisitGrant>> = codes.iter().map(|code| here(&self.limited[code])).collect();
         // A grant to one of two processes with the name of this node would be missing in the report of the other one.
-        let may_get = self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) && self.is_alone();
+        // Before its introduction, nobody might wait for the report of this node.
+        let fleet = &self.setup.stats.fleet;
+        let is_introduced = fleet.grants.is_introduced.load(Ordering::Acquire);
+        let may_get = fleet.same_code_secret.load(Ordering::Acquire) && self.is_alone() && is_introduced;
         if self.setup.shared.is_none() || !may_get || self.has_left {
             return grants;
         }
@@ -376,11 +380,11 @@ impl Allowances {
     /// `None` without one.
     fn ask_redis(&mut self, asked: &[Allowance], others: &[String]) -> Vec<Option<VisitGrant>> {
         let nonce = self.reports.next_nonce();
-        let stats = &self.setup.stats.fleet;
+        let stats = &self.setup.stats;
         let Some(SharedVisits { redis, node, answer_time }) = &mut self.setup.shared else {
             return vec![None; asked.len()];
         };
-        let within = answer_time.at(Duration::from_micros(stats.round_trip_us.get()));
+        let within = answer_time.at(Duration::from_micros(stats.fleet.round_trip_us.get()));
         let answers = redis.allow(asked, &GrantAsker { node: node.as_str(), nonce, others }, within);
         let reports = &mut self.reports;
         let grant = |answer| match answer {
@@ -393,8 +397,8 @@ impl Allowances {
                 reports.note_waiting(&missing, Instant::now());
                 None
             }
-            Err(_) => {
-                stats.errors.add_shared(1);
+            Err(error) => {
+                note_error(stats, &error);
                 None
             }
         };
@@ -502,10 +506,6 @@ impl Allowances {
 /// True if the client has got an answer already (timeout), so that the visit must not be used up.
 fn is_late(visit: &VisitRequest) -> bool {
     visit.since.elapsed() >= FETCH_TIME_MAX
-}
-
-fn identity(link: &Link) -> LinkIdentity {
-    LinkIdentity { created_ms: link.created_ms, claim: link.version.claim }
 }
 
 #[cfg(test)]

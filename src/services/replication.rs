@@ -55,6 +55,7 @@ use std::thread::JoinHandle;
 use carom_shards::{CodeLength, Run};
 
 use self::code_lookup::LookupLanes;
+pub(in crate::services) use self::context::note_error;
 pub use self::context::{FleetContext, FleetSetup, SettingFingerprints, SiteSetup};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;

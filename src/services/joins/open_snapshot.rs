@@ -1,8 +1,9 @@
 //! A snapshot of the store that a joining node reads, and the pieces of it.
 //!
-//! The backup format without three kinds of records: visits that were granted to this node, its single visits, and its
-//! leases. The new node gets these from Redis. A piece ends between two frames, and the snapshot remembers where, so that
-//! it writes each piece again byte for byte.
+//! A snapshot has the backup format. It leaves out what is only right for this node: the visits that were granted to
+//! it, the time of its last contact, and its positions in the change log by time. That contact proves the leases of
+//! this node. A snapshot also lacks the visit log, of which Redis has the part that all nodes get. A piece ends between
+//! two frames, and the snapshot remembers where, so that it writes each piece again byte for byte.
 
 use std::io;
 use std::path::Path;
@@ -177,7 +178,7 @@ impl OpenSnapshot {
             paced.step();
             each(key, value)
         };
-        self.view.dump_behind(section, behind, paced_each).map_err(|error| format!("{section}: {error}"))
+        self.view.dump_after(section, behind, paced_each).map_err(|error| format!("{section}: {error}"))
     }
 }
 
@@ -185,9 +186,10 @@ impl OpenSnapshot {
 mod tests {
     use super::*;
     use crate::services::testing::KEY;
+    use carom_model::link::LinkIdentity;
     use carom_model::replication::follow::StreamPosition;
     use carom_model::replication::{EntryId, Partition};
-    use carom_model::visits::allowance::{LinkIdentity, StoredAllowance};
+    use carom_model::visits::allowance::StoredAllowance;
     use carom_shards::Code;
     use carom_store::backup::RecordCounts;
     use carom_store::backup::frames::{FrameError, FrameReader};
@@ -207,7 +209,7 @@ mod tests {
         for number in 0..records {
             batch.put(&Code::parse(format!("c{number:06}").as_bytes()).unwrap(), &[7; 1_000]);
         }
-        batch.set_heard("boot", Duration::from_secs(1));
+        batch.set_last_contact("boot", Duration::from_secs(1));
         batch.set_position(Partition(3), &PLACE);
         links.commit(batch).unwrap();
         links

@@ -12,10 +12,10 @@ use crate::bridge::JoinSnapshot;
 use crate::services::http::config;
 use carom_store::backup::pieces::PIECE_LEN_MAX;
 
-/// Time for one response: longer than a peer takes for a piece.
+/// Timeout of a request: longer than a peer takes for a piece.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time for a connection.
+/// Timeout of an attempt to connect.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Longest description that is accepted, in bytes.
@@ -24,7 +24,7 @@ const ABOUT_LEN_MAX: u64 = 64 * 1024;
 /// Longest text of a peer in an error, in characters.
 const DETAIL_CHARS_MAX: usize = 300;
 
-/// The end of the type of the problem that a peer answers for a snapshot that it does not have.
+/// Suffix of the problem type with which a peer answers that it does not have a snapshot.
 const GONE: &str = ":snapshot-gone";
 
 /// The reason why a peer has not answered as it should.
@@ -62,21 +62,21 @@ impl PeerClient {
     /// [`PeerFault`], except for [`PeerFault::Gone`].
     pub(super) fn begin(&self) -> Result<JoinSnapshot, PeerFault> {
         let request = self.with_key(self.agent.post(format!("{}/snapshots", self.url)));
-        self.read_about(&self.body(request.send_empty(), ABOUT_LEN_MAX)?)
+        self.read_description(&self.body(request.send_empty(), ABOUT_LEN_MAX)?)
     }
 
     /// Asks for the description of a snapshot.
     ///
     /// # Errors
-    /// [`PeerFault`].
+    /// [`PeerFault`], which says whether a later request may succeed.
     pub(super) fn describe(&self, id: u64) -> Result<JoinSnapshot, PeerFault> {
-        self.read_about(&self.get(&format!("/snapshots/{id:016x}"), ABOUT_LEN_MAX)?)
+        self.read_description(&self.get(&format!("/snapshots/{id:016x}"), ABOUT_LEN_MAX)?)
     }
 
     /// Returns the bytes of a piece, which are yet to be checked.
     ///
     /// # Errors
-    /// [`PeerFault`].
+    /// [`PeerFault`], which says whether a later request may succeed.
     pub(super) fn piece(&self, id: u64, number: u32) -> Result<Vec<u8>, PeerFault> {
         self.get(&format!("/snapshots/{id:016x}/pieces/{number}"), PIECE_LEN_MAX as u64)
     }
@@ -97,7 +97,7 @@ impl PeerClient {
         }
     }
 
-    fn read_about(&self, body: &[u8]) -> Result<JoinSnapshot, PeerFault> {
+    fn read_description(&self, body: &[u8]) -> Result<JoinSnapshot, PeerFault> {
         JoinSnapshot::parse(body).map_err(|why| PeerFault::Unable(format!("{}: {why}", self.url)))
     }
 
@@ -119,13 +119,13 @@ impl PeerClient {
 /// Classifies a response that is an error. `problem` is its JSON; null for another body.
 fn fault(url: &str, status: u16, problem: &Value) -> PeerFault {
     let detail: String = problem["detail"].as_str().unwrap_or_default().chars().take(DETAIL_CHARS_MAX).collect();
-    let detail: String = detail.chars().filter(|sign| !sign.is_control()).collect();
-    let said = if detail.is_empty() { format!("{url} answers {status}") } else { format!("{url}: {detail}") };
+    let detail: String = detail.chars().filter(|c| !c.is_control()).collect();
+    let reason = if detail.is_empty() { format!("{url} answers {status}") } else { format!("{url}: {detail}") };
     match status {
-        401 | 403 => PeerFault::Key(said),
+        401 | 403 => PeerFault::Key(reason),
         404 if problem["type"].as_str().is_some_and(|kind| kind.ends_with(GONE)) => PeerFault::Gone,
-        408 | 429 | 500.. => PeerFault::Passing(said),
-        _ => PeerFault::Unable(said),
+        408 | 429 | 500.. => PeerFault::Passing(reason),
+        _ => PeerFault::Unable(reason),
     }
 }
 

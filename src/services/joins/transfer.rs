@@ -195,9 +195,9 @@ pub fn join(
     }
     let summary = filled?;
     let (links, _) = Links::open(&kept.store(), plan.fingerprint)?;
-    let is_of_fleet = links.is_of_fleet()?;
+    let has_joined_fleet = links.has_joined_fleet()?;
     drop(links);
-    if !is_of_fleet {
+    if !has_joined_fleet {
         kept.remove()?;
         return Err(JoinError::Damaged("the store has no places in the streams of a fleet".to_owned()));
     }

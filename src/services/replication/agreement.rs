@@ -1,5 +1,5 @@
-//! The description of a node in its heartbeat ([`about`]), and what the others do with it: they agree on the format
-//! that they write ([`compare`]), and find settings that differ.
+//! The description of a node in its heartbeat ([`about`]). From the descriptions, nodes agree on the format that they
+//! write ([`compare`]), and find settings that differ.
 
 mod groups;
 
@@ -22,9 +22,9 @@ use carom_telemetry::activity::CoreSample;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
-/// The parts of a heartbeat that acknowledge heartbeats of the other nodes: those that this node has heard of (see
-/// [`carom_model::replication::confirmations`]), and those after which it has read all streams (see
-/// [`carom_model::replication::passing`]).
+/// The parts of a heartbeat that acknowledge heartbeats of the other nodes. One part has those that this node has heard
+/// of (see [`carom_model::replication::confirmations`]). The other part has those after which it has read all streams
+/// (see [`carom_model::replication::passing`]).
 #[derive(Debug)]
 pub(super) struct HeartbeatAcks<'a> {
     /// The number of this heartbeat.
@@ -33,7 +33,7 @@ pub(super) struct HeartbeatAcks<'a> {
     pub heard: &'a BTreeMap<NodeId, u64>,
     /// The numbers of their last heartbeats after which this node has read all streams to their ends.
     pub passed: BTreeMap<NodeId, u64>,
-    /// True if a client of this node waits for confirmations of the other nodes.
+    /// True if this node waits for heartbeats of the others: for confirmations, or until they have heard of it.
     pub is_asking: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn about(
     .to_string()
 }
 
-/// Another node, by its last heartbeat.
+/// A node of the fleet besides this one, by its last heartbeat.
 #[derive(Debug)]
 pub(super) struct OtherNode {
     pub node: NodeId,
@@ -98,7 +98,7 @@ pub(super) struct OtherNode {
     /// The number of the last heartbeat of this node after which it has read all streams to their ends; `None` for versions
     /// that do not say so.
     pub passed: Option<u64>,
-    /// True if a client of that node waits for confirmations of the others.
+    /// True if that node waits for heartbeats of the others.
     pub is_asking: bool,
     /// True if Redis may lack some of its links, which it restores.
     pub is_restoring: bool,
@@ -324,14 +324,19 @@ mod tests {
         let names: Vec<(&str, u64)> = others.iter().map(|other| (other.node.as_str(), other.beat)).collect();
         assert_eq!(names, [("n1", 70), ("n2", 0), ("n3", 0), ("n4", 71)]);
         assert_eq!(others[0].report, Some(DeliveryReport { undelivered: 2, heard: 8 }));
-        assert!(others[0].number == Some(4) && others[0].is_asking && !others[0].is_restoring);
+        assert!(others[0].number == Some(4));
+        assert!(others[0].is_asking);
+        assert!(!others[0].is_restoring);
         assert_eq!(others[0].passed, Some(7));
-        assert!(others[1].report.is_none() && others[1].is_restoring, "an older version");
+        assert!(others[1].report.is_none(), "an older version");
+        assert!(others[1].is_restoring, "an older version");
         assert_eq!((others[0].awaits_grants, others[1].awaits_grants), (None, Some(true)));
-        assert!(!others[0].has_left_grants && others[1].has_left_grants);
+        assert!(!others[0].has_left_grants);
+        assert!(others[1].has_left_grants);
         assert!(others[1..].iter().all(|other| other.passed.is_none()));
         assert!(others[2].report.is_none(), "it has not heard of this node");
-        assert!(others[3].report.is_none() && !others[3].is_asking);
+        assert!(others[3].report.is_none());
+        assert!(!others[3].is_asking);
     }
 
     #[test]

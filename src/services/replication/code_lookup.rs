@@ -1,8 +1,9 @@
-//! The look-up threads: they ask Redis for codes that a core does not know, while a client waits for some round trips to
-//! Redis, or for `fleet.look_up_ms`.
+//! The look-up threads ask Redis for codes that a core does not know. The client waits for `fleet.look_up_ms` at most,
+//! by default about four round trips to Redis.
 //!
-//! If links have a shared home, bulk requests ask for thousands of codes, too. They have a thread, a queue and a connection of
-//! their own, and few of their codes are on the way to Redis at once, so the look-up of a redirect waits behind few of them.
+//! If links have a shared home, bulk requests ask for thousands of codes, too. A second thread with its own queue and
+//! connection handles these. Few of their codes are on the way to Redis at once, so the look-up of a redirect waits
+//! behind few of them.
 //!
 //! Questions that arrive meanwhile are sent together, and each is answered by itself: in a cluster, a slow server
 //! delays only its own questions. A link that is found goes to the client's core and to the writer, so that the next
@@ -228,7 +229,7 @@ impl CodeLookup {
     /// Notes whether the connection to Redis was disturbed: a new master may have lost links, and the old one may have
     /// answered late. Makes the cores drop their links once that is due.
     fn check_disturbance(&mut self) {
-        let Some(at) = self.redis.disturbed() else { return };
+        let Some(at) = self.redis.last_disturbance() else { return };
         let since = since_boot().saturating_sub(at.elapsed());
         self.fleet.view.note_disturbance(since);
         if !self.fills_memory() {
@@ -504,7 +505,11 @@ impl CodeLookup {
             let answer = match found {
                 Lookup::Live(link) => self.counted(link),
                 Lookup::Missing => LinkAnswer::NotFound,
-                _ => LinkAnswer::Refused(UNCONFIRMED),
+                Lookup::NotResident => LinkAnswer::Refused(UNREADABLE),
+                Lookup::Unconfirmed => LinkAnswer::Refused(UNCONFIRMED),
+                Lookup::NotYetValid | Lookup::Expired | Lookup::Ruled | Lookup::Damaged => {
+                    unreachable!("a state of Redis is a link with its dates, or no link")
+                }
             };
             return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }

@@ -30,6 +30,13 @@ pub type SettingFingerprints = BTreeMap<&'static str, String>;
 const GIVES_WAY: &str =
     "another process has the name of this node; it accepts writes once the other one has ended (alarm duplicate_node)";
 
+/// Time after a command that Redis has rejected in which the alarm stays. A thread repeats such a command sooner, and Redis may
+/// answer heartbeats between two attempts.
+const REFUSES_FOR: Duration = Duration::from_secs(5);
+
+/// The node is shutting down, so the writer takes no more orders.
+pub(super) struct ShuttingDown;
+
 /// The settings of a node of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSetup {
@@ -39,6 +46,9 @@ pub struct FleetSetup {
     pub node: String,
     /// The admin listener of this node, as it is set, by which people tell processes apart.
     pub admin_listen: SocketAddr,
+    /// The lock file of the data directory, in this boot of the machine. Another process with the same text has ended, since
+    /// this one holds the lock. `None` if it is unknown.
+    pub lock_file: Option<String>,
     /// Timeout of Redis, after which it counts as away.
     pub answer_time: RedisTimeout,
     /// Time for which a request for an unknown code waits for Redis.
@@ -74,7 +84,7 @@ pub struct SiteSetup {
 /// The state that the threads of a fleet share.
 #[derive(Clone)]
 pub struct FleetContext {
-    /// The settings.
+    /// The settings of the fleet, which do not change.
     pub settings: Arc<FleetSetup>,
     /// The store, to read from.
     pub links: Links,
@@ -215,7 +225,7 @@ impl FleetContext {
         self.knows_lost_marked(code, theirs).unwrap_or(true)
     }
 
-    /// Like [`FleetContext::has_lost_marked`], but returns an error if the store cannot tell.
+    /// Decides like [`FleetContext::has_lost_marked`], but returns an error if the store cannot tell.
     ///
     /// # Errors
     /// If the store cannot tell. The error was counted and logged.
@@ -256,10 +266,19 @@ fn newer_record(links: &Links, code: &Code) -> Result<Option<StateHead>, StoreEr
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
-pub(super) fn note_error(stats: &NodeStats, error: &RedisError) {
+pub(in crate::services) fn note_error(stats: &NodeStats, error: &RedisError) {
     stats.fleet.errors.add_shared(1);
     if let RedisError::Refused(what) = error {
+        stats.fleet.refused_ms.store(since_boot().as_millis() as u64, Ordering::Release);
         stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
+    }
+}
+
+/// Clears the alarm about rejected commands at `now`, since boot, unless Redis has just rejected one.
+pub(super) fn note_answered(stats: &NodeStats, now: Duration) {
+    let refused = Duration::from_millis(stats.fleet.refused_ms.load(Ordering::Acquire));
+    if now.saturating_sub(refused) >= REFUSES_FOR {
+        stats.alarms.clear(Alarm::RedisRefuses);
     }
 }
 
@@ -267,6 +286,17 @@ pub(super) fn note_error(stats: &NodeStats, error: &RedisError) {
 mod tests {
     use super::*;
     use carom_model::link::{Link, Origin, Version};
+
+    #[test]
+    fn heartbeats_between_rejected_commands_clear_no_alarm() {
+        let stats = NodeStats::default();
+        note_error(&stats, &RedisError::Refused("OOM".to_owned()));
+        let refused = Duration::from_millis(stats.fleet.refused_ms.load(Ordering::Acquire));
+        note_answered(&stats, refused + REFUSES_FOR / 2);
+        assert!(stats.alarms.is_on(Alarm::RedisRefuses), "it would come and go every second");
+        note_answered(&stats, refused + REFUSES_FOR);
+        assert!(!stats.alarms.is_on(Alarm::RedisRefuses));
+    }
 
     fn state(edit: u32) -> State {
         let version = Version { rev: 1, claim: 7, edit };
@@ -321,6 +351,7 @@ mod tests {
         let mut damaged = newer(&code, 9);
         *damaged.last_mut().unwrap() ^= 1;
         mark(&damaged);
-        assert!(!lost(&links, &code, Some(&known(1))) && !lost(&links, &code, None));
+        assert!(!lost(&links, &code, Some(&known(1))));
+        assert!(!lost(&links, &code, None));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, CounterValue, Run};
 
 use super::context::FleetContext;
-use crate::services::replication::redis::{Redis, RedisError};
+use crate::services::replication::redis::{LeaseRequest, Redis, RedisError};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::readable;
@@ -34,7 +34,7 @@ impl FleetCounter {
     /// # Errors
     /// If the store cannot be read, or the certificates for Redis cannot be used.
     pub fn new(fleet: &FleetContext) -> io::Result<FleetCounter> {
-        let was_here = fleet.links.is_of_fleet().map_err(io::Error::other)?;
+        let was_here = fleet.links.has_joined_fleet().map_err(io::Error::other)?;
         Ok(FleetCounter {
             redis: fleet.redis()?,
             fleet: fleet.clone(),
@@ -51,8 +51,8 @@ impl FleetCounter {
     pub fn lease(&mut self, length: CodeLength, want: u64, seen: u64) -> Result<Run, String> {
         self.wait_for_a_heartbeat()?;
         let stats = &self.fleet.stats;
-        let about = (seen, margin(length));
-        let leased = self.redis.lease(length, want, about, &self.fleet.settings.node, LEASE_TIME);
+        let wanted = LeaseRequest { length, want, seen, margin: margin(length) };
+        let leased = self.redis.lease(wanted, &self.fleet.settings.node, LEASE_TIME);
         let (granted, confirmed, replicas) = leased.map_err(|error| error.to_string())?;
         let is_known = !self.leased.insert(length) || self.was_here;
         if granted.mended > 0 && is_known {

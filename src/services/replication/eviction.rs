@@ -55,7 +55,7 @@ impl EvictionWatch {
         let servers: Vec<String> = self.evicting.iter().map(named).collect();
         let each = if servers.len() == 1 { "" } else { ", on each of them" };
         Some(format!(
-            "Redis may remove links and codes of the fleet once its memory is full: {}; type `redis-cli -h {} -p {} CONFIG SET maxmemory-policy noeviction`{each}, and set the same in the configuration of Redis",
+            "Redis may remove links and codes of the fleet once its memory is full: {}; run `redis-cli -h {} -p {} CONFIG SET maxmemory-policy noeviction`{each}, and set the same in the configuration of Redis",
             servers.join(", "),
             first.host,
             first.port
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(watch.describe(), None);
         watch.take(vec![(server(1), policy("noeviction", 9)), (server(2), policy("allkeys-lru", 9))]);
         let text = watch.describe().unwrap();
-        assert!(text.contains("10.0.0.1:2 has maxmemory-policy allkeys-lru and maxmemory 9; type"), "{text}");
+        assert!(text.contains("10.0.0.1:2 has maxmemory-policy allkeys-lru and maxmemory 9; run"), "{text}");
         assert!(text.contains("`redis-cli -h 10.0.0.1 -p 2 CONFIG SET maxmemory-policy noeviction`, and"), "{text}");
         watch.take(vec![(server(1), policy("volatile-ttl", 9)), (server(2), policy("allkeys-lru", 9))]);
         let text = watch.describe().unwrap();
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_server_that_is_away_keeps_its_policy() {
         let mut watch = EvictionWatch::default();
-        let away = || Err(RedisError::Away { what: "refused".to_owned(), asked: false });
+        let away = || Err(RedisError::Unavailable { what: "refused".to_owned(), was_sent: false });
         watch.take(vec![(server(1), policy("allkeys-lru", 9)), (server(2), policy("allkeys-lru", 9))]);
         watch.take(vec![(server(1), away()), (server(2), policy("noeviction", 9))]);
         assert!(watch.describe().unwrap().contains("10.0.0.1:1 has"));

@@ -29,7 +29,7 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The result of removing some due links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removed {
-    /// All of these links were checked, and the expired ones are removed or will be.
+    /// The expiry thread has checked all due links of the request. The expired ones are removed, or will be.
     Done {
         /// True if some were left that may still be due.
         left: bool,

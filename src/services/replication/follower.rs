@@ -1,10 +1,11 @@
-//! The follower thread: it reads the streams of changes, delivers the outbox to Redis, compares every partition whose
-//! position in its stream was lost, and keeps only recent states in Redis.
+//! The follower thread. It reads the streams of changes, and delivers the outbox to Redis. It compares every partition
+//! whose position in its stream was lost, and keeps only recent states in Redis.
 //!
 //! The thread takes turns between these, in small pieces, so that none blocks the others. It sleeps on the queue of
 //! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
 mod compare;
+mod grants;
 mod progress;
 mod retain;
 mod set_aside;
@@ -23,13 +24,13 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::progress::{Compare, Rereading, Retaining, SetAside, SlugScan};
-use super::context::{FleetContext, note_error};
+use super::context::{FleetContext, ShuttingDown, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, READ_TOGETHER_MAX, Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
+use carom_model::replication::follow::{self, StreamEntry, StreamPosition, StreamRead};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::{NoState, ReceivedState};
@@ -44,7 +45,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Interval between two reads until the node has the changes that it had missed, and so becomes ready.
 const POLL_AT_START: Duration = Duration::from_millis(5);
 
-/// Longest time from the start of this thread for which a node waits for these changes before it becomes ready.
+/// Longest time from the start of this thread for which a node waits for these changes, API keys and saved rules before it
+/// becomes ready.
 const CATCH_UP_TIME: Duration = Duration::from_secs(60);
 
 /// Interval between two reads while Redis does not answer.
@@ -99,6 +101,8 @@ pub(super) fn prepare(
         orders_sent: Cell::new(0),
         fence: RefCell::new(None),
         start_fence: None,
+        measure_after: Duration::ZERO,
+        nonce: getrandom::u64().map_err(io::Error::other)?,
     };
     follower.read_positions().map_err(io::Error::other)?;
     Ok(follower)
@@ -143,6 +147,11 @@ pub(super) struct Follower {
     fence: RefCell<Option<Arc<FollowFence>>>,
     /// The fence behind the changes that the node had missed at its start; `None` before these are read.
     start_fence: Option<Arc<FollowFence>>,
+    /// The instant since boot at which this process lost a position, or had read all codes of Redis. A comparison goes
+    /// on only once the lag was measured after that.
+    measure_after: Duration,
+    /// A random number of this process.
+    nonce: u64,
 }
 
 /// The urgency of the next turn.
@@ -152,9 +161,6 @@ enum Pace {
     Quiet,
     Away,
 }
-
-/// The writer has ended, because the node is shutting down.
-struct Ended;
 
 impl Follower {
     /// Starts the thread. All links must have been read back before, or older states would overwrite newer changes of
@@ -195,14 +201,23 @@ impl Follower {
         self.fleet.stats.fleet.has_caught_up.store(true, Ordering::Release);
     }
 
+    /// Lets the node become ready after [`CATCH_UP_TIME`]. The writer, or the thread of keys or rules, may wait for its disk, and
+    /// the node serves what it has.
+    fn bound_waits(&self) {
+        if self.started.elapsed() >= CATCH_UP_TIME {
+            self.fleet.stats.fleet.end_waits();
+        }
+    }
+
     /// Does one piece of each kind of work.
-    fn turn(&mut self) -> Result<Pace, Ended> {
+    fn turn(&mut self) -> Result<Pace, ShuttingDown> {
         self.queue.extend(self.deliveries.try_iter());
         let stats = &self.fleet.stats;
         let is_refused = stats.writes_refused.load(Ordering::Acquire);
-        if is_refused || self.started.elapsed() >= CATCH_UP_TIME {
+        if is_refused {
             self.end_catching_up();
         }
+        self.bound_waits();
         if is_refused || !stats.fleet.same_code_secret.load(Ordering::Acquire) {
             return Ok(Pace::Away);
         }
@@ -211,7 +226,7 @@ impl Follower {
                 return Ok(Pace::Away);
             }
             if self.send_to_writer(WriterOrder::Resumed).is_err() {
-                return Err(Ended);
+                return Err(ShuttingDown);
             }
         }
         if self.ticked.elapsed() >= TICK_EVERY {
@@ -221,7 +236,7 @@ impl Follower {
             self.ending.retain(|_, since| since.elapsed() < LATE);
             let is_due = self.fleet.home.drops_settled_states() || self.fleet.stats.fleet.outbox.get() > 0;
             if is_due && self.send_to_writer(WriterOrder::Tick).is_err() {
-                return Err(Ended);
+                return Err(ShuttingDown);
             }
         }
         let mut pace = Pace::Quiet;
@@ -230,9 +245,16 @@ impl Follower {
             match work(self) {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}
-                Err(Stopped::Ended) => return Err(Ended),
+                Err(Stopped::Ended) => return Err(ShuttingDown),
                 Err(Stopped::RedisError(error)) => {
                     note_error(&self.fleet.stats, &error);
+                    pace = Pace::Away;
+                }
+                Err(Stopped::StoreError(error)) => {
+                    self.fleet.stats.store_errors.add_shared(1);
+                    tracing::error!(%error, "the store cannot be read, so the streams wait; carom retries");
+                    // A node serves what it has.
+                    self.end_catching_up();
                     pace = Pace::Away;
                 }
             }
@@ -277,10 +299,7 @@ impl Follower {
             if self.fleet.is_stopping() {
                 return Err(Stopped::Ended);
             }
-            // The writer may wait for its disk, and the node serves what it has.
-            if self.started.elapsed() >= CATCH_UP_TIME {
-                self.end_catching_up();
-            }
+            self.bound_waits();
             std::thread::sleep(Duration::from_millis(1));
         }
         self.orders_sent.set(self.orders_sent.get() + 1);
@@ -312,7 +331,7 @@ impl Follower {
         if !lost.is_empty() && failure.is_none() {
             self.go_to_the_end(&lost)?;
         }
-        if let Some(at) = self.redis.disturbed() {
+        if let Some(at) = self.redis.last_disturbance() {
             self.fleet.view.note_disturbance(since_boot().saturating_sub(at.elapsed()));
         }
         if failure.is_some() {
@@ -372,8 +391,8 @@ impl Follower {
         entries: Vec<StreamEntry>,
     ) -> Result<(), Stopped> {
         match follow::check_position(Some(position), entries) {
-            Read::Quiet => Ok(()),
-            Read::Next(entries, to) => {
+            StreamRead::Quiet => Ok(()),
+            StreamRead::Next(entries, to) => {
                 self.check_off(partition, &entries, to)?;
                 let fleet = &self.fleet.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
@@ -384,14 +403,16 @@ impl Follower {
                 self.positions.insert(partition, to);
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
-            Read::Gap => {
+            StreamRead::Gap => {
                 // No connection is lost when Redis is emptied. Other nodes may be about to bring back links that it had, and
                 // that this node has not read or no longer has in memory.
-                self.fleet.view.note_disturbance(since_boot());
+                self.measure_after = since_boot();
+                self.fleet.view.note_disturbance(self.measure_after);
                 self.positions.remove(&partition);
                 // Before the count: threads that find a lost position must find its comparison outstanding, too.
                 self.publish_comparing();
                 self.fleet.stats.fleet.gaps.add(1);
+                self.fleet.view.wake_heartbeat();
                 Ok(())
             }
         }
@@ -421,6 +442,7 @@ impl Follower {
     /// Moves to the end of streams in which this node has no position: it is new, or its position was lost. Everything
     /// before it must be compared.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
+        self.end_grant_epochs(lost)?;
         for (&partition, end) in lost.iter().zip(self.redis.ends(lost, REDIS_TIMEOUT)) {
             let at = end?;
             self.positions.insert(partition, at);
@@ -492,6 +514,7 @@ impl Follower {
 /// Reasons why a piece of work was not finished.
 enum Stopped {
     RedisError(RedisError),
+    StoreError(StoreError),
     Ended,
 }
 
@@ -508,23 +531,39 @@ mod tests {
     use std::sync::mpsc::{channel, sync_channel};
 
     #[test]
-    fn writer_that_hangs_keeps_no_node_from_being_ready() {
+    fn disk_that_hangs_keeps_no_node_from_being_ready() {
         let dir = tempfile::tempdir().unwrap();
         let fleet = context(dir.path());
+        [&fleet.stats.ready, &fleet.stats.fleet.configured].iter().for_each(|is| is.store(true, Ordering::Release));
         let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
         let mut follower = prepare(&fleet, writer, deliveries).unwrap();
         follower.started = Instant::now().checked_sub(CATCH_UP_TIME).unwrap();
         follower.orders_sent.set(ORDERS_MAX);
         let is_ready = std::thread::spawn(move || {
-            let (begun, ready) = (Instant::now(), &fleet.stats.fleet.has_caught_up);
-            while !ready.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(5) {
+            let begun = Instant::now();
+            while !fleet.stats.is_ready() && begun.elapsed() < Duration::from_secs(60) {
                 std::thread::yield_now();
             }
             fleet.stop.store(true, Ordering::Release);
-            ready.load(Ordering::Acquire)
+            fleet.stats.is_ready()
         });
         assert!(follower.send_to_writer(WriterOrder::Tick).is_err(), "it waits until the node stops");
         assert!(is_ready.join().unwrap());
+    }
+
+    #[test]
+    fn comparison_waits_until_the_lag_is_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        follower.must_compare.push(Partition(0));
+        follower.measure_after = since_boot();
+        // States expire. The process may have been suspended for a week before it found the lost position.
+        fleet.retention.hear(&[], (5, Some(10)), None);
+        assert!(matches!(follower.compare(), Ok(false)), "it compares with a Redis that may lack states");
+        fleet.view.note_heartbeat([], false, follower.measure_after + Duration::from_millis(2));
+        assert!(!matches!(follower.compare(), Ok(false)), "the lag is known");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::context::FleetContext;
-use super::decision::{UNKNOWN, decision_of};
+use super::context::{FleetContext, ShuttingDown};
+use super::decision::{STATE_UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
 use super::reuse;
 use crate::bridge::{FleetDecision, StoreRequest, ToCore, WriteFailure, WriterOrder, WriterQueue};
@@ -91,26 +91,23 @@ struct WaitingRequest {
     change: Option<(Code, CodeChange)>,
 }
 
-/// The node is shutting down.
-struct Ended;
-
 impl Gateway {
     fn run(mut self, receiver: &Receiver<WriterOrder>) {
         while self.turn(receiver).is_ok() {}
     }
 
     /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
-    fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), Ended> {
+    fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), ShuttingDown> {
         let is_idle = self.waiting.is_empty() && self.held.len() == 0;
-        let first = if is_idle { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
+        let first = if is_idle { Some(receiver.recv().map_err(|_| ShuttingDown)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.waiting.len() + self.held.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
-                self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
+                self.send_to_writer(request, FleetDecision::NoReply { was_sent: false, may_decide_alone: false })?;
             } else if self.has_marked_code(&request) {
-                self.send_to_writer(request, UNKNOWN)?;
+                self.send_to_writer(request, STATE_UNKNOWN)?;
             } else if let Some(why) = self.fleet.refusal() {
                 self.refuse(&request, why);
             } else if let Some(request) = self.send_to_reuse(request) {
@@ -124,7 +121,7 @@ impl Gateway {
             }
         }
         while let Some(order) = self.held.pop_due() {
-            self.writer.send(order).map_err(|_| Ended)?;
+            self.writer.send(order).map_err(|_| ShuttingDown)?;
         }
         Ok(())
     }
@@ -166,8 +163,8 @@ impl Gateway {
         made.is_some_and(|made| !matches!(made, Ok(None)))
     }
 
-    /// True for a create with the code of a state that only a later version can decode: if Redis has lost that state, it
-    /// would give the code to another link.
+    /// True for a create with the code of a state that only a later version can decode. If Redis has lost that state,
+    /// it would give the code to another link.
     fn has_marked_code(&self, request: &StoreRequest) -> bool {
         let StoreRequest::Create { link, .. } = request else { return false };
         self.fleet.has_lost_marked(&link.code, None)
@@ -186,7 +183,7 @@ impl Gateway {
     }
 
     /// Sends the first question about a request to Redis.
-    fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
+    fn ask(&mut self, request: StoreRequest) -> Result<(), ShuttingDown> {
         let deadline = Instant::now() + self.fleet.answer_time();
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
@@ -198,7 +195,7 @@ impl Gateway {
         match &request {
             StoreRequest::Create { link, .. } => {
                 let Ok(mine) = self.fleet.state_for_redis(&link.code) else {
-                    return self.send_to_writer(request, UNKNOWN);
+                    return self.send_to_writer(request, STATE_UNKNOWN);
                 };
                 let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link)), mine));
                 self.ask_for_change(request, deadline, change);
@@ -243,7 +240,7 @@ impl Gateway {
     }
 
     /// Takes an answer of Redis: passes the request to the writer, or asks the next question.
-    fn take_answer(&mut self, waiting: WaitingRequest, answer: RedisReply) -> Result<(), Ended> {
+    fn take_answer(&mut self, waiting: WaitingRequest, answer: RedisReply) -> Result<(), ShuttingDown> {
         let WaitingRequest { request, deadline, change } = waiting;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
@@ -255,9 +252,9 @@ impl Gateway {
             },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
-                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, STATE_UNKNOWN),
                 Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => {
-                    self.send_to_writer(request, UNKNOWN)
+                    self.send_to_writer(request, STATE_UNKNOWN)
                 }
                 // The timeout of the offer starts here, however long the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.fleet.answer_time(), known(state)),
@@ -265,28 +262,12 @@ impl Gateway {
                 Err(_) => self.give_up_on_redis(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
-                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, STATE_UNKNOWN),
                 Ok(theirs) if self.fleet.has_lost_marked(code, theirs.as_ref()) => {
-                    self.send_to_writer(request, UNKNOWN)
+                    self.send_to_writer(request, STATE_UNKNOWN)
                 }
-                Ok(Some(ReceivedState::Known(State::Link(link)))) if !may_delete(&request, &link) => {
-                    self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
-                }
-                Ok(None) if self.fleet.stored_state(code).is_none() && !self.fleet.view.is_denied(code, false) => {
-                    self.send_to_writer(request, UNKNOWN)
-                }
-                Ok(state) => {
-                    // If this node cannot read its record of the code, it sends no state. If the state has expired in
-                    // Redis as well, the answer is that there is no link: the writer deletes the damaged record, and a
-                    // node that has the link sends it to Redis again.
-                    let mine = self.fleet.state_for_redis(code).unwrap_or_default();
-                    let gone = state_to_remove(known(state), || self.fleet.stored_state(code));
-                    let claim = gone.as_ref().map_or(0, |state| state.version().claim);
-                    let now_ms = self.deletion_ms(gone.as_ref());
-                    let change = (*code, CodeChange::Remove { claim, now_ms, mine });
-                    self.ask_for_change(request, deadline, change);
-                    Ok(())
-                }
+                Ok(state) => self.delete(request, deadline, known(state)),
+                Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
                 Err(_) => self.give_up_on_redis(request, "the link to delete could not be looked up in Redis"),
             },
             // A create claims its code at once and never asks for the state first.
@@ -296,17 +277,8 @@ impl Gateway {
         }
     }
 
-    /// Returns the time of deletion for the tombstone of this state, which a client deletes, in milliseconds since
-    /// 1970.
-    fn deletion_ms(&self, gone: Option<&State>) -> u64 {
-        match gone {
-            Some(State::Link(link)) => link.deletion_ms(unix_ms(), self.fleet.keep_expired_ms()),
-            _ => unix_ms(),
-        }
-    }
-
     /// Offers the changed link to Redis, as the next state after the newer one of Redis and this node.
-    fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
+    fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), ShuttingDown> {
         let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
         let now = rules::newest(self.fleet.stored_state(code), theirs);
         let changed = match &now {
@@ -324,18 +296,40 @@ impl Gateway {
             }
             // The link is gone or the change does not apply: the writer tells the client why.
             (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
-            (None, _) if !self.fleet.view.is_denied(code, false) => self.send_to_writer(request, UNKNOWN),
+            (None, _) if !self.fleet.view.is_denied(code, false) => self.send_to_writer(request, STATE_UNKNOWN),
             (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }
 
-    fn send_to_writer(&self, request: StoreRequest, decision: FleetDecision) -> Result<(), Ended> {
-        self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| Ended)
+    /// Asks Redis to remove the link that a delete names, if the request may delete this link.
+    fn delete(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), ShuttingDown> {
+        let StoreRequest::Delete { code, by, .. } = &request else { return Ok(()) };
+        match state_to_remove(theirs, || self.fleet.stored_state(code)) {
+            // The link of this node may have come after the first check of the request.
+            Some(State::Link(link)) if by.has(&link) => {
+                // If this node cannot read its record of the code, it sends no state.
+                let mine = self.fleet.state_for_redis(code).unwrap_or_default();
+                let now_ms = link.deletion_ms(unix_ms(), self.fleet.keep_expired_ms());
+                let change = (*code, CodeChange::Remove { claim: link.version.claim, now_ms, mine });
+                self.ask_for_change(request, deadline, change);
+                Ok(())
+            }
+            // The link is gone or of another app: the writer tells the client so.
+            Some(state) => self.send_to_writer(request, FleetDecision::Held(state)),
+            None if !self.fleet.view.is_denied(code, false) => self.send_to_writer(request, STATE_UNKNOWN),
+            // Redis is asked to remove nothing: it may get another link of the code by then. The writer deletes a record that
+            // this node cannot read, and a node that has the link sends it to Redis again.
+            None => self.send_to_writer(request, FleetDecision::Absent),
+        }
+    }
+
+    fn send_to_writer(&self, request: StoreRequest, decision: FleetDecision) -> Result<(), ShuttingDown> {
+        self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| ShuttingDown)
     }
 
     /// Decides on a request without Redis, for the reason `why`.
-    fn give_up_on_redis(&mut self, request: StoreRequest, why: &str) -> Result<(), Ended> {
-        self.decide(request, Err(RedisError::Away { what: why.to_owned(), asked: false }), None)
+    fn give_up_on_redis(&mut self, request: StoreRequest, why: &str) -> Result<(), ShuttingDown> {
+        self.decide(request, Err(RedisError::Unavailable { what: why.to_owned(), was_sent: false }), None)
     }
 
     fn decide(
@@ -343,7 +337,7 @@ impl Gateway {
         request: StoreRequest,
         answer: Result<Changed, RedisError>,
         change: Option<&CodeChange>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ShuttingDown> {
         let decision = decision_of(&self.fleet, answer, change);
         if HeldCreates::must_hold(&self.fleet.view, &request, &decision) {
             self.held.push(request, decision);
@@ -359,11 +353,6 @@ fn state_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) 
     theirs.or_else(mine)
 }
 
-/// False for a delete by an app that may not delete the link.
-fn may_delete(request: &StoreRequest, link: &Link) -> bool {
-    if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
-}
-
 /// Returns the state, if this version can decode it.
 fn known(received: Option<ReceivedState>) -> Option<State> {
     received.and_then(|received| if let ReceivedState::Known(state) = received { Some(state) } else { None })
@@ -372,7 +361,58 @@ fn known(received: Option<ReceivedState>) -> Option<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::Ticket;
+    use crate::services::replication::testing::context;
+    use carom_model::access::{AppName, Scope};
+    use carom_model::link::history::Author;
+    use carom_model::link::record;
+    use carom_shards::CoreId;
+    use carom_telemetry::alarms::Alarm;
     use std::collections::HashSet;
+
+    /// Returns a gateway, and the orders that it sends to the writer.
+    fn gateway(fleet: &FleetContext) -> (Gateway, Receiver<WriterOrder>) {
+        let ((writer, orders), (redis, claims)) = (sync_channel(8), (fleet.redis().unwrap(), Claims::new().unwrap()));
+        let (reuse, waiting, held) = (sync_channel(1).0, HashMap::new(), HeldCreates::default());
+        (Gateway { fleet: fleet.clone(), redis, writer, claims, reuse, waiting, held }, orders)
+    }
+
+    #[test]
+    fn a_delete_that_redis_refuses_raises_an_alarm() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let (mut gateway, orders) = gateway(&fleet);
+        let code = Code::parse(b"abc").unwrap();
+        let (by, author, ticket) = (Scope::ALL, Author::default(), Ticket::new(CoreId(0), 1));
+        let request = StoreRequest::Delete { code, by, author, ticket };
+        let waiting = WaitingRequest { request, deadline: Instant::now() + Duration::from_secs(1), change: None };
+        assert!(gateway.take_answer(waiting, RedisReply::refusal("WRONGTYPE")).is_ok());
+        let order = orders.try_recv();
+        assert!(matches!(order, Ok(WriterOrder::Client(_, FleetDecision::NoReply { was_sent: false, .. }))));
+        assert!(fleet.stats.alarms.is_on(Alarm::RedisRefuses), "nothing would name the error");
+    }
+
+    #[test]
+    fn a_delete_spares_a_link_of_another_app_that_has_just_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let (mut gateway, orders) = gateway(&fleet);
+        let app = |name: &str| AppName::parse(name).unwrap();
+        let mut stored = carom_model::testing::link("abc", Origin::Custom);
+        stored.labels.app = Some(app("theirs"));
+        let (mut batch, mut text) = (fleet.links.batch(), Vec::new());
+        record::encode_link(b"abc", &stored, &mut text);
+        batch.put(&stored.code, &text);
+        fleet.links.commit(batch).unwrap();
+        for (name, is_asked) in [("other", false), ("theirs", true)] {
+            let (by, author) = (Scope::of_app(app(name)), Author::default());
+            let request = StoreRequest::Delete { code: stored.code, by, author, ticket: Ticket::new(CoreId(0), 1) };
+            // Redis had no link when it was asked.
+            assert!(gateway.delete(request, Instant::now() + Duration::from_secs(1), None).is_ok());
+            let is_held = matches!(orders.try_recv(), Ok(WriterOrder::Client(_, FleetDecision::Held(_))));
+            assert_eq!((is_held, gateway.waiting.len()), (!is_asked, usize::from(is_asked)), "{name}");
+        }
+    }
 
     #[test]
     fn a_delete_names_the_link_that_redis_has_yet_to_hear_of() {

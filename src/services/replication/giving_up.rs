@@ -175,7 +175,8 @@ mod tests {
         }
         let damaged = ["floor:7".to_owned()];
         let unsure = losses(("lisbon", &damaged[..]), &read_at(7), Ok(&HeartbeatReply::default()));
-        assert!(unsure.len() == 1 && unsure[0].contains("floor:7"), "{unsure:?}");
+        assert!(unsure.len() == 1, "{unsure:?}");
+        assert!(unsure[0].contains("floor:7"), "{unsure:?}");
         let unknown = losses(LISBON, &read_at(7), Err("timeout"));
         assert_eq!(unknown.len(), 1, "{unknown:?}");
         assert!(unknown[0].contains("lisbon cannot be read (timeout)"), "{unknown:?}");

@@ -19,7 +19,7 @@ use carom_shards::{CodeLength, CounterValue, Run};
 use self::departures::Departures;
 use self::twins::Twins;
 use super::agreement::{self, HeartbeatAcks, OtherNode};
-use super::context::{FleetContext, note_error};
+use super::context::{FleetContext, note_answered, note_error};
 use super::eviction::EvictionWatch;
 use super::known_nodes::KnownNodes;
 use crate::bridge::WriterOrder;
@@ -33,7 +33,7 @@ use carom_model::replication::known_members::ListedMember;
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::passing::PassedBeats;
 use carom_model::replication::round_trips::RoundTrips;
-use carom_model::visits::grants::GrantHolders;
+use carom_model::visits::grants::{GrantHolders, GrantIntroduction};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -44,7 +44,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Interval between two heartbeats while Redis does not answer, short enough to notice its return soon.
 const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
 
-/// Interval between two heartbeats while a client waits for confirmations, here or on another node.
+/// Interval between two heartbeats while something waits for them. A client may wait for confirmations, here or on
+/// another node. A node that has just started may wait until the others have heard of it, and visits until this node
+/// has heard of the others.
 const EVERY_WHILE_ASKED: Duration = Duration::from_millis(100);
 
 /// Timeout of a heartbeat.
@@ -69,7 +71,7 @@ pub(super) fn start(
         fleet: fleet.clone(),
         lengths,
         members: Members::default(),
-        twins: Twins::new(instance, fleet.settings.admin_listen),
+        twins: Twins::new(instance, fleet.settings.admin_listen, fleet.settings.lock_file.clone()),
         known,
         confirmations: Confirmations::new(first),
         passing: Confirmations::new(first),
@@ -77,6 +79,7 @@ pub(super) fn start(
         passed: PassedBeats::default(),
         holders: stored_holders(&fleet.links),
         departures: Departures::resume(fleet.links.grant_holders().unwrap_or_default()),
+        introduction: GrantIntroduction::default(),
         is_asked: false,
         reclaimed,
         written_down: None,
@@ -116,7 +119,9 @@ struct HeartbeatThread {
     holders: GrantHolders,
     /// The other nodes that were stopped and have left their grants.
     departures: Departures,
-    /// True if a client of another node waits for a confirmation of this node.
+    /// The introduction of this process to the other nodes.
+    introduction: GrantIntroduction,
+    /// True if another node waits for heartbeats of this node.
     is_asked: bool,
     reclaimed: Sender<Run>,
     written_down: Option<Instant>,
@@ -138,7 +143,8 @@ impl HeartbeatThread {
                 // Without Redis, nobody knows what this node has missed.
                 self.fleet.stats.fleet.has_caught_up.store(true, Ordering::Release);
             }
-            let is_urgent = self.is_asked || self.fleet.view.has_doubts();
+            let is_settling = self.fleet.stats.fleet.grants.is_settling.load(Ordering::Acquire);
+            let is_urgent = self.is_asked || self.is_asking() || is_settling;
             if heard && !is_urgent {
                 self.eviction.look(&mut self.redis, &self.fleet.stats.alarms, BEAT_TIME);
             }
@@ -168,6 +174,11 @@ impl HeartbeatThread {
         let about =
             agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &acks, &self.twins.describe());
         self.send(about, number, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
+    }
+
+    /// True if this node waits for heartbeats of the others: a client waits for confirmations, or this process for its introduction.
+    fn is_asking(&self) -> bool {
+        self.fleet.view.has_doubts() || self.awaits_introduction()
     }
 
     /// Begins a heartbeat, on which other nodes will report. Returns its number.
@@ -211,7 +222,7 @@ impl HeartbeatThread {
         let sent = since_boot();
         let restoring = self.restoring();
         let number = self.begin(sent);
-        let (passed, is_asking) = (self.passed_beats(), self.fleet.view.has_doubts());
+        let (passed, is_asking) = (self.passed_beats(), self.is_asking());
         let acks = HeartbeatAcks { number, heard: &self.heard, passed, is_asking };
         let about = agreement::about(
             &self.fleet.settings,
@@ -281,8 +292,8 @@ impl HeartbeatThread {
         stats.fleet.same_code_secret.store(true, Ordering::Release);
         stats.alarms.clear(Alarm::OtherKey);
         stats.alarms.clear(Alarm::RedisAway);
-        stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
+        note_answered(stats, now);
         self.confirm_lease(sent, now);
         self.members.observe(&heard.marks(), (sent, now), self.fleet.settings.reclaim_after);
         agreement::compare(&self.fleet, heard);
@@ -307,6 +318,7 @@ impl HeartbeatThread {
     fn look_for_twin(&mut self) -> bool {
         // It confirms nothing.
         self.is_asked = false;
+        self.begin_introduction();
         match self.redis.heartbeats(BEAT_TIME) {
             Ok((heard, _)) => {
                 self.twins.look(&self.fleet.settings.node, &heard, since_boot());
@@ -354,7 +366,7 @@ impl HeartbeatThread {
             return;
         }
         let note = || {
-            if !links.is_of_fleet()? {
+            if !links.has_joined_fleet()? {
                 let mut batch = links.batch();
                 batch.join_fleet();
                 links.commit(batch)?;
@@ -392,7 +404,7 @@ impl HeartbeatThread {
         // process are still to be discarded, or if this process came back too late: then none of them are.
         let is_own = self.fleet.is_resumed.load(Ordering::Acquire) && !self.fleet.lease().is_lost();
         if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
-            batch.set_heard(&boot_id(), sent);
+            batch.set_last_contact(&boot_id(), sent);
             self.written_down = Some(Instant::now());
         }
         self.fleet.retention.keep(links, &mut batch);
@@ -470,6 +482,8 @@ impl HeartbeatThread {
             other.awaits_grants.is_some() && !is_gone
         };
         let present = others.iter().map(|other| (other.node.clone(), other.beat, holds(other)));
+        // A node that joins with a copy of this store must wait for this node, too.
+        let present = present.chain([(settings.node.clone(), 0, true)]);
         let is_unstored = self.holders.observe(present, (sent, now), settings.reclaim_after);
         // The names are on disk before this node counts with them: Redis may lose them together with the grants. While the
         // disk is full, they are not, and the next heartbeat tries again.
@@ -481,6 +495,9 @@ impl HeartbeatThread {
                 Err(error) => tracing::error!(%error, "cannot store the names of the other nodes"),
             }
         }
+        let heard = self.heard_by_holders(others);
+        self.introduction.observe(heard, now);
+        stats.fleet.grants.is_introduced.store(self.introduction.is_over(), Ordering::Release);
         // The last heartbeat of a lost node may wait for ever.
         let is_live = |other: &OtherNode| self.heard.get(&other.node).copied() != other.number;
         if others.iter().any(|other| other.awaits_grants == Some(true) && is_live(other)) {

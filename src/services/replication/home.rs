@@ -1,7 +1,7 @@
 //! The home of the states of links, by the setting `links.home`: the store of each node, or Redis for all nodes.
 //!
 //! A node whose links have a shared home stores only states that Redis may lack. It has no copy of the links to compare
-//! with Redis or to answer from, so its look-ups take the place of reads from the store: they bring links into memory,
+//! with Redis or to answer from. So its look-ups take the place of reads from the store: they bring links into memory,
 //! and count visits.
 
 use std::sync::Arc;

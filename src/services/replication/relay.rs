@@ -1,5 +1,5 @@
-//! The relay between two sites: it reads the streams of the other site's Redis and offers each state to the Redis of its
-//! own site, whose streams bring it to the nodes.
+//! The relay between two sites. It reads the streams of the other site's Redis, and offers each state to the Redis of
+//! its own site. The streams there bring the state to the nodes.
 //!
 //! Every node runs this thread, and one of them at a time holds the lease of the relay. It stores its position in a stream
 //! once its own Redis has decided on every state before it, and has had the time to replicate them. So a relay that takes
@@ -8,6 +8,7 @@
 //!
 //! * `comparison` compares the states of partitions whose positions were lost, which `lost_positions` keeps;
 //! * `offers` offers states and settles conflicts by [`carom_model::replication::sites`];
+//! * `gaps` marks this site if states may have expired before the relay read them;
 //! * `freshness` tells this node up to when its site has heard of the other one, and `contact` is what it remembers;
 //! * `damage` reports damaged notes and positions, and replaces them;
 //! * `settings` compares the settings of the two sites.
@@ -16,6 +17,7 @@ mod comparison;
 mod contact;
 mod damage;
 mod freshness;
+mod gaps;
 mod lost_positions;
 mod offers;
 mod settings;
@@ -29,15 +31,15 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::contact::SiteContact;
-use self::lost_positions::{Comparison, LostPositions};
+use self::lost_positions::{LostPositions, PartitionComparison};
 use super::context::{FleetContext, SiteSetup, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{OtherSpace, READ_TOGETHER_MAX, Redis, RedisError, SiteNotes};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::SETTLE_TIME;
-use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
-use carom_model::replication::sites::{HeldPositions, READ_LONG_AGO_MS, may_have_missed, needs_copies, read_of_pass};
+use carom_model::replication::follow::{self, StreamEntry, StreamPosition, StreamRead};
+use carom_model::replication::sites::{HeldPositions, read_of_pass};
 use carom_model::replication::state::NoState;
 use carom_model::replication::{Partition, State};
 
@@ -120,7 +122,7 @@ struct Relay {
     /// The streams whose positions were lost.
     lost: LostPositions,
     /// The comparison in progress; `None` before it begins.
-    comparison: Option<Comparison>,
+    comparison: Option<PartitionComparison>,
     /// The time at which the other Redis may last have lost states: a position in a stream was lost, or a connection.
     other_may_have_lost: Option<Instant>,
     /// True if a stream had more entries than were read last.
@@ -142,7 +144,7 @@ struct Losses {
 }
 
 /// A reason why a turn was not finished.
-enum Failure {
+enum RelayFailure {
     /// The Redis of this site did not answer, or refused.
     Own(RedisError),
     /// The Redis of the other site did not answer, or refused.
@@ -177,7 +179,7 @@ impl Relay {
         done.unwrap_or(POLL_WHILE_IDLE)
     }
 
-    fn work(&mut self) -> Result<Duration, Failure> {
+    fn work(&mut self) -> Result<Duration, RelayFailure> {
         self.read_notes()?;
         self.notice_losses();
         self.renew()?;
@@ -202,7 +204,7 @@ impl Relay {
     /// relay.
     fn notice_losses(&mut self) {
         let gaps = self.fleet.stats.fleet.gaps.get();
-        let losses = Losses { own: self.own.disturbed(), other: self.other.disturbed(), gaps };
+        let losses = Losses { own: self.own.last_disturbance(), other: self.other.last_disturbance(), gaps };
         if losses.other != self.losses.other {
             // A new master may lack states that this relay had not read yet. No position shows that.
             self.other_may_have_lost = Some(Instant::now());
@@ -213,7 +215,7 @@ impl Relay {
     }
 
     /// Takes or renews the lease of the relay. A node that takes it continues where the last one has stored its position.
-    fn renew(&mut self) -> Result<(), Failure> {
+    fn renew(&mut self) -> Result<(), RelayFailure> {
         if self.renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
             return Ok(());
         }
@@ -227,14 +229,15 @@ impl Relay {
         held.map(|_| ())
     }
 
-    fn hold_lease(&mut self) -> Result<bool, Failure> {
-        let name = self.own.name_site(&self.site.name, REDIS_TIMEOUT).map_err(Failure::Own)?;
+    fn hold_lease(&mut self) -> Result<bool, RelayFailure> {
+        let name = self.own.name_site(&self.site.name, REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         if name != self.site.name {
             let text =
                 format!("the Redis of this node belongs to the site {name}, but fleet.site is {}", self.site.name);
-            return Err(Failure::Blocked(text));
+            return Err(RelayFailure::Blocked(text));
         }
-        let holds = self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, REDIS_TIMEOUT).map_err(Failure::Own)?;
+        let holds =
+            self.own.hold_relay(&self.fleet.settings.node, LEASE_TIME, REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         if holds && !self.is_relay {
             self.take_over()?;
         }
@@ -255,11 +258,11 @@ impl Relay {
     }
 
     /// Reads the positions and the notes of the last relay.
-    fn take_over(&mut self) -> Result<(), Failure> {
+    fn take_over(&mut self) -> Result<(), RelayFailure> {
         // First: a Redis that later loses what this relay reads or stores has lost this, too.
-        self.own.take_relay(self.id, REDIS_TIMEOUT).map_err(Failure::Own)?;
-        let stored = self.own.site_notes(REDIS_TIMEOUT).map_err(Failure::Own)?;
-        let positions = self.own.site_positions(REDIS_TIMEOUT).map_err(Failure::Own)?;
+        self.own.take_relay(self.id, REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
+        let stored = self.own.site_notes(REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
+        let positions = self.own.site_positions(REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         self.name_damaged_positions(&positions.damaged);
         self.positions = positions.known.into_iter().collect();
         // A relay that has only lost a connection logs nothing.
@@ -270,10 +273,11 @@ impl Relay {
                 "this node is the relay of its site"
             );
         }
-        // Redis may have lost the time of the last pass, which this process may remember.
+        // Redis may have lost the times of the last pass and of the first contact, which this process may remember.
         self.contact.read.hear(stored.relay, stored.passes, stored.read_ms);
-        let read_ms = self.contact.read.at_ms;
-        self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, may_lack: false, ..stored };
+        self.contact.met_ms = self.contact.met_ms.max(stored.met_ms);
+        let (read_ms, met_ms) = (self.contact.read.at_ms, self.contact.met_ms);
+        self.notes = SiteNotes { relay: self.id, passes: 0, read_ms, met_ms, may_lack: false, ..stored };
         self.space = None;
         self.compared = None;
         self.held = HeldPositions::default();
@@ -283,20 +287,22 @@ impl Relay {
     }
 
     /// Reads the code space of the other site from time to time, and checks that it belongs to this fleet.
-    fn read_space(&mut self) -> Result<(), Failure> {
+    fn read_space(&mut self) -> Result<(), RelayFailure> {
         if self.space.as_ref().is_some_and(|(at, _)| at.elapsed() < RENEW_EVERY) {
             return Ok(());
         }
         let is_first = self.space.is_none();
         let at = Instant::now();
-        let space = self.other.other_space(OTHER_TIME).map_err(Failure::Other)?;
+        let space = self.other.other_space(OTHER_TIME).map_err(RelayFailure::Other)?;
         if let Err(unfit) = self.check(&space) {
             self.space = None;
             self.show_role();
             return Err(unfit);
         }
         self.contact.read.hear_clock(space.now_ms);
+        self.contact.met_ms = self.contact.met_ms.min(space.now_ms);
         self.notes.read_ms = self.notes.read_ms.min(space.now_ms);
+        self.notes.met_ms = self.notes.met_ms.min(space.now_ms);
         for (length, floor) in &space.floors {
             match self.notes.floors.iter_mut().find(|(of, _)| of == length) {
                 Some((_, known)) => *known = (*known).max(*floor),
@@ -313,7 +319,7 @@ impl Relay {
     }
 
     /// Checks that a Redis is the one of the other site.
-    fn check(&self, space: &OtherSpace) -> Result<(), Failure> {
+    fn check(&self, space: &OtherSpace) -> Result<(), RelayFailure> {
         let (ours, other) = (&self.fleet.settings.fingerprint, &self.site.other);
         let text = match (&space.fingerprint, &space.site) {
             (Some(theirs), Some(site)) if theirs == ours && site == other => match &space.damaged_floors[..] {
@@ -331,18 +337,18 @@ impl Relay {
                 format!("fleet.other_redis belongs to the site {site}, but fleet.other_site is {other}")
             }
         };
-        Err(Failure::Blocked(text))
+        Err(RelayFailure::Blocked(text))
     }
 
     /// Stores the notes, and positions that have moved. If Redis has lost the earlier ones, it may have lost states as well:
     /// then the relay begins again from what Redis has.
-    fn store(&mut self, moved: &[(Partition, StreamPosition)]) -> Result<(), Failure> {
-        if self.own.put_site_notes(&self.notes, moved, REDIS_TIMEOUT).map_err(Failure::Own)? {
+    fn store(&mut self, moved: &[(Partition, StreamPosition)]) -> Result<(), RelayFailure> {
+        if self.own.put_site_notes(&self.notes, moved, REDIS_TIMEOUT).map_err(RelayFailure::Own)? {
             return Ok(());
         }
         self.is_relay = false;
         self.renewed = None;
-        Err(Failure::Blocked(
+        Err(RelayFailure::Blocked(
             "the Redis of this site has lost the progress of the relay, which starts again".to_owned(),
         ))
     }
@@ -356,7 +362,7 @@ impl Relay {
     }
 
     /// Stores the positions that were held for long enough. A relay that takes over reads from there on.
-    fn store_due(&mut self) -> Result<(), Failure> {
+    fn store_due(&mut self) -> Result<(), RelayFailure> {
         let (count, due) = self.held.due(since_boot(), HELD_FOR);
         if count > 0 {
             self.store(&due)?;
@@ -367,7 +373,7 @@ impl Relay {
 
     /// Reads all streams of the other site once, and offers their states to the Redis of this one. Returns true if a state
     /// that only a later version can decode holds a stream.
-    fn read_streams(&mut self) -> Result<bool, Failure> {
+    fn read_streams(&mut self) -> Result<bool, RelayFailure> {
         let new: Vec<Partition> =
             Partition::all().filter(|of| !self.positions.contains_key(of) && !self.lost.contains(*of)).collect();
         self.note_lost(&new)?;
@@ -381,9 +387,9 @@ impl Relay {
         for ((partition, position), answer) in places.into_iter().zip(answers) {
             match answer.map(|entries| (entries.len(), follow::check_position(Some(position), entries))) {
                 Err(error) => failure = Some(error),
-                Ok((_, Read::Quiet)) => {}
-                Ok((_, Read::Gap)) => gaps.push(partition),
-                Ok((len, Read::Next(entries, _))) => match self.decode(&entries, &mut states) {
+                Ok((_, StreamRead::Quiet)) => {}
+                Ok((_, StreamRead::Gap)) => gaps.push(partition),
+                Ok((len, StreamRead::Next(entries, _))) => match self.decode(&entries, &mut states) {
                     Ok(to) => {
                         full.extend((len >= count).then_some(partition));
                         moved.extend(to.map(|to| (partition, to)));
@@ -404,7 +410,7 @@ impl Relay {
         gaps.iter().for_each(|of| _ = self.positions.remove(of));
         self.note_lost(&gaps)?;
         match failure {
-            Some(error) => Err(Failure::Other(error)),
+            Some(error) => Err(RelayFailure::Other(error)),
             None => Ok(is_newer || !held.is_empty()),
         }
     }
@@ -432,7 +438,7 @@ impl Relay {
     }
 
     /// Notes streams whose positions were lost, so that all states that the other Redis has of their partitions are offered.
-    fn note_lost(&mut self, partitions: &[Partition]) -> Result<(), Failure> {
+    fn note_lost(&mut self, partitions: &[Partition]) -> Result<(), RelayFailure> {
         if partitions.is_empty() {
             return Ok(());
         }
@@ -443,42 +449,11 @@ impl Relay {
         Ok(())
     }
 
-    /// Checks the first contact of this site to an older one. Unless the nodes of this site were filled with copies, notes that
-    /// they may lack states.
-    fn check_first_contact(&mut self, space: &OtherSpace) -> Result<(), Failure> {
-        // Positions of some partitions are stored while others are still compared for the first time.
-        if self.notes.read_ms > 0 || Partition::all().all(|of| self.positions.contains_key(&of)) {
-            return Ok(());
-        }
-        let ours = self.own.other_space(REDIS_TIMEOUT).map_err(Failure::Own)?;
-        let seen = ours.floors.iter().map(|(_, floor)| *floor).max().unwrap_or(0);
-        if needs_copies(space.expiring_ms, space.now_ms, self.retention_ms(), seen) { self.note_lack() } else { Ok(()) }
-    }
-
-    fn retention_ms(&self) -> u64 {
-        self.fleet.settings.retention.map_or(0, |retention| retention.as_millis() as u64)
-    }
-
-    /// Notes that this site may lack states, until an operator has brought them.
-    fn note_lack(&mut self) -> Result<(), Failure> {
-        self.contact.may_lack = true;
-        (self.notes.read_ms, self.notes.may_lack) = (READ_LONG_AGO_MS, true);
-        let stored = self.store(&[]);
-        self.notes.may_lack = false;
-        stored
-    }
-
-    /// Checks the length of a gap. If states may have expired in it, notes that this site may lack them.
-    fn check_gap(&mut self) -> Result<(), Failure> {
-        let now_ms = self.space.as_ref().map_or(0, |(_, space)| space.now_ms);
-        if may_have_missed(self.notes.read_ms, now_ms, self.retention_ms()) { self.note_lack() } else { Ok(()) }
-    }
-
     /// Notes that all streams were read to their ends. After a gap or a lost connection, the other Redis may lack states that
     /// its nodes are about to bring back.
-    fn end_pass(&mut self) -> Result<(), Failure> {
+    fn end_pass(&mut self) -> Result<(), RelayFailure> {
         // The connection may have been lost since the beginning of this turn.
-        let is_disturbed = self.other.disturbed() != self.losses.other;
+        let is_disturbed = self.other.last_disturbance() != self.losses.other;
         if is_disturbed || self.other_may_have_lost.is_some_and(|at| at.elapsed() < SETTLE_TIME) {
             return Ok(());
         }
@@ -493,29 +468,29 @@ impl Relay {
     }
 
     /// Remembers why a turn was not finished, for the alarm.
-    fn note_failure(&mut self, failure: &Failure) {
+    fn note_failure(&mut self, failure: &RelayFailure) {
         let text = match failure {
-            Failure::Own(error) => {
+            RelayFailure::Own(error) => {
                 note_error(&self.fleet.stats, error);
                 format!("the Redis of this site: {error}")
             }
-            Failure::Other(error) => format!("the Redis of the site {}: {error}", self.site.other),
-            Failure::Blocked(text) => text.clone(),
+            RelayFailure::Other(error) => format!("the Redis of the site {}: {error}", self.site.other),
+            RelayFailure::Blocked(text) => text.clone(),
         };
         self.contact.failure = Some(text);
     }
 }
 
 /// Returns the failure of a state that only a later version can decode. It holds its place in the stream.
-fn later_version() -> Failure {
-    Failure::Blocked(
+fn later_version() -> RelayFailure {
+    RelayFailure::Blocked(
         "one site has links of a later version; upgrade the nodes of the site with the older version".to_owned(),
     )
 }
 
 /// A stream entry that could not be decoded.
 enum Undecoded {
-    /// Another program wrote it, or it was damaged.
+    /// A state that another program wrote, or that was damaged.
     Damaged,
     /// A later version wrote it. Has the position of the entry before, if one was read.
     Newer(Option<StreamPosition>),

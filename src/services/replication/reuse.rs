@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
-use super::decision::{UNKNOWN, decision_of};
+use super::decision::{STATE_UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_match};
+use crate::services::writer::similar_urls::{self, ReuseCandidates, ReuseQuery};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
 use carom_model::replication::state::ReceivedState;
@@ -65,9 +65,9 @@ impl RecentCreates {
 enum ReuseStep {
     /// Redis is asked for a code next.
     Ask,
-    /// This code is looked up next.
+    /// The code that is looked up next.
     Look(Code),
-    /// This code is the answer, with its state if the store does not have it.
+    /// The code of the link that is the answer, with its state if the store does not have it.
     Found(Code, Option<State>),
     /// No existing link can be the answer.
     Nothing,
@@ -94,7 +94,7 @@ struct ReuseSearch<'r> {
 /// True if an existing link may answer a request. Only such requests come to this thread.
 pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> bool {
     match request {
-        StoreRequest::Create { reuse: Reuse::Any | Reuse::OfSlug, .. } => true,
+        StoreRequest::Create { reuse: Reuse::Any(_) | Reuse::OfSlug(_), .. } => true,
         StoreRequest::Create { reuse: Reuse::Recent, link, .. } => window.is_some() && link.origin == Origin::Issued,
         _ => false,
     }
@@ -108,12 +108,12 @@ pub(super) fn start(
 ) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, reuser, held) = (fleet.redis()?, LinkReuse::default(), HeldCreates::default());
-    let searcher = Searcher { redis, fleet: fleet.clone(), writer, reuser, held };
+    let searcher = ReuseSearcher { redis, fleet: fleet.clone(), writer, reuser, held };
     let thread = threads::start(Priority::Awaited, "redis-reuse", move || searcher.run(&receiver))?;
     Ok((sender, thread))
 }
 
-struct Searcher {
+struct ReuseSearcher {
     fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
@@ -122,7 +122,7 @@ struct Searcher {
     held: HeldCreates,
 }
 
-impl Searcher {
+impl ReuseSearcher {
     fn run(mut self, receiver: &Receiver<StoreRequest>) {
         loop {
             let first = match self.held.next_in() {
@@ -193,7 +193,7 @@ impl LinkReuse {
         let is_taken = !fleet.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match decision {
             FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,
-            FleetDecision::NoReply { alone, .. } => *alone,
+            FleetDecision::NoReply { may_decide_alone, .. } => *may_decide_alone,
             FleetDecision::Held(_) | FleetDecision::Absent => false,
         };
         if let (StoreRequest::Create { link, .. }, false) = (request, will_be && is_taken) {
@@ -208,11 +208,11 @@ impl LinkReuse {
         for (at, request) in requests.iter().enumerate() {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
             let key = link.url_key();
-            if *reuse == Reuse::OfSlug {
+            if matches!(reuse, Reuse::OfSlug(_)) {
                 // Only the link with this very slug can be the answer.
                 let search = ReuseSearch::new(link, *reuse, key, at);
-                let is_here =
-                    turn.fleet.stored_state(&link.code).is_some_and(|state| is_live_match(&state, link, turn.now_ms));
+                let stored = turn.fleet.stored_state(&link.code);
+                let is_here = stored.is_some_and(|state| search.query().is_answered_by(&state, turn.now_ms));
                 searches.push(if is_here {
                     ReuseSearch { step: ReuseStep::Look(link.code), here: Some(link.code), ..search }
                 } else {
@@ -240,8 +240,8 @@ impl LinkReuse {
         let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.
         let making = self.making.code(search.key).filter(|code| turn.fleet.stored_state(code).is_none());
-        let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
-        if search.reuse == Reuse::Any
+        let find = |which| similar_urls::find(links, stats, search.query(), which, turn.now_ms).or(making);
+        if matches!(search.reuse, Reuse::Any(_))
             && let Some(code) = find(ReuseCandidates::All)
         {
             return ReuseSearch { step: ReuseStep::Look(code), here: Some(code), ..search };
@@ -285,6 +285,10 @@ impl LinkReuse {
 }
 
 impl<'r> ReuseSearch<'r> {
+    fn query(&self) -> ReuseQuery<'r> {
+        ReuseQuery { link: self.link, reuse: self.reuse }
+    }
+
     fn new(link: &'r Arc<Link>, reuse: Reuse, key: UrlKey, at: usize) -> ReuseSearch<'r> {
         ReuseSearch {
             link,
@@ -377,7 +381,7 @@ impl Turn<'_> {
                     claims.push((search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link)), mine)));
                     open.push(search);
                 }
-                Err(_) => search.claimed = Some(UNKNOWN),
+                Err(_) => search.claimed = Some(STATE_UNKNOWN),
             }
         }
         if claims.is_empty() {
@@ -385,7 +389,9 @@ impl Turn<'_> {
         }
         let answers = match self.fleet.may_change() {
             Ok(()) => self.redis.change(&claims, self.fleet.answer_time()),
-            Err(why) => claims.iter().map(|_| Err(RedisError::Away { what: why.to_owned(), asked: false })).collect(),
+            Err(why) => {
+                claims.iter().map(|_| Err(RedisError::Unavailable { what: why.to_owned(), was_sent: false })).collect()
+            }
         };
         for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
             search.claimed = Some(decision_of(self.fleet, answer, Some(change)));
@@ -418,7 +424,7 @@ impl Turn<'_> {
             let has_window = self.window().is_some();
             let looked = searches.iter_mut().filter(|search| matches!(search.step, ReuseStep::Look(_)));
             for ((search, code), answer) in looked.zip(codes).zip(answers) {
-                match self.classify(search.link, code, answer) {
+                match self.classify(search.query(), code, answer) {
                     ReuseLookup::Match(found) => search.step = ReuseStep::Found(code, found),
                     ReuseLookup::Missing if again => {}
                     ReuseLookup::Missing | ReuseLookup::Mismatch => search.reject(code, has_window),
@@ -433,10 +439,15 @@ impl Turn<'_> {
         }
     }
 
-    /// Compares the wanted link with the states that this node and Redis have for a code.
-    fn classify(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> ReuseLookup {
+    /// Compares a create with the states that this node and Redis have for a code.
+    fn classify(
+        &self,
+        query: ReuseQuery<'_>,
+        code: Code,
+        answer: Result<Option<ReceivedState>, RedisError>,
+    ) -> ReuseLookup {
         let here = self.fleet.stored_state(&code);
-        let is_here = here.as_ref().is_some_and(|state| is_live_match(state, link, self.now_ms));
+        let is_here = here.as_ref().is_some_and(|state| query.is_answered_by(state, self.now_ms));
         if let Ok(there) = &answer {
             match self.fleet.knows_lost_marked(&code, there.as_ref()) {
                 Ok(false) => {}
@@ -446,7 +457,7 @@ impl Turn<'_> {
             }
         }
         match answer {
-            Ok(Some(ReceivedState::Known(there))) if is_live_match(&there, link, self.now_ms) => match here {
+            Ok(Some(ReceivedState::Known(there))) if query.is_answered_by(&there, self.now_ms) => match here {
                 Some(_) if is_here => ReuseLookup::Match(None),
                 // This node knows of a delete that Redis does not know, or has lost.
                 Some(mine) if rules::is_over(&mine, &there) => ReuseLookup::Mismatch,

@@ -8,7 +8,7 @@
 //!   keeps one that a site refuses from stopping the others;
 //! * `visits` has the streams with batches of visit counts, and `snapshots` brings what a stream no longer has;
 //! * `visit_log` has the streams with blocks of the visit log, and copies deletions of visits;
-//! * `shared` merges API keys and redirects of domains.
+//! * `shared` merges API keys, redirects of domains and saved destination rules.
 
 mod copies;
 mod forwards;
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use self::forwards::Forwards;
 use self::stream_copies::StreamCopier;
 use super::context::FleetContext;
+use crate::services::exchanges::ExchangeReports;
 use crate::services::replication::redis::{Redis, RedisError};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -43,6 +44,10 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the Redis of the other site.
 const OTHER_TIME: Duration = Duration::from_secs(3);
 
+/// The names in messages of what is merged as a whole, each with the last part of its key in Redis.
+const MERGED: [(&str, &str); 3] =
+    [("API keys", "apps"), ("domain redirects", "domains"), ("saved destination rules", "rules")];
+
 /// Starts the thread; `None` if the fleet has one site.
 pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> {
     let Some(site) = &fleet.settings.site else { return Ok(None) };
@@ -55,6 +60,7 @@ pub(super) fn start(fleet: &FleetContext) -> io::Result<Option<JoinHandle<()>>> 
         log: StreamCopier::new("visit log"),
         deletions: None,
         shared: None,
+        reports: MERGED.map(|(name, key)| ExchangeReports::new(name, key)),
     };
     threads::start(Priority::Long, "redis-site-sync", move || sync.run()).map(Some)
 }
@@ -73,8 +79,10 @@ struct SiteSync {
     log: StreamCopier,
     /// The revision of the other site's deletions of visits that this site has.
     deletions: Option<String>,
-    /// The time of the last merge of keys and redirects of domains.
+    /// The time of the last merge of keys, redirects of domains and rules.
     shared: Option<Instant>,
+    /// The reports of merges that a site refuses, in the order of [`MERGED`].
+    reports: [ExchangeReports; MERGED.len()],
 }
 
 impl SiteSync {

@@ -8,24 +8,22 @@ use std::time::Duration;
 
 use super::context::{FleetContext, FleetSetup};
 use super::home::StateHome;
-use super::redis::RedisSettings;
 use super::retention::Retention;
 use crate::bridge::fleet_view::FleetView;
-use crate::services::testing::TestNode;
+use crate::services::testing::{TestNode, unreachable_redis};
 use carom_model::replication::members::Lease;
 use carom_model::replication::round_trips::RedisTimeout;
-use carom_redis::{ClientSettings, ServerAddress};
 use carom_shards::{CodeSecret, CodeSpace};
 
 /// Returns the context of a node that reuses links for an hour, and whose Redis refuses connections.
 pub(super) fn context(dir: &Path) -> FleetContext {
     let node = TestNode::new(dir, 1);
     node.stats.fleet.same_code_secret.store(true, Ordering::Release);
-    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
     let settings = FleetSetup {
-        redis: Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 }),
+        redis: unreachable_redis(),
         node: "n0".to_owned(),
         admin_listen: ([127, 0, 0, 1], 8081).into(),
+        lock_file: None,
         answer_time: RedisTimeout::Fixed(Duration::from_millis(50)),
         look_up_time: RedisTimeout::Fixed(Duration::from_millis(20)),
         accept_without_redis: true,

@@ -63,7 +63,7 @@ impl Scene {
             batch.put(&code(number), &[7; 1_000]);
         }
         batch.set_position(Partition(3), &PLACE);
-        batch.set_heard("boot", Duration::from_secs(1));
+        batch.set_last_contact("boot", Duration::from_secs(1));
         links.commit(batch).unwrap();
         let (node, fingerprint) = ("n1".to_owned(), KEY.to_owned());
         let about = JoinSnapshot { id: 77, node, fingerprint, taken_ms: 1_000, links: 0, records: 0, bytes: 0 };
@@ -120,8 +120,8 @@ impl Scene {
         }
         assert_eq!(links.page(b"", LINKS + 1).unwrap().len(), LINKS);
         assert_eq!(links.position(Partition(3)).unwrap(), Some(PLACE));
-        assert_eq!(links.heard("boot").unwrap(), None);
-        assert!(links.is_of_fleet().unwrap());
+        assert_eq!(links.last_contact("boot").unwrap(), None);
+        assert!(links.has_joined_fleet().unwrap());
         assert!(!self.data_dir().join(JOIN_FOLDER).exists());
     }
 
@@ -253,7 +253,8 @@ fn damaged_piece_is_refused_and_fetched_later() {
     scene.behave(Behaviour::Good, 0);
     let summary = scene.join().unwrap();
     assert_eq!(scene.asked(), [1, 2], "the first piece was kept");
-    assert!(summary.kept_bytes > 0 && summary.kept_bytes < summary.bytes, "{summary:?}");
+    assert!(summary.kept_bytes > 0, "{summary:?}");
+    assert!(summary.kept_bytes < summary.bytes, "{summary:?}");
     assert_eq!(scene.peer.begun.load(Ordering::Relaxed), 1);
     scene.has_all();
 }

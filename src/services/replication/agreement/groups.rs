@@ -1,8 +1,8 @@
 //! The settings that must be the same on all nodes, in groups, each with a fingerprint for the heartbeat.
 //!
-//! A setting is in a group if nodes with different values harm data of each other, or answer the same request of a visitor
-//! in different ways. Versions before a new group say nothing of it, so a new setting gets a group of its own: in an
-//! existing one, it would make nodes of two versions differ.
+//! A setting is in a group if nodes with different values harm data of each other, or answer the same request of a
+//! visitor in different ways. Versions before a new group say nothing of it, so a new setting gets a group of its own.
+//! In an existing group, it would make nodes of two versions differ.
 
 use std::time::Duration;
 

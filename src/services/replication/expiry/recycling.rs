@@ -29,7 +29,7 @@ use carom_model::link::DueEvent;
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
 
-/// Time after which no node has anything else of the former links: nodes read the streams of visits once a second, and
+/// Time after which no node has anything else of the former links. Nodes read the streams of visits once a second, and
 /// remember for half a second that a code is gone.
 const LEFT_FOR: Duration = Duration::from_secs(5);
 

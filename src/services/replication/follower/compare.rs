@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
@@ -18,6 +19,7 @@ use super::super::context::note_error;
 use super::progress::{Compare, ComparePhase};
 use super::{Follower, REDIS_TIMEOUT, Stopped};
 use crate::bridge::WriterOrder;
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
@@ -45,6 +47,9 @@ impl Follower {
             self.compare = None;
             return Ok(false);
         }
+        if self.awaits_lag() {
+            return Ok(false);
+        }
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
         let Compare { which, phase, mut compared, mut logged } = compare;
         let next = match phase {
@@ -64,6 +69,16 @@ impl Follower {
         }
         self.compare = Some(Compare { which, phase, compared, logged });
         Ok(true)
+    }
+
+    /// True if the lag of this node must be measured before it goes on: no measurement is newer than the loss of its
+    /// position, or than its reading of all codes of Redis. The process may have been suspended for so long that it is
+    /// behind. A process that gives way sends no heartbeats, and proves no code missing.
+    fn awaits_lag(&self) -> bool {
+        let fleet = &self.fleet;
+        fleet.retention.may_have_expired()
+            && !fleet.stats.fleet.gives_way.load(Ordering::Acquire)
+            && !fleet.view.has_heartbeat_since(self.measure_after)
     }
 
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
@@ -89,9 +104,7 @@ impl Follower {
         compared: &mut u64,
     ) -> Result<Option<ComparePhase>, Stopped> {
         let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, REDIS_TIMEOUT)? else {
-            let until = self.fleet.links.log_position();
-            let recent = self.fleet.retention.recent_changes().map(|since| ComparePhase::Recent(since, until));
-            return Ok(Some(recent.unwrap_or_else(|| ComparePhase::Up(Vec::new()))));
+            return Ok(Some(self.end_scan()));
         };
         codes.retain(|code| which.contains(&Partition::of(code)));
         *compared += codes.len() as u64;
@@ -110,6 +123,16 @@ impl Follower {
         }
         self.send_found(found)?;
         Ok(Some(ComparePhase::Down(scan)))
+    }
+
+    /// Ends the pass down, and returns the next one. The process may have been suspended before it had read all codes, for so long
+    /// that some states expired. So the lag is measured before the pass up, which ends the comparison.
+    fn end_scan(&mut self) -> ComparePhase {
+        self.measure_after = since_boot();
+        self.fleet.view.wake_heartbeat();
+        let until = self.fleet.links.log_position();
+        let recent = self.fleet.retention.recent_changes().map(|since| ComparePhase::Recent(since, until));
+        recent.unwrap_or_else(|| ComparePhase::Up(Vec::new()))
     }
 
     /// Offers some codes that this node has and Redis lacks.
@@ -290,4 +313,32 @@ impl Follower {
 /// records must be equal too. The head has the checksum of the record.
 fn differs(code: &Code, state: &State, head: &[u8]) -> bool {
     !state.to_text(code).starts_with(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare;
+    use super::*;
+    use crate::services::replication::testing::context;
+    use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn comparison_ends_after_a_heartbeat_behind_its_scan() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = context(dir.path());
+        let ((writer, _orders), (_outbox, deliveries)) = (sync_channel(8), channel());
+        let mut follower = prepare(&fleet, writer, deliveries).unwrap();
+        follower.must_compare.push(Partition(0));
+        // States expire, and the lag was known when the scan began.
+        fleet.retention.hear(&[], (5, Some(10)), None);
+        fleet.view.note_heartbeat([], false, since_boot());
+        let (which, phase) = (BTreeSet::from([Partition(0)]), follower.end_scan());
+        follower.compare = Some(Compare { which, phase, compared: 0, logged: Instant::now() });
+        assert!(matches!(follower.compare(), Ok(false)));
+        assert!(follower.compare.is_some(), "the process may have been suspended for a week during the scan");
+        fleet.view.note_heartbeat([], false, follower.measure_after + Duration::from_millis(2));
+        assert!(matches!(follower.compare(), Ok(false)));
+        assert!(follower.compare.is_none());
+        assert!(follower.must_compare.is_empty(), "the lag is known");
+    }
 }

@@ -1,8 +1,9 @@
 //! Deliveries that wait for their record: it cannot be read at the moment, or only a later version can decode it.
 //!
-//! The entry of the outbox stays, and the delivery is tried again from time to time. Redis cannot compare its state with a
-//! record that it does not get. So the writer hears what Redis has, and compares the versions: otherwise it would leave out
-//! later changes of other nodes until an upgrade, and this node could not say that it follows the streams.
+//! The entry of the outbox stays, and the delivery is tried again from time to time. Redis cannot compare its state
+//! with a record that it does not get. So the writer hears which version Redis has, and compares. Otherwise it would
+//! leave out later changes of other nodes until an upgrade, and this node would not count as one that follows the
+//! streams.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

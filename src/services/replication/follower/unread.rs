@@ -1,9 +1,9 @@
 //! Reads the states of marked codes again: those that this version could not decode when they came.
 //!
 //! At the start, which may follow an upgrade, the kept texts are decoded once more, without Redis. Redis may have lost
-//! such a state, so it is delivered. From then on Redis is asked from time to time: it may have a later state by now, or a
-//! good one for a damaged stream entry. If it has lost the state, the node restores the kept text there, without decoding
-//! it: perhaps no other node has the state, or knows of the delete before it.
+//! such a state, so it is delivered. From then on Redis is asked from time to time: it may have a later state by now,
+//! or a good one for a damaged stream entry. If Redis has lost the state, the node restores the kept text there,
+//! without decoding it. Perhaps no other node has the state, or knows of the delete before it.
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,15 @@
 //! The handover of granted visits: a node that stops leaves what it knows of them in Redis. Once another node has stored
-//! that, it no longer counts the stopped node among those whose reports a Redis that has lost grants must await.
+//! that, it no longer counts the stopped node among those whose reports a Redis that has lost grants must await. So a process
+//! takes no grants before its introduction: the other nodes have heard that it runs.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{BEAT_TIME, HeartbeatThread};
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::agreement::OtherNode;
+use carom_model::visits::grants::GrantIntroduction;
 
 /// Longest wait of a node that stops for the thread that knows its grants.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -15,6 +18,30 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 impl HeartbeatThread {
+    /// True if this process waits until the other nodes have heard of it.
+    pub(super) fn awaits_introduction(&self) -> bool {
+        self.fleet.home.stores_all_links() && !self.twins.gives_way() && !self.introduction.is_over()
+    }
+
+    /// Begins the introduction of this process, which gives way. The other process may leave the grants of the name,
+    /// and the other nodes then no longer count this one.
+    pub(super) fn begin_introduction(&mut self) {
+        self.introduction = GrantIntroduction::begin(since_boot());
+        // Before a heartbeat of this process is answered again, and it counts as alone.
+        self.fleet.stats.fleet.grants.is_introduced.store(false, Ordering::Release);
+    }
+
+    /// Returns for each other node that may hold grants when this process sent the last heartbeat that this node has reported
+    /// as heard; `None` without one. A node that has heard of a heartbeat has stored the name of this node among those that
+    /// may hold grants.
+    pub(super) fn heard_by_holders(&self, others: &[OtherNode]) -> Vec<Option<Duration>> {
+        let sent = |name: &String| {
+            let report = others.iter().find(|other| other.node == *name)?.report?;
+            self.confirmations.sent(report.heard)
+        };
+        self.holders.names().filter(|name| **name != self.fleet.settings.node).map(sent).collect()
+    }
+
     /// Lets the thread that admits visits leave the grants of this node in Redis, and waits for that.
     pub(super) fn leave_grants(&self) {
         let fleet = &self.fleet.stats.fleet;

@@ -11,7 +11,9 @@ use carom_model::replication::twins::{NamedBeat, TWIN_SILENCE, TwinWatch};
 /// The knowledge about other processes with the name of this node.
 pub(super) struct Twins {
     watch: TwinWatch,
-    /// This process, for people.
+    /// The lock file that this process holds; `None` if it is unknown.
+    lock_file: Option<String>,
+    /// A description of this process, for people.
     own: ProcessText,
     /// The last other process that was seen, for people.
     other: Option<ProcessText>,
@@ -39,11 +41,12 @@ impl ProcessText {
 }
 
 impl Twins {
-    /// Returns the state before the first heartbeat. `instance` is random.
-    pub(super) fn new(instance: u64, admin: SocketAddr) -> Twins {
+    /// Returns the state before the first heartbeat. `instance` is random. `lock_file` names the file that this process has
+    /// locked, so that another process with this file has ended.
+    pub(super) fn new(instance: u64, admin: SocketAddr, lock_file: Option<String>) -> Twins {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let own = ProcessText { host, pid: u64::from(std::process::id()), admin: admin.to_string() };
-        Twins { watch: TwinWatch::new(instance), own, other: None }
+        Twins { watch: TwinWatch::new(instance), lock_file, own, other: None }
     }
 
     /// True if this process must accept no writes and send no heartbeats.
@@ -60,7 +63,10 @@ impl Twins {
     pub(super) fn describe(&self) -> Value {
         let ProcessText { host, pid, admin } = &self.own;
         let id = format!("{:016x}", self.watch.instance());
-        json!({"id": id, "sinceMillis": self.watch.since_ms(), "host": host, "pid": pid, "admin": admin})
+        let since_ms = self.watch.since_ms();
+        json!({
+            "id": id, "sinceMillis": since_ms, "host": host, "pid": pid, "admin": admin, "lockFile": self.lock_file,
+        })
     }
 
     /// Takes the answer to a heartbeat of this process, which runs as the node `name`.
@@ -85,7 +91,11 @@ impl Twins {
         if instance != self.watch.instance() {
             self.other = Some(ProcessText::of(process));
         }
-        Some(NamedBeat { instance, since_ms: process["sinceMillis"].as_u64(), number: about["beat"].as_u64()? })
+        // A process that has left its grants takes no more of them.
+        let has_left = about["leftGrants"].as_bool() == Some(true);
+        let has_ended = has_left || self.lock_file.as_deref().is_some_and(|own| process["lockFile"] == own);
+        let since_ms = process["sinceMillis"].as_u64();
+        Some(NamedBeat { instance, since_ms, number: about["beat"].as_u64()?, has_ended })
     }
 
     /// Describes the problem and its remedy; `None` if no other process has the name.
@@ -110,10 +120,10 @@ mod tests {
     #[test]
     fn both_processes_are_named() {
         let admin = SocketAddr::from(([10, 0, 0, 1], 8081));
-        let mut twins = Twins::new(7, admin);
+        let mut twins = Twins::new(7, admin, None);
         assert_eq!(twins.problem("n0"), None);
         let own = json!({"instance": twins.describe(), "beat": 3}).to_string();
-        assert_eq!(twins.read(&own), Some(NamedBeat { instance: 7, since_ms: None, number: 3 }));
+        assert_eq!(twins.read(&own), Some(NamedBeat { instance: 7, since_ms: None, number: 3, has_ended: false }));
         assert!(twins.other.is_none());
         let other = json!({"id": "000000000000000f", "sinceMillis": 5, "host": "web2", "pid": 12, "admin": "[::1]:9"});
         let heard = |beat: u64| HeartbeatReply {
@@ -132,17 +142,41 @@ mod tests {
             text.contains(&format!("the node n0: this one (process {pid} on {host}, admin listener 10.0.0.1:8081)"))
         );
         assert!(text.contains("another one (process 12 on web2, admin listener [::1]:9)"), "{text}");
-        assert!(twins.gives_way() && text.contains("this one joined later and refuses writes until"), "{text}");
+        assert!(twins.gives_way(), "{text}");
+        assert!(text.contains("this one joined later and refuses writes until"), "{text}");
         assert_eq!(twins.describe()["sinceMillis"], 9);
         twins.look("n0", &heard(3), Duration::from_secs(4));
         assert!(twins.gives_way());
         (5..20).for_each(|second| twins.look("n0", &heard(3), Duration::from_secs(second)));
-        assert!(!twins.gives_way() && twins.problem("n0").is_none(), "the other one is silent");
+        assert!(!twins.gives_way(), "the other one is silent");
+        assert!(twins.problem("n0").is_none(), "the other one is silent");
+    }
+
+    #[test]
+    fn only_an_ended_predecessor_is_taken_for_one() {
+        let admin = SocketAddr::from(([127, 0, 0, 1], 1));
+        let heard = |has_left: bool, lock_file: Value| {
+            let instance = json!({"id": "000000000000000f", "sinceMillis": 5, "lockFile": lock_file});
+            json!({"instance": instance, "beat": 3, "leftGrants": has_left}).to_string()
+        };
+        let mut twins = Twins::new(7, admin, Some("boot/1/2".to_owned()));
+        let cases = [
+            (false, json!("boot/1/2"), true),
+            (false, json!("boot/1/3"), false),
+            (false, Value::Null, false),
+            (true, json!("other/1/2"), true),
+        ];
+        for (has_left, lock_file, has_ended) in cases {
+            let text = heard(has_left, lock_file);
+            assert_eq!(twins.read(&text).unwrap().has_ended, has_ended, "{text}");
+        }
+        let mut twins = Twins::new(7, admin, None);
+        assert!(!twins.read(&heard(false, Value::Null)).unwrap().has_ended, "neither file is known");
     }
 
     #[test]
     fn heartbeats_of_older_versions_name_no_process() {
-        let mut twins = Twins::new(7, SocketAddr::from(([127, 0, 0, 1], 1)));
+        let mut twins = Twins::new(7, SocketAddr::from(([127, 0, 0, 1], 1)), None);
         for about in
             ["", "{}", r#"{"beat": 7}"#, r#"{"beat": 7, "instance": {"id": 7}}"#, r#"{"instance": {"id": "7"}}"#]
         {

@@ -12,17 +12,10 @@ local ledger, node, epoch = KEYS[2], 'n:' .. ARGV[6], ARGV[7]
 if enter_epoch(ledger, epoch, ARGV[8]) ~= epoch or redis.call('HEXISTS', ledger, node) == 0 then
     return {-1, 0, ARGV[6]}
 end
-if redis.call('HEXISTS', ledger, 'complete') == 0 then
-    for at = 9, #ARGV do
-        local named = redis.call('HGET', ledger, 'n:' .. ARGV[at])
-        if not named then return {-1, 0, ARGV[at]} end
-        -- This node may have joined after the loss, and not have heard of one that is away since before.
-        for other in string.gmatch(named, '[^\n]+') do
-            if redis.call('HEXISTS', ledger, 'n:' .. other) == 0 then return {-1, 0, other} end
-        end
-    end
-    redis.call('HSET', ledger, 'complete', '1')
-end
+local others = {}
+for at = 9, #ARGV do others[#others + 1] = ARGV[at] end
+local missing = missing_report(ledger, others)
+if missing then return {-1, 0, missing} end
 
 -- The node may know of visits from before the link had a maximum.
 local taken = math.max(tonumber(redis.call('GET', KEYS[1]) or '0') or 0, known)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
@@ -61,7 +61,7 @@ pub enum GrantAnswer {
 /// A part of the report of a node on the grants of a partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrantReport {
-    /// The partition.
+    /// The partition of all codes in this part.
     pub partition: Partition,
     /// The epoch for which the report is made. The node must have stored it before the last part.
     pub epoch: GrantEpoch,
@@ -69,6 +69,16 @@ pub struct GrantReport {
     pub totals: Vec<(Code, u64, u64)>,
     /// True for the last part.
     pub is_last: bool,
+    /// True if this node knows another one, and has heard of all live nodes since the epoch began. The part then completes the
+    /// epoch if all of them have reported.
+    pub is_settled: bool,
+}
+
+impl GrantReport {
+    /// Returns a part that neither ends the report nor completes the epoch.
+    pub fn part(partition: Partition, epoch: GrantEpoch, totals: Vec<(Code, u64, u64)>) -> GrantReport {
+        GrantReport { partition, epoch, totals, is_last: false, is_settled: false }
+    }
 }
 
 impl Redis {
@@ -108,18 +118,35 @@ impl Redis {
     ) -> Vec<Result<(GrantEpoch, bool), RedisError>> {
         let questions = parts
             .iter()
-            .map(|GrantReport { partition, epoch, totals, is_last }| {
+            .map(|GrantReport { partition, epoch, totals, is_last, is_settled }| {
                 let mut keys = vec![self.ledger_key(*partition)];
                 keys.extend(totals.iter().map(|(code, claim, _)| self.grants_key(code, *claim)));
                 let texts = [asker.node.to_owned(), epoch.to_string(), asker.nonce.to_string()];
-                let numbers = [KEPT.as_millis() as u64, u64::from(*is_last)].map(|number| number.to_string());
+                let flags = [is_last, is_settled].map(|flag| u64::from(*flag));
+                let numbers = [KEPT.as_millis() as u64, flags[0], flags[1]].map(|number| number.to_string());
                 let (others, taken) = ([asker.others.join("\n")], totals.iter().map(|(_, _, taken)| taken.to_string()));
                 let texts = texts.into_iter().chain(numbers).chain(others).chain(taken);
                 let arguments = texts.map(String::into_bytes).collect();
                 (KeyGroup::Partition(*partition), Script::ReportGrants.call(keys, arguments))
             })
             .collect();
-        self.ask_all(questions, within).into_iter().map(|answer| reported(&answer?)).collect()
+        let answers = self.ask_all(questions, within).into_iter().zip(parts);
+        answers.map(|(answer, part)| reported(&answer?, &self.ledger_key(part.partition))).collect()
+    }
+
+    /// Returns for each of these partitions whether a node has reported all its grants to the present epoch.
+    pub fn has_reports_of(
+        &mut self,
+        node: &str,
+        partitions: &[Partition],
+        within: Duration,
+    ) -> Vec<Result<bool, RedisError>> {
+        let question = |of: &Partition| {
+            let look = cmd("HEXISTS").arg(self.ledger_key(*of)).arg(format!("n:{node}")).to_owned();
+            (KeyGroup::Partition(*of), RedisCommand::Plain(look))
+        };
+        let questions = partitions.iter().map(question).collect();
+        self.ask_all(questions, within).into_iter().map(|answer| answer.map(|found| found == Value::Int(1))).collect()
     }
 
     /// Leaves the encoded grants that a stopping node knows of to the other nodes, which find them for the time `kept`.
@@ -135,7 +162,7 @@ impl Redis {
     ) -> Result<(), RedisError> {
         let mut set = cmd("SET");
         set.arg(self.left_grants_key(node)).arg(grants).arg("PX").arg(kept.as_millis() as u64);
-        self.ask(KeyGroup::Space, Question::Plain(set), within).map(drop)
+        self.ask(KeyGroup::Space, RedisCommand::Plain(set), within).map(drop)
     }
 
     /// Returns the encoded grants that a stopped node has left; `None` if Redis has none.
@@ -144,7 +171,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn left_grants(&mut self, node: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
         let get = cmd("GET").arg(self.left_grants_key(node)).to_owned();
-        match self.ask(KeyGroup::Space, Question::Plain(get), within)? {
+        match self.ask(KeyGroup::Space, RedisCommand::Plain(get), within)? {
             Value::Nil => Ok(None),
             Value::BulkString(grants) => Ok(Some(grants)),
             _ => Err(nonsense("the grants of a stopped node")),
@@ -174,7 +201,7 @@ impl Redis {
         for some in links.chunks(REMOVED_TOGETHER) {
             let question = |link: &PurgedLink| {
                 let remove = cmd("DEL").arg(self.grants_key(&link.code, link.claim?)).to_owned();
-                Some((KeyGroup::Partition(Partition::of(&link.code)), Question::Plain(remove)))
+                Some((KeyGroup::Partition(Partition::of(&link.code)), RedisCommand::Plain(remove)))
             };
             let questions = some.iter().filter_map(question).collect();
             self.ask_all(questions, within).into_iter().try_for_each(|answer| answer.map(drop))?;
@@ -198,11 +225,15 @@ fn grant(answer: &Value) -> Result<GrantAnswer, RedisError> {
     .ok_or_else(|| nonsense("the number of visits left"))
 }
 
-fn reported(answer: &Value) -> Result<(GrantEpoch, bool), RedisError> {
+fn reported(answer: &Value, ledger: &str) -> Result<(GrantEpoch, bool), RedisError> {
     if let Value::Array(values) = answer
         && let [epoch, is_reported] = &values[..]
-        && let Some(epoch) = GrantEpoch::parse(&text(epoch))
     {
+        let found = text(epoch);
+        let Some(epoch) = GrantEpoch::parse(&found) else {
+            let what = "instead of two numbers; remove this hash";
+            return Err(RedisError::Refused(format!("the field epoch of the hash {ledger} is {found:?} {what}")));
+        };
         return Ok((epoch, *is_reported == Value::Int(1)));
     }
     Err(nonsense("a report of granted visits"))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use carom_redis::{Client, ClientSettings, Question, RedisError, Route, ServerAddress, Value, slot, text};
+use carom_redis::{Client, ClientSettings, RedisCommand, RedisError, RequestRoute, ServerAddress, Value, slot, text};
 use carom_shards::Code;
 
 use carom_model::replication::sites::SiteShare;
@@ -88,13 +88,13 @@ fn scripts() -> &'static [&'static str] {
 }
 
 impl Script {
-    pub(super) fn call(self, keys: Vec<String>, arguments: Vec<Vec<u8>>) -> Question {
+    pub(super) fn call(self, keys: Vec<String>, arguments: Vec<Vec<u8>>) -> RedisCommand {
         debug_assert!(
             keys.iter()
                 .all(|key| key.split_once('}').map(|(tag, _)| tag) == keys[0].split_once('}').map(|(tag, _)| tag)),
             "a cluster refuses a script whose keys are in several slots"
         );
-        Question::Script(self as usize, keys, arguments)
+        RedisCommand::Script(self as usize, keys, arguments)
     }
 }
 
@@ -155,7 +155,7 @@ impl Redis {
         self.state_ms.load(Ordering::Acquire)
     }
 
-    /// The hash tag that the keys of a place share.
+    /// Returns the hash tag that the keys of a place share.
     pub(super) fn tag(&self, place: KeyGroup) -> String {
         match place {
             KeyGroup::Partition(Partition(number)) => {
@@ -166,13 +166,13 @@ impl Redis {
         }
     }
 
-    pub(super) fn route(&self, place: KeyGroup) -> Route {
-        Route::Slot(slot(&self.tag(place)))
+    pub(super) fn route(&self, place: KeyGroup) -> RequestRoute {
+        RequestRoute::Slot(slot(&self.tag(place)))
     }
 
     pub(super) fn ask_all(
         &mut self,
-        questions: Vec<(KeyGroup, Question)>,
+        questions: Vec<(KeyGroup, RedisCommand)>,
         within: Duration,
     ) -> Vec<Result<Value, RedisError>> {
         let routed: Vec<_> = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
@@ -182,7 +182,12 @@ impl Redis {
         answers
     }
 
-    pub(super) fn ask(&mut self, place: KeyGroup, question: Question, within: Duration) -> Result<Value, RedisError> {
+    pub(super) fn ask(
+        &mut self,
+        place: KeyGroup,
+        question: RedisCommand,
+        within: Duration,
+    ) -> Result<Value, RedisError> {
         self.ask_all(vec![(place, question)], within).remove(0)
     }
 
@@ -201,8 +206,8 @@ impl Redis {
 
     /// Returns the instant at which a connection was last lost or established again, or a master replaced; `None` if
     /// never.
-    pub fn disturbed(&self) -> Option<Instant> {
-        self.client.disturbed()
+    pub fn last_disturbance(&self) -> Option<Instant> {
+        self.client.last_disturbance()
     }
 
     /// Returns the known servers, each with true if it is connected.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use carom_redis::{Question, RedisError, Replies, RequestId, Route, ServerAddress, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Replies, RequestId, RequestRoute, ServerAddress, Value, cmd, text};
 use carom_shards::Code;
+use serde_json::{Value as JsonValue, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
@@ -73,7 +74,7 @@ pub struct Recent {
 /// A state that Redis has lost, and of which a node has kept the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptText {
-    /// The code.
+    /// The code whose state was lost.
     pub code: Code,
     /// The text of the state. This version need not be able to decode it.
     pub text: Vec<u8>,
@@ -106,17 +107,41 @@ impl RedisReply {
         }
     }
 
+    /// Returns the response of a Redis that refuses a request.
+    #[cfg(test)]
+    pub(in crate::services) fn refusal(what: &str) -> RedisReply {
+        RedisReply(Err(RedisError::Refused(what.to_owned())))
+    }
+
     fn value(self) -> Result<Value, RedisError> {
         Ok(self.0?.pop().unwrap_or(Value::Nil))
     }
 }
 
 /// A scan of all codes in Redis.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scan {
     /// Masters that the scan has not finished, the current one last.
     masters: Vec<ServerAddress>,
     cursor: String,
+}
+
+impl Scan {
+    /// Returns the place of the scan as JSON. It is valid as long as the masters, their processes and their slots stay.
+    pub fn to_json(&self) -> JsonValue {
+        let masters: Vec<JsonValue> = self.masters.iter().map(|master| json!([master.host, master.port])).collect();
+        json!({ "masters": masters, "cursor": self.cursor })
+    }
+
+    /// Reads the place of a scan from JSON; `None` if it is malformed.
+    pub fn from_json(json: &JsonValue) -> Option<Scan> {
+        let master = |master: &JsonValue| {
+            let (host, port) = (master.get(0)?.as_str()?.to_owned(), master.get(1)?.as_u64()?);
+            Some(ServerAddress { host, port: u16::try_from(port).ok()? })
+        };
+        let masters = json.get("masters")?.as_array()?.iter().map(master).collect::<Option<_>>()?;
+        Some(Scan { masters, cursor: json.get("cursor")?.as_str()?.to_owned() })
+    }
 }
 
 impl Redis {
@@ -135,10 +160,10 @@ impl Redis {
     pub fn put_state(&mut self, code: &Code, deadline: Instant) -> RequestId {
         let get = cmd("GET").arg(self.key(code)).to_owned();
         let route = self.route(KeyGroup::Partition(Partition::of(code)));
-        self.client.put(route, vec![Question::Plain(get)], deadline)
+        self.client.put(route, vec![RedisCommand::Plain(get)], deadline)
     }
 
-    fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, Question) {
+    fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, RedisCommand) {
         let (asked, text, mine) = match change {
             CodeChange::Claim(state, mine) => ("claim", state.to_text(code), mine.as_ref()),
             CodeChange::Remove { claim, now_ms, mine } => {
@@ -167,7 +192,7 @@ impl Redis {
         asked: &str,
         text: Vec<u8>,
         (head, mine): (Vec<u8>, Vec<u8>),
-    ) -> (KeyGroup, Question) {
+    ) -> (KeyGroup, RedisCommand) {
         let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
         let kept_ms = self.state_ms().to_string().into_bytes();
         let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep, head, mine, kept_ms];
@@ -232,7 +257,7 @@ impl Redis {
             .iter()
             .map(|code| {
                 let get = cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
-                (KeyGroup::Partition(Partition::of(code)), Question::Plain(get))
+                (KeyGroup::Partition(Partition::of(code)), RedisCommand::Plain(get))
             })
             .collect();
         let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
@@ -282,7 +307,7 @@ impl Redis {
         let mut command = cmd("SCAN");
         let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
         command.arg(&scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
-        let answer = self.client.ask_all(vec![(Route::Server(master), Question::Plain(command))], within);
+        let answer = self.client.ask_all(vec![(RequestRoute::Server(master), RedisCommand::Plain(command))], within);
         let Some(Ok(Value::Array(parts))) = answer.first() else {
             return Err(answer.into_iter().find_map(Result::err).unwrap_or_else(|| nonsense("SCAN")));
         };
@@ -334,4 +359,20 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
         _ => return Err(nonsense("a change")),
     };
     Ok(Changed { verdict, echo })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_of_a_scan_is_read_back() {
+        let address = |host: &str| ServerAddress { host: host.to_owned(), port: 7_001 };
+        let scan = Scan { masters: vec![address("10.0.0.1"), address("::1")], cursor: u64::MAX.to_string() };
+        let text = scan.to_json().to_string();
+        assert_eq!(Scan::from_json(&serde_json::from_str(&text).unwrap()), Some(scan));
+        for malformed in [json!({}), json!({"masters": [["a", 70_000]], "cursor": "0"}), json!({"masters": []})] {
+            assert_eq!(Scan::from_json(&malformed), None, "{malformed}");
+        }
+    }
 }

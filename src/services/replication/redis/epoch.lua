@@ -1,4 +1,4 @@
--- The beginning of scripts about granted visits, with the rule `GrantLedger::enter` of crates/model/src/visits/grants.rs.
+-- The beginning of scripts about granted visits, with the rules of `GrantLedger` in crates/model/src/visits/grants.rs.
 
 -- Returns the epoch of the grants of this server. Begins another one if the server may lack grants, or if the node knows a
 -- later epoch. `ledger` is the hash of the partition, `known` the last epoch of the node, `nonce` a random number.
@@ -19,3 +19,18 @@ local function enter_epoch(ledger, known, nonce)
     return epoch
 end
 
+-- Returns a node whose report is missing among `others` and those that their reports name; nil if all have reported, which
+-- completes the epoch.
+local function missing_report(ledger, others)
+    if redis.call('HEXISTS', ledger, 'complete') == 1 then return nil end
+    for _, other in ipairs(others) do
+        local named = redis.call('HGET', ledger, 'n:' .. other)
+        if not named then return other end
+        -- The asking node may have joined after the loss, and not have heard of one that is away since before.
+        for far in string.gmatch(named, '[^\n]+') do
+            if redis.call('HEXISTS', ledger, 'n:' .. far) == 0 then return far end
+        end
+    end
+    redis.call('HSET', ledger, 'complete', '1')
+    return nil
+end

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{EvictionPolicy, Question, RedisError, Route, ServerAddress, cmd};
+use carom_redis::{EvictionPolicy, RedisCommand, RedisError, RequestRoute, ServerAddress, cmd};
 
 use super::client::Redis;
 
@@ -14,8 +14,8 @@ impl Redis {
     /// Each result has the error of its own server: it did not answer, or refused.
     pub fn eviction_policies(&mut self, within: Duration) -> Vec<MasterPolicy> {
         let masters = self.client.masters().to_vec();
-        let info = || Question::Plain(cmd("INFO").arg("memory").to_owned());
-        let questions = masters.iter().map(|master| (Route::Server(master.clone()), info())).collect();
+        let info = || RedisCommand::Plain(cmd("INFO").arg("memory").to_owned());
+        let questions = masters.iter().map(|master| (RequestRoute::Server(master.clone()), info())).collect();
         let answers = self.client.ask_all(questions, within);
         assert_eq!(answers.len(), masters.len(), "the policy of one server would be taken for that of another");
         let policies = answers.into_iter().map(|answer| answer.map(|info| EvictionPolicy::parse(&info)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use carom_redis::{Question, Replies, Route, Value, cmd, text};
+use carom_redis::{RedisCommand, Replies, RequestRoute, Value, cmd, text};
 
 use super::client::{KeyGroup, Redis};
 
@@ -13,8 +13,8 @@ use super::client::{KeyGroup, Redis};
 pub struct DataIdentity(BTreeSet<String>);
 
 impl DataIdentity {
-    /// Returns the identity by the replies to `INFO server` and `INFO replication` of each master; `None` without a master,
-    /// or if a reply lacks a part, as that of another engine may.
+    /// Returns the identity by the replies to `INFO server` and `INFO replication` of each master. Returns `None`
+    /// without a master, or if a reply lacks a part, as that of another engine may.
     fn of(replies: &[Vec<Value>]) -> Option<DataIdentity> {
         let of_master = |infos: &Vec<Value>| {
             let [server, replication] = &infos[..] else { return None };
@@ -43,11 +43,11 @@ impl Redis {
     /// unless every master tells it.
     pub fn data_identity(&mut self, within: Duration) -> Option<DataIdentity> {
         // Before the first request, no master is known.
-        self.ask(KeyGroup::Space, Question::Plain(cmd("PING")), within).ok()?;
+        self.ask(KeyGroup::Space, RedisCommand::Plain(cmd("PING")), within).ok()?;
         let masters = self.client.masters().to_vec();
-        let info = |section: &str| Question::Plain(cmd("INFO").arg(section).to_owned());
-        let questions = |master| (Route::Server(master), vec![info("server"), info("replication")]);
-        let replies = self.client.ask_together(masters.into_iter().map(questions).collect(), within);
+        let info = |section: &str| RedisCommand::Plain(cmd("INFO").arg(section).to_owned());
+        let questions = |master| (RequestRoute::Server(master), vec![info("server"), info("replication")]);
+        let replies = self.client.ask_groups(masters.into_iter().map(questions).collect(), within);
         DataIdentity::of(&replies.into_iter().map(Replies::ok).collect::<Option<Vec<_>>>()?)
     }
 }

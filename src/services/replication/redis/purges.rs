@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
@@ -15,8 +15,8 @@ use carom_model::purge::PurgeId;
 use carom_model::replication::{EntryId, Partition};
 use carom_model::visits::origins::OriginId;
 
-/// The hash of purges: for each its number, for each node that has carried it out the number, a slash and the node, and for
-/// each note of one of two sites the number, the sign of the note and the site.
+/// The hash of purges. A purge has a field named by its number, and one for each node that has carried it out (number,
+/// slash, node). With two sites, it also has a field for each note (number, sign of the note, site).
 const PURGES: &str = "purges";
 
 /// Fields of the hash that are read at once, approximately.
@@ -109,7 +109,7 @@ impl Redis {
     pub fn purge_fields(&mut self, cursor: &str, within: Duration) -> Result<(HashFields, String), RedisError> {
         let mut scan = cmd("HSCAN");
         scan.arg(self.space(PURGES)).arg(cursor).arg("COUNT").arg(PIECE_LEN);
-        let answer = self.ask(KeyGroup::Space, Question::Plain(scan), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(scan), within)?;
         let Value::Array(parts) = &answer else { return Err(nonsense("HSCAN")) };
         let [cursor, fields @ Value::Array(_)] = &parts[..] else { return Err(nonsense("HSCAN")) };
         Ok((pairs(fields), text(cursor)))
@@ -132,8 +132,8 @@ impl Redis {
         // The list first: a node that finds the number reads the list at once.
         let set = cmd("SET").arg(self.space(&list_key(id))).arg(list).arg("PX").arg(kept_ms).to_owned();
         let note = cmd("HSET").arg(self.space(PURGES)).arg(id.to_string()).arg(at_ms).to_owned();
-        let together = vec![Question::Plain(set), Question::Plain(note)];
-        self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(|_| ())
+        let together = vec![RedisCommand::Plain(set), RedisCommand::Plain(note)];
+        self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(|_| ())
     }
 
     /// Notes that a node has carried out a purge.
@@ -142,7 +142,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn note_purged(&mut self, id: PurgeId, node: &str, within: Duration) -> Result<(), RedisError> {
         let note = cmd("HSET").arg(self.space(PURGES)).arg(format!("{id}/{node}")).arg("done").to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(note), within).map(|_| ())
     }
 
     /// Stores a note of a site about a purge.
@@ -157,7 +157,7 @@ impl Redis {
     ) -> Result<(), RedisError> {
         let field = format!("{id}{}{site}", note.sign());
         let note = cmd("HSET").arg(self.space(PURGES)).arg(field).arg("done").to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(note), within).map(|_| ())
     }
 
     /// Removes fields of the hash of purges.
@@ -169,7 +169,7 @@ impl Redis {
             return Ok(());
         }
         let remove = cmd("HDEL").arg(self.space(PURGES)).arg(fields).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(remove), within).map(|_| ())
     }
 
     /// Removes the entries of a stream with links of these codes, up to the last deletion of each code, and their bytes. What
@@ -190,7 +190,7 @@ impl Redis {
         loop {
             let mut range = cmd("XRANGE");
             range.arg(self.stream(partition)).arg(&from).arg("+").arg("COUNT").arg(PAGE_LEN);
-            let answer = self.ask(KeyGroup::Partition(partition), Question::Plain(range), within)?;
+            let answer = self.ask(KeyGroup::Partition(partition), RedisCommand::Plain(range), within)?;
             let is_last = !matches!(&answer, Value::Array(read) if read.len() >= PAGE_LEN);
             let page = entries(&answer);
             for entry in &page {
@@ -276,7 +276,7 @@ impl Redis {
             let mut trim = cmd("XTRIM");
             trim.arg(&stream).arg("MINID").arg(format!("{}-0", end.number.saturating_add(1)));
             let place = Redis::group_of_origin(end.origin);
-            self.ask(place, Question::Plain(trim), within)?;
+            self.ask(place, RedisCommand::Plain(trim), within)?;
             self.remove_entries((place, stream.as_str()), &[], true, within)?;
             self.rewrite_stream(place, &stream, within)?;
         }

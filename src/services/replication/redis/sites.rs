@@ -1,9 +1,9 @@
-//! Requests of the relay between two sites: its lease, its positions in the streams of the other site, and its notes, from
-//! which the nodes of this site hear of the other one.
+//! Requests of the relay between two sites: its lease, its positions in the streams of the other site, and its notes.
+//! From the notes, the nodes of this site hear of the other one.
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 use carom_shards::CodeLength;
 
 use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
@@ -27,9 +27,12 @@ pub struct SiteNotes {
     pub passes: u64,
     /// The highest counter value of each length that any node of the other site was known to have leased.
     pub floors: Vec<(CodeLength, u64)>,
-    /// The time at which the last pass began, in milliseconds since 1970 UTC by the clock of the other Redis; 0 before the
-    /// first, and [`READ_LONG_AGO_MS`] while this site may lack states or if the note is damaged.
+    /// The time at which the last pass began, in milliseconds since 1970 UTC by the clock of the other Redis. 0 before
+    /// the first pass; [`READ_LONG_AGO_MS`] while this site may lack states, or if the note is damaged.
     pub read_ms: u64,
+    /// The time of the first contact to the other site, in milliseconds since 1970 UTC by the same clock; 0 if it is not
+    /// known. A gap before the end of the first pass begins there.
+    pub met_ms: u64,
     /// True if this site may lack states that the other Redis no longer has.
     pub may_lack: bool,
     /// The name of the other site, if an operator has given it up.
@@ -50,6 +53,11 @@ impl SiteNotes {
                     let read_ms = value.parse::<u64>();
                     notes.read_ms = *read_ms.as_ref().unwrap_or(&READ_LONG_AGO_MS);
                     read_ms.is_ok()
+                }
+                "met" => {
+                    let met_ms = value.parse::<u64>();
+                    notes.met_ms = *met_ms.as_ref().unwrap_or(&READ_LONG_AGO_MS);
+                    met_ms.is_ok()
                 }
                 "lacks" => {
                     notes.may_lack = value != "0";
@@ -118,7 +126,8 @@ pub struct OtherSpace {
     pub floors: Vec<(CodeLength, u64)>,
     /// The fields with such values that are damaged. A damaged value is not known, and must not count as 0.
     pub damaged_floors: Vec<String>,
-    /// The time since which states expire, in milliseconds since 1970 UTC by its clock; 0 if they do not.
+    /// The time since which states expire, in milliseconds since 1970 UTC by its clock; 0 if they do not, and
+    /// [`READ_LONG_AGO_MS`] if the field is damaged.
     pub expiring_ms: u64,
     /// The present time, in milliseconds since 1970 UTC by its clock.
     pub now_ms: u64,
@@ -133,7 +142,7 @@ impl OtherSpace {
             match field.as_str() {
                 "fingerprint" => space.fingerprint = Some(value),
                 "site" => space.site = Some(value),
-                "expiring" => space.expiring_ms = value.parse().unwrap_or(0),
+                "expiring" => space.expiring_ms = value.parse().unwrap_or(READ_LONG_AGO_MS),
                 _ => match floor(&field, &value) {
                     Some(floor) => space.floors.push(floor),
                     None if length_of(&field).is_some() => space.damaged_floors.push(field),
@@ -174,7 +183,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn site_positions(&mut self, within: Duration) -> Result<SitePositions, RedisError> {
         let get = cmd("HGETALL").arg(self.space(PLACES)).to_owned();
-        let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(get), within)?;
         Ok(SitePositions::of(pairs(&answer)))
     }
 
@@ -189,7 +198,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn site_notes(&mut self, within: Duration) -> Result<SiteNotes, RedisError> {
         let get = cmd("HGETALL").arg(self.space(NOTES)).to_owned();
-        let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(get), within)?;
         Ok(SiteNotes::of(pairs(&answer)))
     }
 
@@ -202,7 +211,7 @@ impl Redis {
             return Ok(());
         }
         let remove = cmd("HDEL").arg(self.space(NOTES)).arg(fields).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(drop)
+        self.ask(KeyGroup::Space, RedisCommand::Plain(remove), within).map(drop)
     }
 
     /// Makes a process the relay whose notes count.
@@ -212,7 +221,7 @@ impl Redis {
     pub fn take_relay(&mut self, relay: u64, within: Duration) -> Result<(), RedisError> {
         let mut put = cmd("HSET").arg(self.space(NOTES)).to_owned();
         put.arg("relay").arg(relay).arg("passes").arg(0);
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(drop)
+        self.ask(KeyGroup::Space, RedisCommand::Plain(put), within).map(drop)
     }
 
     /// Stores where the counters of this site begin, unless that is stored: above every value that the other site has leased.
@@ -231,10 +240,10 @@ impl Redis {
             let floor = floors.iter().find(|(of, _)| *of == length).map_or(0, |(_, floor)| *floor);
             let field = format!("start:{length}");
             let put = if damaged.contains(&field) { "HSET" } else { "HSETNX" };
-            Question::Plain(cmd(put).arg(&key).arg(field).arg(floor).to_owned())
+            RedisCommand::Plain(cmd(put).arg(&key).arg(field).arg(floor).to_owned())
         };
-        let together: Vec<Question> = CodeLength::MIN.and_longer().map(begin).collect();
-        self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(drop)
+        let together: Vec<RedisCommand> = CodeLength::MIN.and_longer().map(begin).collect();
+        self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0).map(drop)
     }
 
     /// Stores notes and positions of a relay. Returns false if Redis has lost its earlier ones, or another relay has taken
@@ -251,6 +260,9 @@ impl Redis {
         let mut fields =
             vec![("passes".to_owned(), notes.passes.to_string()), ("read".to_owned(), notes.read_ms.to_string())];
         fields.extend(notes.floors.iter().map(|(length, floor)| (format!("floor:{length}"), floor.to_string())));
+        if notes.met_ms > 0 {
+            fields.push(("met".to_owned(), notes.met_ms.to_string()));
+        }
         if notes.may_lack {
             // Only an operator takes it back.
             fields.push(("lacks".to_owned(), "1".to_owned()));
@@ -334,8 +346,8 @@ impl Redis {
         commands: Vec<carom_redis::Cmd>,
         within: Duration,
     ) -> Result<Vec<Value>, RedisError> {
-        let together = commands.into_iter().map(Question::Plain).collect();
-        self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)
+        let together = commands.into_iter().map(RedisCommand::Plain).collect();
+        self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0)
     }
 }
 
@@ -362,7 +374,7 @@ fn length_of(field: &str) -> Option<CodeLength> {
 mod tests {
     use super::*;
     use carom_model::replication::EntryId;
-    use carom_model::replication::sites::may_have_missed;
+    use carom_model::replication::sites::{may_have_missed, needs_copies};
 
     fn notes(fields: &[(&str, &str)]) -> SiteNotes {
         SiteNotes::of(fields.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect())
@@ -370,17 +382,18 @@ mod tests {
 
     #[test]
     fn notes_without_damage_are_read_as_they_are() {
-        let fields =
-            [("relay", "7"), ("passes", "3"), ("read", "900"), ("lacks", "0"), ("floor:7", "70"), ("start:7", "60")];
+        let times = [("read", "900"), ("met", "800")];
+        let fields = [("relay", "7"), ("passes", "3"), ("lacks", "0"), ("floor:7", "70"), ("start:7", "60")];
         let floors = vec![(CodeLength::DEFAULT, 70)];
-        assert_eq!(notes(&fields), SiteNotes { relay: 7, passes: 3, read_ms: 900, floors, ..SiteNotes::default() });
+        let read = notes(&[&times[..], &fields[..]].concat());
+        assert_eq!(read, SiteNotes { relay: 7, passes: 3, read_ms: 900, met_ms: 800, floors, ..SiteNotes::default() });
         assert_eq!(notes(&[]), SiteNotes::default());
         assert_eq!(notes(&[("later", "?")]), SiteNotes::default(), "a later version wrote it");
     }
 
     #[test]
     fn each_damaged_note_is_named() {
-        for field in ["relay", "passes", "read", "lacks", "floor:7", "floor:x", "start:7"] {
+        for field in ["relay", "passes", "read", "met", "lacks", "floor:7", "floor:x", "start:7"] {
             for value in ["", "?", "-1", "7 "] {
                 let read = notes(&[(field, value)]);
                 assert_eq!(read.damaged, [field], "{value:?}");
@@ -395,6 +408,7 @@ mod tests {
         let damaged = notes(&[("read", "90O"), ("lacks", "?")]);
         assert!(damaged.may_lack, "an operator has to look");
         assert!(may_have_missed(damaged.read_ms, 1_000_000, 400));
+        assert!(may_have_missed(notes(&[("met", "?")]).met_ms, 1_000_000, 400));
         assert!(!may_have_missed(notes(&[]).read_ms, 1_000_000, 400), "a site that begins");
     }
 
@@ -412,6 +426,15 @@ mod tests {
             let space = fields(&[("floor:7", value)]);
             assert_eq!((space.floors, space.damaged_floors), (Vec::new(), vec!["floor:7".to_owned()]), "{value:?}");
         }
+    }
+
+    #[test]
+    fn damaged_time_of_expiry_hides_no_loss() {
+        let expiring = |value: &str| {
+            let space = OtherSpace::of(vec![("expiring".to_owned(), value.to_owned())], 1_000_000);
+            needs_copies(space.expiring_ms, space.now_ms, 400, 0)
+        };
+        assert_eq!(["0", "999900", "1", "?", ""].map(expiring), [false, false, true, true, true]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Route, ServerAddress, cmd, text};
+use carom_redis::{RedisCommand, RedisError, RequestRoute, ServerAddress, cmd, text};
 
 use super::client::{Redis, nonsense};
 
@@ -18,7 +18,7 @@ const SLOTS: usize = 8;
 
 /// The masters of the fleet at one instant, each with its slots in its own words. Outside a cluster, the one master has no
 /// such words.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlotLayout(Vec<(ServerAddress, String)>);
 
 impl SlotLayout {
@@ -44,8 +44,8 @@ impl Redis {
         if self.client.has_single_server() {
             return Ok(SlotLayout(masters.into_iter().map(|master| (master, String::new())).collect()));
         }
-        let nodes = || Question::Plain(cmd("CLUSTER").arg("NODES").to_owned());
-        let questions = masters.iter().map(|master| (Route::Server(master.clone()), nodes())).collect();
+        let nodes = || RedisCommand::Plain(cmd("CLUSTER").arg("NODES").to_owned());
+        let questions = masters.iter().map(|master| (RequestRoute::Server(master.clone()), nodes())).collect();
         let answers = self.client.ask_all(questions, within);
         let slots = masters.into_iter().zip(answers).map(|(master, answer)| -> Result<_, RedisError> {
             let slots = own_slots(&text(&answer?)).ok_or_else(|| nonsense("CLUSTER NODES"))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 use carom_shards::CodeLength;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -108,6 +108,19 @@ pub struct HeartbeatReply {
     pub epoch: String,
 }
 
+/// A request for counter values of one length.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseRequest {
+    /// The length of the codes that the values become.
+    pub length: CodeLength,
+    /// The number of values.
+    pub want: u64,
+    /// The node has seen all values below this one, so it gets none of them.
+    pub seen: u64,
+    /// The number of values to skip if another server answers than before.
+    pub margin: u64,
+}
+
 impl HeartbeatReply {
     /// Returns a mark of the last heartbeat of each node, which differs from those of its earlier heartbeats. The time alone
     /// would not do: after a step back of Redis's clock, a heartbeat can have the time of an earlier one.
@@ -128,19 +141,17 @@ impl HeartbeatReply {
 }
 
 impl Redis {
-    /// Leases counter values of a length. Returns them, the number of replicas that confirmed, and the number of
-    /// replicas.
+    /// Leases counter values for a node. Returns them, the number of replicas that confirmed, and the number of replicas.
     ///
     /// # Errors
     /// [`RedisError`]; values may be lost then, which costs nothing.
     pub fn lease(
         &mut self,
-        length: CodeLength,
-        want: u64,
-        (seen, margin): (u64, u64),
+        wanted: LeaseRequest,
         node: &str,
         within: Duration,
     ) -> Result<(Granted, u64, u64), RedisError> {
+        let LeaseRequest { length, want, seen, margin } = wanted;
         let counter = format!("counter:{length}");
         let names = [counter.as_str(), "space", "leases", "site"];
         let keys = names.map(|name| self.space(name)).to_vec();
@@ -151,13 +162,13 @@ impl Redis {
         let arguments = numbers.into_iter().chain(texts).collect();
         let waits = self.has_replicas;
         let mut questions =
-            vec![Script::Lease.call(keys, arguments), Question::Plain(cmd("INFO").arg("replication").to_owned())];
+            vec![Script::Lease.call(keys, arguments), RedisCommand::Plain(cmd("INFO").arg("replication").to_owned())];
         if waits {
-            questions.push(Question::Plain(cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
+            questions.push(RedisCommand::Plain(cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
         }
         // In one batch: `WAIT` covers only writes of its own connection.
         let mut answer =
-            self.client.ask_together(vec![(self.route(KeyGroup::Space), questions)], within).remove(0)?.into_iter();
+            self.client.ask_groups(vec![(self.route(KeyGroup::Space), questions)], within).remove(0)?.into_iter();
         let mut next = || answer.next().unwrap_or(Value::Int(0));
         let (granted, info, confirmed) = (next(), next(), next());
         let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
@@ -172,7 +183,7 @@ impl Redis {
         if self.has_replicas && !waits {
             // Without a replica `WAIT` takes its whole timeout, so it is used only from here on. The values of this
             // call are lost.
-            return self.lease(length, want, (seen, margin), node, within);
+            return self.lease(wanted, node, within);
         }
         let confirmed = if let Value::Int(number) = confirmed { number.max(0) as u64 } else { 0 };
         Ok((Granted { start, mended, moved: moved != 0 }, confirmed, replicas))
@@ -191,11 +202,11 @@ impl Redis {
         within: Duration,
     ) -> Result<u64, RedisError> {
         let increment = cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
-        let answer = self.ask(KeyGroup::Space, Question::Plain(increment), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(increment), within)?;
         let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
         let lease = format!("{length}:{start}");
         let note = cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| start)
+        self.ask(KeyGroup::Space, RedisCommand::Plain(note), within).map(|_| start)
     }
 
     /// Returns a lease whose values are used up.
@@ -205,7 +216,7 @@ impl Redis {
     pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), RedisError> {
         let field = format!("{length}:{start}");
         let command = cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
-        let answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
+        let answer = self.ask_all(vec![(KeyGroup::Space, RedisCommand::Plain(command))], within);
         answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
 
@@ -215,7 +226,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, RedisError> {
         let command = cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
-        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, RedisCommand::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
 
@@ -225,7 +236,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
         let get = cmd("GET").arg(self.space(key)).to_owned();
-        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, RedisCommand::Plain(get))], within);
         match answer.remove(0)? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => Ok(Some(text)),
@@ -258,7 +269,7 @@ impl Redis {
             return Ok(());
         }
         let remove = cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(remove), within).map(|_| ())
     }
 
     /// Reads the changed redirects of domains, by domain, each in its stored form.
@@ -278,13 +289,29 @@ impl Redis {
         self.update_fields("domains", all, within)
     }
 
+    /// Reads the saved destination rules: a field in its stored form, or none.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn destination_rules(&mut self, within: Duration) -> Result<StoredFields, RedisError> {
+        self.fields("rules", within)
+    }
+
+    /// Stores saved destination rules, unless another node has saved meanwhile. Returns false if one has.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn update_destination_rules(&mut self, update: FieldUpdate, within: Duration) -> Result<bool, RedisError> {
+        self.update_fields("rules", &[update], within)
+    }
+
     /// Reads all fields of a hash.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub(super) fn fields(&mut self, hash: &str, within: Duration) -> Result<StoredFields, RedisError> {
         let get = cmd("HGETALL").arg(self.space(hash)).to_owned();
-        let answer = self.ask(KeyGroup::Space, Question::Plain(get), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(get), within)?;
         let Value::Array(parts) = &answer else { return Err(nonsense(hash)) };
         let field = |pair: &[Value]| match pair {
             [name, Value::BulkString(value)] => Some((text(name), value.clone())),
@@ -300,7 +327,7 @@ impl Redis {
 
     /// Returns the call that updates fields of a hash. Fields that other nodes have changed meanwhile stay; their number is
     /// the answer.
-    pub(super) fn call_update(&self, hash: &str, updates: &[FieldUpdate]) -> Question {
+    pub(super) fn call_update(&self, hash: &str, updates: &[FieldUpdate]) -> RedisCommand {
         let values = |FieldUpdate { field, before, after }: &FieldUpdate| {
             [field.as_bytes().to_vec(), before.clone(), after.clone()]
         };
@@ -318,10 +345,10 @@ impl Redis {
         within: Duration,
     ) -> Result<Vec<(String, String)>, RedisError> {
         let key = self.space("creates");
-        let set = demand.map(|demand| Question::Plain(cmd("HSET").arg(&key).arg(node).arg(demand).to_owned()));
-        let get = Question::Plain(cmd("HGETALL").arg(&key).to_owned());
+        let set = demand.map(|demand| RedisCommand::Plain(cmd("HSET").arg(&key).arg(node).arg(demand).to_owned()));
+        let get = RedisCommand::Plain(cmd("HGETALL").arg(&key).to_owned());
         let together = set.into_iter().chain([get]).collect();
-        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        let answers = self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
         answers.last().map(pairs).ok_or_else(|| nonsense("the creates of nodes"))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 use carom_shards::Code;
 
 use super::client::{KeyGroup, Redis, Script, nonsense};
@@ -31,7 +31,9 @@ impl Redis {
         if from.len() > 1 && count <= READ_TOGETHER_MAX && !is_refused && self.client.has_single_server() {
             match self.read_together(from, count, within) {
                 Ok(streams) => return streams.into_iter().map(Ok).collect(),
-                Err(error @ RedisError::Away { .. }) => return from.iter().map(|_| Err(error.clone())).collect(),
+                Err(error @ RedisError::Unavailable { .. }) => {
+                    return from.iter().map(|_| Err(error.clone())).collect();
+                }
                 // One stream is of another type, which must not hide the others; or the server became a cluster; or its
                 // user may not run XREAD.
                 Err(RedisError::Refused(_)) => self.together_refused = Some(Instant::now()),
@@ -51,7 +53,7 @@ impl Redis {
             .map(|(partition, position)| {
                 let mut range = cmd("XRANGE");
                 range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
-                (KeyGroup::Partition(*partition), Question::Plain(range))
+                (KeyGroup::Partition(*partition), RedisCommand::Plain(range))
             })
             .collect();
         self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
@@ -73,7 +75,7 @@ impl Redis {
             // XREAD begins after an identifier, and the entry at the position is to be checked.
             read.arg(position.id.before().to_string());
         }
-        let answer = self.ask(KeyGroup::Partition(from[0].0), Question::Plain(read), within)?;
+        let answer = self.ask(KeyGroup::Partition(from[0].0), RedisCommand::Plain(read), within)?;
         by_stream(&names, &answer).ok_or_else(|| nonsense("XREAD"))
     }
 
@@ -88,7 +90,7 @@ impl Redis {
                 .map(|partition| {
                     let mut add = cmd("XADD");
                     add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
-                    (KeyGroup::Partition(*partition), Question::Plain(add))
+                    (KeyGroup::Partition(*partition), RedisCommand::Plain(add))
                 })
                 .collect();
             self.ask_all(questions, within);
@@ -122,7 +124,7 @@ impl Redis {
             .map(|partition| {
                 let mut last = cmd("XREVRANGE");
                 last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
-                (KeyGroup::Partition(*partition), Question::Plain(last))
+                (KeyGroup::Partition(*partition), RedisCommand::Plain(last))
             })
             .collect();
         let answers = self.ask_all(questions, within).into_iter();

@@ -4,21 +4,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd};
+use carom_redis::{RedisCommand, RedisError, Value, cmd};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::space::FieldUpdate;
-use super::visits::{EntriesBehind, visit_entries};
-use carom_model::dates::INSTANT_MS_MAX;
+use super::visits::{OriginEntries, visit_entries};
+use carom_model::formats::dates::INSTANT_MS_MAX;
 use carom_model::visits::origins::OriginId;
 
-/// The hash with a description of each origin. Its field [`REVISION`] is no origin's.
+/// The hash with a description of each origin. Its field [`REVISION`] belongs to no origin.
 const NOTES: &str = "visitlog";
 
 /// The field that changes with each deletion.
 const REVISION: &str = "deletions";
 
-/// The hash with deletions: the name of what is deleted, and up to which instant.
+/// The hash with deletions: the name of the deleted visits, and the instant up to which they are deleted.
 const DELETED: &str = "visitlog:deleted";
 
 /// The origins that all nodes see.
@@ -35,7 +35,8 @@ pub struct VisitLogNotes {
 pub struct DeletedVisits(HashMap<String, Vec<u8>>);
 
 impl DeletedVisits {
-    /// Returns the deletions: the name of what is deleted, and up to which instant, in milliseconds since 1970 UTC.
+    /// Returns the deletions: the name of the deleted visits, and the instant up to which they are deleted, in
+    /// milliseconds since 1970 UTC.
     pub fn all(&self) -> HashMap<String, u64> {
         let until = |(name, value): (&String, &Vec<u8>)| {
             let until_ms: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
@@ -82,10 +83,10 @@ impl Redis {
     pub fn log_ends(&mut self, origin: OriginId, within: Duration) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
         let (place, stream) = (Redis::group_of_origin(origin), self.log_stream(origin));
         let end = |command: &str, from: &str, to: &str| {
-            Question::Plain(cmd(command).arg(&stream).arg(from).arg(to).arg("COUNT").arg(1).to_owned())
+            RedisCommand::Plain(cmd(command).arg(&stream).arg(from).arg(to).arg("COUNT").arg(1).to_owned())
         };
         let together = vec![end("XRANGE", "-", "+"), end("XREVRANGE", "+", "-")];
-        let answers = self.client.ask_together(vec![(self.route(place), together)], within).remove(0)?;
+        let answers = self.client.ask_groups(vec![(self.route(place), together)], within).remove(0)?;
         Ok(answers.iter().flat_map(visit_entries).collect())
     }
 
@@ -106,17 +107,17 @@ impl Redis {
     }
 
     /// Returns for each of these origins the entries of its stream from the one with that block on, like
-    /// [`Redis::visits_behind`].
-    pub fn log_behind(
+    /// [`Redis::visits_of_origins`].
+    pub fn log_entries_of_origins(
         &mut self,
         from: &[(OriginId, u64)],
         count: usize,
         within: Duration,
-    ) -> Vec<Result<EntriesBehind, RedisError>> {
+    ) -> Vec<Result<OriginEntries, RedisError>> {
         let stream =
             |(origin, from): &(OriginId, u64)| (Redis::group_of_origin(*origin), self.log_stream(*origin), *from);
         let streams = from.iter().map(stream).collect();
-        self.entries_behind(streams, count, within)
+        self.entries_of_streams(streams, count, within)
     }
 
     /// Sets the descriptions of origins.
@@ -131,7 +132,7 @@ impl Redis {
         for (origin, about) in set {
             put.arg(origin.to_string()).arg(about);
         }
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(put), within).map(|_| ())
     }
 
     /// Removes the descriptions of origins.
@@ -144,7 +145,7 @@ impl Redis {
         }
         let mut remove = cmd("HDEL").arg(self.space(NOTES)).to_owned();
         origins.iter().for_each(|origin| _ = remove.arg(origin.to_string()));
-        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(remove), within).map(|_| ())
     }
 
     /// Returns the descriptions of all origins.
@@ -152,7 +153,7 @@ impl Redis {
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn log_notes(&mut self, within: Duration) -> Result<VisitLogNotes, RedisError> {
-        let get = Question::Plain(cmd("HGETALL").arg(self.space(NOTES)).to_owned());
+        let get = RedisCommand::Plain(cmd("HGETALL").arg(self.space(NOTES)).to_owned());
         let answer = self.ask(KeyGroup::Space, get, within)?;
         if !matches!(answer, Value::Array(_)) {
             return Err(nonsense("notes of visit logs"));
@@ -190,8 +191,8 @@ impl Redis {
         if !changes.is_empty() {
             together.push(self.call_update(DELETED, changes));
         }
-        together.push(Question::Plain(cmd("HINCRBY").arg(self.space(NOTES)).arg(REVISION).arg(1).to_owned()));
-        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        together.push(RedisCommand::Plain(cmd("HINCRBY").arg(self.space(NOTES)).arg(REVISION).arg(1).to_owned()));
+        let answers = self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
         let is_whole = changes.is_empty() || answers.first() == Some(&Value::Int(0));
         match answers.last() {
             Some(Value::Int(revision)) => Ok((revision.to_string(), is_whole)),

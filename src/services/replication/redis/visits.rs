@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_redis::{RedisCommand, RedisError, Value, cmd, text};
 
 use super::client::{KeyGroup, Redis, nonsense, pairs};
 use super::streams::raw_entries;
@@ -35,7 +35,7 @@ pub struct VisitNotes {
 
 /// Entries of the stream of an origin, as one site gives them to the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EntriesBehind {
+pub struct OriginEntries {
     /// The number of the first entry that the stream has, or 0 for an empty stream.
     pub first: u64,
     /// The entries that were asked for, each with the number of its last batch or block.
@@ -64,9 +64,9 @@ impl Redis {
         let mut add = cmd("XADD");
         add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
         let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
-        let together = vec![Question::Plain(add), Question::Plain(expire)];
+        let together = vec![RedisCommand::Plain(add), RedisCommand::Plain(expire)];
         let route = self.route(Redis::group_of_origin(origin));
-        self.client.ask_together(vec![(route, together)], within).remove(0).map(|_| ())
+        self.client.ask_groups(vec![(route, together)], within).remove(0).map(|_| ())
     }
 
     /// Returns up to `count` entries of a stream of an origin, from the one with the batch or block `from` on.
@@ -79,7 +79,7 @@ impl Redis {
     ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
         let mut range = cmd("XRANGE");
         range.arg(stream).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
-        let answer = self.ask(Redis::group_of_origin(origin), Question::Plain(range), within)?;
+        let answer = self.ask(Redis::group_of_origin(origin), RedisCommand::Plain(range), within)?;
         Ok(visit_entries(&answer))
     }
 
@@ -107,7 +107,7 @@ impl Redis {
     pub fn last_visits(&mut self, origin: OriginId, within: Duration) -> Result<u64, RedisError> {
         let mut last = cmd("XREVRANGE");
         last.arg(self.visit_stream(origin)).arg("+").arg("-").arg("COUNT").arg(1);
-        let answer = self.ask(Redis::group_of_origin(origin), Question::Plain(last), within)?;
+        let answer = self.ask(Redis::group_of_origin(origin), RedisCommand::Plain(last), within)?;
         Ok(visit_entries(&answer).first().map_or(0, |(last, _)| *last))
     }
 
@@ -131,38 +131,38 @@ impl Redis {
     /// relay, which asks for all of them at once, and keeps as much as the streams do.
     ///
     /// Each result has the error of its own stream: a server did not answer, or refused.
-    pub fn visits_behind(
+    pub fn visits_of_origins(
         &mut self,
         from: &[(OriginId, u64)],
         count: usize,
         within: Duration,
-    ) -> Vec<Result<EntriesBehind, RedisError>> {
+    ) -> Vec<Result<OriginEntries, RedisError>> {
         let stream =
             |(origin, from): &(OriginId, u64)| (Redis::group_of_origin(*origin), self.visit_stream(*origin), *from);
         let streams = from.iter().map(stream).collect();
-        self.entries_behind(streams, count, within)
+        self.entries_of_streams(streams, count, within)
     }
 
     /// Reads streams whose identifiers are numbers, each from a number on.
-    pub(super) fn entries_behind(
+    pub(super) fn entries_of_streams(
         &mut self,
         streams: Vec<(KeyGroup, String, u64)>,
         count: usize,
         within: Duration,
-    ) -> Vec<Result<EntriesBehind, RedisError>> {
+    ) -> Vec<Result<OriginEntries, RedisError>> {
         let range = |stream: &str, from: &str, count: usize| {
-            Question::Plain(cmd("XRANGE").arg(stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
+            RedisCommand::Plain(cmd("XRANGE").arg(stream).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
         };
         let together = streams.into_iter().map(|(place, stream, from)| {
             let ranges = vec![range(&stream, "-", 1), range(&stream, &format!("{from}-0"), count)];
             (self.route(place), ranges)
         });
         let together = together.collect();
-        let answers = self.client.ask_together(together, within).into_iter();
+        let answers = self.client.ask_groups(together, within).into_iter();
         let behind = |answer: Vec<Value>| {
             let [first, found] = &answer[..] else { return Err(nonsense("a stream of an origin")) };
             let first = visit_entries(first).first().map_or(0, |(first, _)| *first);
-            Ok(EntriesBehind { first, entries: visit_entries(found) })
+            Ok(OriginEntries { first, entries: visit_entries(found) })
         };
         answers.map(|answer| answer.and_then(behind)).collect()
     }
@@ -179,7 +179,7 @@ impl Redis {
         for (origin, about) in set {
             put.arg(origin.to_string()).arg(about);
         }
-        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(put), within).map(|_| ())
     }
 
     /// Returns the descriptions of all origins, the requests for snapshots, and the origins whose counts are given up.
@@ -187,9 +187,9 @@ impl Redis {
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn visit_notes(&mut self, within: Duration) -> Result<VisitNotes, RedisError> {
-        let get = |name: &str| Question::Plain(cmd("HGETALL").arg(self.space(name)).to_owned());
+        let get = |name: &str| RedisCommand::Plain(cmd("HGETALL").arg(self.space(name)).to_owned());
         let together = ["visits", "visits:wanted", FORGOTTEN].map(get).into();
-        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        let answers = self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
         let [origins, wanted, forgotten] = &answers[..] else { return Err(nonsense("visit notes")) };
         let notes = |value: &Value| -> Vec<(OriginId, String)> {
             pairs(value).into_iter().filter_map(|(id, about)| Some((id.parse().ok()?, about))).collect()
@@ -206,7 +206,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn keep_visits(&mut self, origin: OriginId, within: Duration) -> Result<(), RedisError> {
         let command = cmd("HDEL").arg(self.space(FORGOTTEN)).arg(origin.to_string()).to_owned();
-        self.ask(KeyGroup::Space, Question::Plain(command), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(command), within).map(|_| ())
     }
 
     /// Asks all nodes for a snapshot; `None` takes the request back.
@@ -219,7 +219,7 @@ impl Redis {
             Some(what) => cmd("HSET").arg(wanted).arg(me.to_string()).arg(what).to_owned(),
             None => cmd("HDEL").arg(wanted).arg(me.to_string()).to_owned(),
         };
-        self.ask(KeyGroup::Space, Question::Plain(command), within).map(|_| ())
+        self.ask(KeyGroup::Space, RedisCommand::Plain(command), within).map(|_| ())
     }
 
     /// Claims a request for a snapshot. Returns true if no other node has.
@@ -229,7 +229,7 @@ impl Redis {
     pub fn claim_wanted(&mut self, request: &str, within: Duration) -> Result<bool, RedisError> {
         let key = self.space(&format!("visits:given:{request}"));
         let set = cmd("SET").arg(key).arg("1").arg("NX").arg("PX").arg(CLAIM_KEPT.as_millis() as u64).to_owned();
-        let answer = self.ask(KeyGroup::Space, Question::Plain(set), within)?;
+        let answer = self.ask(KeyGroup::Space, RedisCommand::Plain(set), within)?;
         Ok(text(&answer) == "OK" || matches!(answer, Value::Okay))
     }
 
@@ -239,7 +239,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn room_for_chunks(&mut self, request: &str, within: Duration) -> Result<usize, RedisError> {
         let command = cmd("LLEN").arg(self.chunks(request)).to_owned();
-        match self.ask(KeyGroup::Space, Question::Plain(command), within)? {
+        match self.ask(KeyGroup::Space, RedisCommand::Plain(command), within)? {
             Value::Int(len) => Ok(VISITS_CHUNKS_HELD.saturating_sub(len.max(0) as usize)),
             _ => Err(nonsense("a list of chunks")),
         }
@@ -253,8 +253,8 @@ impl Redis {
         let key = self.chunks(request);
         let push = cmd("RPUSH").arg(&key).arg(chunk).to_owned();
         let expire = cmd("PEXPIRE").arg(&key).arg(CHUNKS_KEPT.as_millis() as u64).to_owned();
-        let together = vec![Question::Plain(push), Question::Plain(expire)];
-        let mut answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within);
+        let together = vec![RedisCommand::Plain(push), RedisCommand::Plain(expire)];
+        let mut answers = self.client.ask_groups(vec![(self.route(KeyGroup::Space), together)], within);
         answers.remove(0).map(|_| ())
     }
 
@@ -264,7 +264,7 @@ impl Redis {
     /// [`RedisError`]; the chunk may be lost then.
     pub fn take_chunk(&mut self, request: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
         let command = cmd("LPOP").arg(self.chunks(request)).to_owned();
-        match self.ask(KeyGroup::Space, Question::Plain(command), within)? {
+        match self.ask(KeyGroup::Space, RedisCommand::Plain(command), within)? {
             Value::Nil => Ok(None),
             Value::BulkString(chunk) => Ok(Some(chunk)),
             _ => Err(nonsense("a chunk")),

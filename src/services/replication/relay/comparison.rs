@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::lost_positions::Comparison;
-use super::{Failure, OTHER_TIME, Relay};
+use super::lost_positions::PartitionComparison;
+use super::{OTHER_TIME, Relay, RelayFailure};
 use crate::services::replication::redis::RedisError;
 use carom_model::replication::Partition;
 use carom_model::replication::follow::StreamPosition;
@@ -19,16 +19,16 @@ const PIECE: usize = 4_096;
 impl Relay {
     /// Offers some of the states that the other Redis has, in partitions whose positions were lost. Returns false if no
     /// partition is due.
-    pub(super) fn compare(&mut self) -> Result<bool, Failure> {
+    pub(super) fn compare(&mut self) -> Result<bool, RelayFailure> {
         let begun = match self.comparison.take() {
             Some(comparison) => Some(comparison),
             None => self.begin_comparison()?,
         };
         let Some(mut comparison) = begun else { return Ok(false) };
         // After an error this group starts over: a cluster may have moved codes that the scan had not seen.
-        let codes = self.other.scan_on(&mut comparison.scan, PIECE, OTHER_TIME).map_err(Failure::Other)?;
+        let codes = self.other.scan_on(&mut comparison.scan, PIECE, OTHER_TIME).map_err(RelayFailure::Other)?;
         let Some(mut codes) = codes else {
-            self.end_comparison(comparison);
+            self.end_comparison(comparison)?;
             return Ok(true);
         };
         codes.retain(|code| comparison.ends.contains_key(&Partition::of(code)));
@@ -37,7 +37,7 @@ impl Relay {
         Ok(true)
     }
 
-    fn begin_comparison(&mut self) -> Result<Option<Comparison>, Failure> {
+    fn begin_comparison(&mut self) -> Result<Option<PartitionComparison>, RelayFailure> {
         let partitions = self.lost.due(Instant::now());
         if partitions.is_empty() {
             return Ok(None);
@@ -46,20 +46,22 @@ impl Relay {
         // Changes that the scan misses come behind these ends of the streams.
         let answers = self.other.ends(&partitions, OTHER_TIME);
         let noted = |(of, end): (Partition, Result<StreamPosition, RedisError>)| {
-            end.map(|end| (of, end)).map_err(Failure::Other)
+            end.map(|end| (of, end)).map_err(RelayFailure::Other)
         };
-        let ends = partitions.into_iter().zip(answers).map(noted).collect::<Result<BTreeMap<_, _>, Failure>>()?;
-        let scan = self.other.scan(OTHER_TIME).map_err(Failure::Other)?;
-        Ok(Some(Comparison { scan, ends, held: BTreeSet::new() }))
+        let ends = partitions.into_iter().zip(answers).map(noted).collect::<Result<BTreeMap<_, _>, RelayFailure>>()?;
+        let scan = self.other.scan(OTHER_TIME).map_err(RelayFailure::Other)?;
+        Ok(Some(PartitionComparison { scan, ends, held: BTreeSet::new() }))
     }
 
     /// Moves to the ends of the compared streams in which every state was offered.
-    fn end_comparison(&mut self, comparison: Comparison) {
-        let Comparison { ends, held, .. } = comparison;
+    fn end_comparison(&mut self, comparison: PartitionComparison) -> Result<(), RelayFailure> {
+        self.check_comparison()?;
+        let PartitionComparison { ends, held, .. } = comparison;
         let done = self.lost.finish(ends, &held, Instant::now());
         self.move_to(done);
         if self.lost.is_empty() {
             tracing::info!(site = self.site.other, "all links have been compared with the other site");
         }
+        Ok(())
     }
 }

@@ -10,6 +10,8 @@ pub(super) struct SiteContact {
     pub(super) hearing: Hearing,
     /// The time at which a relay of this site last read everything of the other one.
     pub(super) read: LastRead,
+    /// The time of the first contact, in case Redis loses it; 0 if it is not known.
+    pub(super) met_ms: u64,
     /// The time of the last look at the notes of the relay.
     pub(super) looked: Option<Instant>,
     /// The time since which this site has had no contact to the other one; `None` while it has.

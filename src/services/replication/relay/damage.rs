@@ -1,7 +1,7 @@
 //! Damaged notes and positions of the relay in the Redis of its site: the log names them, and the relay replaces them by
 //! values that are safe. Damage never counts as absence, which would hide what this site may lack.
 
-use super::{Failure, REDIS_TIMEOUT, Relay};
+use super::{REDIS_TIMEOUT, Relay, RelayFailure};
 use carom_model::replication::Partition;
 
 impl Relay {
@@ -34,7 +34,7 @@ impl Relay {
     }
 
     /// Replaces the damaged notes that this relay has found as it took over, except those that are about counter values.
-    pub(super) fn mend_notes(&mut self) -> Result<(), Failure> {
+    pub(super) fn mend_notes(&mut self) -> Result<(), RelayFailure> {
         if self.notes.damaged.is_empty() {
             return Ok(());
         }
@@ -44,13 +44,13 @@ impl Relay {
 
     /// Stores where the counters of this site begin, and replaces damaged notes about counter values by what the other Redis
     /// says now, which is at least as much.
-    pub(super) fn begin_counters(&mut self) -> Result<(), Failure> {
+    pub(super) fn begin_counters(&mut self) -> Result<(), RelayFailure> {
         let notes = &self.notes;
-        self.own.begin_counters(&notes.floors, &notes.damaged, REDIS_TIMEOUT).map_err(Failure::Own)?;
+        self.own.begin_counters(&notes.floors, &notes.damaged, REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         if notes.damaged.is_empty() {
             return Ok(());
         }
-        self.own.remove_site_notes(&notes.damaged_floors(), REDIS_TIMEOUT).map_err(Failure::Own)?;
+        self.own.remove_site_notes(&notes.damaged_floors(), REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         self.store(&[])?;
         self.notes.damaged.clear();
         Ok(())

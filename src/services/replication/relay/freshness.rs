@@ -1,10 +1,10 @@
-//! Reads from the notes of the relay up to when this site has the changes of the other one, and raises the alarms of
-//! sites.
+//! The freshness of a site: up to which instant it has the changes of the other site, by the notes of its relay. Raises
+//! the alarms of sites.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Failure, REDIS_TIMEOUT, Relay};
+use super::{REDIS_TIMEOUT, Relay, RelayFailure};
 use crate::bridge::fleet_view::since_boot;
 use carom_telemetry::alarms::Alarm;
 
@@ -15,24 +15,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SILENT_TIME: Duration = Duration::from_secs(15);
 
 impl Relay {
-    /// Reads the notes of the relay from time to time, and tells this node up to when its site has heard of the other one.
-    pub(super) fn read_notes(&mut self) -> Result<(), Failure> {
+    /// Reads the notes of the relay if they are due. Notes in the view of the fleet up to which instant this site has the
+    /// changes of the other one.
+    pub(super) fn read_notes(&mut self) -> Result<(), RelayFailure> {
         if self.contact.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return self.stop_if_given_up();
         }
         self.contact.looked = Some(Instant::now());
         let begun = since_boot();
-        let notes = self.own.site_notes(REDIS_TIMEOUT).map_err(Failure::Own)?;
+        let notes = self.own.site_notes(REDIS_TIMEOUT).map_err(RelayFailure::Own)?;
         self.contact.given_up.clone_from(&notes.given_up);
         if notes.given_up.is_some() {
             return self.stop_if_given_up();
         }
         self.notice_damage(&notes.damaged);
         self.contact.may_lack = notes.may_lack;
+        // Redis may lose both times before this node takes over.
         if !notes.is_damaged("read") {
-            // Redis may lose it before this node takes over.
             self.contact.read.hear(notes.relay, notes.passes, notes.read_ms);
         }
+        self.contact.met_ms = self.contact.met_ms.max(notes.met_ms);
         let heard = self.contact.hearing.look(begun, notes.relay, notes.passes);
         // Without its counter values, codes of the other site would count as unused.
         let is_known = !notes.may_lack && notes.relay > 0 && notes.damaged_floors().is_empty();
@@ -47,16 +49,16 @@ impl Relay {
 
     /// Ends the work of this node as a relay if the other site was given up. If another site has taken its place, the first
     /// relay of this site forgets what it knew of the old one.
-    fn stop_if_given_up(&mut self) -> Result<(), Failure> {
+    fn stop_if_given_up(&mut self) -> Result<(), RelayFailure> {
         let Some(given_up) = self.contact.given_up.clone() else { return Ok(()) };
         (self.is_relay, self.renewed) = (false, None);
         if given_up == self.site.other {
             let text = format!(
                 "the site {given_up} was given up; remove fleet.site, fleet.other_site and fleet.other_redis from the settings of this node, and restart it"
             );
-            return Err(Failure::Blocked(text));
+            return Err(RelayFailure::Blocked(text));
         }
-        if self.own.begin_site(&given_up, REDIS_TIMEOUT).map_err(Failure::Own)? {
+        if self.own.begin_site(&given_up, REDIS_TIMEOUT).map_err(RelayFailure::Own)? {
             tracing::info!(site = self.site.other, given_up, "another site takes the place of one that was given up");
         }
         self.contact.given_up = None;

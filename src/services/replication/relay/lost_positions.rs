@@ -64,7 +64,7 @@ impl LostPositions {
 }
 
 /// A comparison of some partitions with the states of the other Redis.
-pub(super) struct Comparison {
+pub(super) struct PartitionComparison {
     pub(super) scan: Scan,
     /// The partitions, with the ends of their streams before the comparison.
     pub(super) ends: BTreeMap<Partition, StreamPosition>,
@@ -118,7 +118,8 @@ mod tests {
             let done = lost.finish(ends(&due), &held, now);
             assert!(done.iter().all(|(of, _)| *of != bad));
         }
-        assert!(lost.contains(bad) && !lost.contains(Partition(4)));
+        assert!(lost.contains(bad));
+        assert!(!lost.contains(Partition(4)));
         let later = now + REST_TIME;
         assert_eq!(lost.due(later), [bad]);
         assert_eq!(lost.finish(ends(&[bad]), &BTreeSet::new(), later).len(), 1);

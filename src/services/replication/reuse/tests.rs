@@ -3,7 +3,7 @@
 use super::*;
 use crate::bridge::Ticket;
 use crate::services::replication::testing::context;
-use carom_model::link::Version;
+use carom_model::link::{Criteria, Version};
 use carom_model::testing::link;
 use carom_shards::CoreId;
 
@@ -43,7 +43,7 @@ fn store(fleet: &FleetContext, state: &State) {
 fn classified(fleet: &FleetContext, answer: StateAnswer) -> ReuseLookup {
     let mut redis = fleet.redis().unwrap();
     let turn = Turn { fleet, redis: &mut redis, now_ms: NOW_MS, begin: Instant::now() };
-    turn.classify(&link("abc", Origin::Issued), code(), answer)
+    turn.classify(ReuseQuery { link: &link("abc", Origin::Issued), reuse: Reuse::Recent }, code(), answer)
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn link_that_anyone_knows_to_be_gone_is_no_answer() {
     store(&fleet, &state(1).deleted(9));
     assert_eq!(classified(&fleet, known(state(1))), ReuseLookup::Mismatch, "Redis does not know of the delete");
     assert_eq!(classified(&fleet, Ok(None)), ReuseLookup::Mismatch);
-    let away = RedisError::Away { what: "no answer".to_owned(), asked: true };
+    let away = RedisError::Unavailable { what: "no answer".to_owned(), was_sent: true };
     assert_eq!(classified(&fleet, Err(away)), ReuseLookup::NoReply);
     assert_eq!(fleet.stats.fleet.errors.get(), 1);
 }
@@ -86,7 +86,10 @@ fn rejected_code_is_replaced_where_redis_names_codes() {
         (true, Origin::Custom, ReuseStep::Nothing),
     ] {
         let link = Arc::new(link("abc", origin));
-        let mut search = ReuseSearch { here: Some(code()), ..ReuseSearch::new(&link, Reuse::Any, link.url_key(), 0) };
+        let mut search = ReuseSearch {
+            here: Some(code()),
+            ..ReuseSearch::new(&link, Reuse::Any(Criteria::NONE), link.url_key(), 0)
+        };
         search.reject(code(), has_window);
         assert_eq!((&search.step, search.here, &search.wrong[..]), (&step, None, &b"abc"[..]));
         search.decide_here();
@@ -109,9 +112,9 @@ fn creates_of_a_turn_share_a_link_without_redis() {
     assert_eq!(decisions[1], FleetDecision::Existing { code: code(), found: None, spare: true });
     // A later turn finds the first link, unless it will not be created after all.
     let StoreRequest::Create { link, .. } = &requests[0] else { panic!("it is a create") };
-    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { was_sent: false, may_decide_alone: true });
     assert_eq!(reuser.making.code(link.url_key()), Some(code()));
     fleet.stats.writes_refused.store(true, Ordering::Release);
-    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { asked: false, alone: true });
+    reuser.forget_uncreated(&fleet, &requests[0], &FleetDecision::NoReply { was_sent: false, may_decide_alone: true });
     assert_eq!(reuser.making.code(link.url_key()), None);
 }

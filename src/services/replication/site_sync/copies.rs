@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::services::replication::redis::{EntriesBehind, RedisError};
+use crate::services::replication::redis::{OriginEntries, RedisError};
 use carom_model::visits::origins::OriginId;
 
 /// Origins that are asked for at once, at most.
@@ -22,17 +22,12 @@ pub(super) struct OriginCopy {
     /// The number of the last entry that this site has.
     pub(super) last: u64,
     /// The number up to which the origin has published.
-    number: u64,
+    pub(super) number: u64,
     /// Number of times that the other site may still be asked for entries in this turn.
-    rounds: usize,
+    pub(super) rounds: usize,
 }
 
 impl OriginCopy {
-    /// Begins a copy behind the entry `last`, up to `number`. The other site is asked at most `rounds` times.
-    pub(super) fn new(origin: OriginId, (last, number): (u64, u64), rounds: usize) -> OriginCopy {
-        OriginCopy { origin, last, number, rounds }
-    }
-
     /// Returns the origin, and the number of the first entry that this site lacks.
     pub(super) fn wanted(&self) -> (OriginId, u64) {
         (self.origin, self.last + 1)
@@ -99,8 +94,8 @@ impl CopyPace {
     }
 
     /// Takes the answers to a request. An answer that is large, or late, makes the next one smaller.
-    pub(super) fn hear(&mut self, answers: &[Result<EntriesBehind, RedisError>]) {
-        let is_late = answers.iter().any(|answer| matches!(answer, Err(RedisError::Away { .. })));
+    pub(super) fn hear(&mut self, answers: &[Result<OriginEntries, RedisError>]) {
+        let is_late = answers.iter().any(|answer| matches!(answer, Err(RedisError::Unavailable { .. })));
         let entries = answers.iter().flatten().flat_map(|behind| &behind.entries);
         let bytes: usize = entries.map(|(_, bytes)| bytes.len()).sum();
         if is_late || bytes > BYTES {
@@ -115,8 +110,8 @@ impl CopyPace {
 mod tests {
     use super::*;
 
-    fn answer(bytes: usize) -> Result<EntriesBehind, RedisError> {
-        Ok(EntriesBehind { first: 1, entries: vec![(1, vec![0; bytes / 2]), (2, vec![0; bytes / 2])] })
+    fn answer(bytes: usize) -> Result<OriginEntries, RedisError> {
+        Ok(OriginEntries { first: 1, entries: vec![(1, vec![0; bytes / 2]), (2, vec![0; bytes / 2])] })
     }
 
     fn origins(some: Option<Vec<OriginCopy>>) -> Vec<u64> {
@@ -126,7 +121,7 @@ mod tests {
     #[test]
     fn origins_take_turns() {
         let mut open = OpenCopies::default();
-        (1..=3).for_each(|origin| open.add(OriginCopy::new(OriginId(origin), (0, 9), 2)));
+        (1..=3).for_each(|origin| open.add(OriginCopy { origin: OriginId(origin), last: 0, number: 9, rounds: 2 }));
         let first = open.next(2).unwrap();
         assert_eq!(first.iter().map(OriginCopy::wanted).collect::<Vec<_>>(), [(OriginId(1), 1), (OriginId(2), 1)]);
         for mut copy in first {
@@ -145,7 +140,8 @@ mod tests {
 
     #[test]
     fn copies_end_with_the_other_stream() {
-        let (mut open, mut copy) = (OpenCopies::default(), OriginCopy::new(OriginId(1), (3, 9), 5));
+        let (mut open, mut copy) =
+            (OpenCopies::default(), OriginCopy { origin: OriginId(1), last: 3, number: 9, rounds: 5 });
         copy.has(2);
         assert_eq!(copy.last, 3, "this site has more");
         copy.end();
@@ -174,7 +170,7 @@ mod tests {
         pace.hear(&[answer(BYTES / 2), answer(2)]);
         assert_eq!(pace.together(), 4, "twice as many would be too much");
         for _ in 0..3 {
-            pace.hear(&[Err(RedisError::Away { what: "late".to_owned(), asked: true })]);
+            pace.hear(&[Err(RedisError::Unavailable { what: "late".to_owned(), was_sent: true })]);
         }
         assert_eq!(pace.together(), 1);
         pace.hear(&[answer(2)]);

@@ -3,8 +3,8 @@
 //! A relay adds the name of its site to each request that it forwards. The other relay never sends such a request back: it
 //! would replace the next request of the node. A relay that takes over finds by the name what the earlier relay forwarded.
 //!
-//! A node that waits in vain repeats its request under another name. A repeated request is forwarded at once. Otherwise a
-//! relay with many other duties could be too late each time.
+//! A node that has waited without an answer repeats its request under another name. A repeated request is forwarded at
+//! once. Otherwise a relay with many other duties could be too late each time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const FORWARD_AFTER: Duration = Duration::from_secs(5);
 enum ForwardState {
     /// The other site has the request.
     Forwarded,
-    /// This relay brings the chunks of the other site.
+    /// The relay of this node brings the chunks of the other site.
     Bringing,
     /// A node of this site answers, or the node that asked is gone.
     Ended,
@@ -42,7 +42,7 @@ impl Forward {
 
 /// The changes that a relay makes to the requests in the Redis of the other site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct ForwardChanges {
     /// The origins whose forwarded requests it removes, because they were answered or given up.
     pub(super) taken_back: Vec<OriginId>,
     /// The requests of this site that it adds.
@@ -76,7 +76,7 @@ fn subject_of(wanted: &SnapshotRequest) -> (OriginId, OriginId) {
 impl Forwards {
     /// Returns the steps that are due for the relay of `site`. `ours` are the requests in the Redis of this site, `theirs` those
     /// in the Redis of the other site.
-    pub(super) fn steps(&mut self, site: &str, ours: &[SnapshotRequest], theirs: &[SnapshotRequest]) -> Steps {
+    pub(super) fn steps(&mut self, site: &str, ours: &[SnapshotRequest], theirs: &[SnapshotRequest]) -> ForwardChanges {
         let own: Vec<&SnapshotRequest> = ours.iter().filter(|wanted| wanted.site.is_none()).collect();
         let there: Vec<SnapshotRequest> = theirs.iter().filter_map(|wanted| at_home(wanted, site)).collect();
         self.open.retain(|wanted, _| own.contains(&wanted));
@@ -87,7 +87,7 @@ impl Forwards {
         // A node that still waits has repeated its request by now. Nobody takes back the request of one that is gone.
         let stale = self.open.values_mut().filter(|forward| forward.since.elapsed() >= STALE_AFTER);
         stale.for_each(|forward| forward.progress = ForwardState::Ended);
-        let mut steps = Steps::default();
+        let mut steps = ForwardChanges::default();
         for wanted in &there {
             if self.open.get(wanted).is_none_or(|forward| forward.progress == ForwardState::Ended) {
                 steps.taken_back.push(wanted.by);
@@ -171,12 +171,16 @@ mod tests {
     #[test]
     fn request_waits_for_nodes_of_its_site() {
         let mut forwards = Forwards::default();
-        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), ForwardChanges::default());
         age(&mut forwards, FORWARD_AFTER);
-        let expected = Steps { forwarded: vec![wanted(1)], ..Steps::default() };
+        let expected = ForwardChanges { forwarded: vec![wanted(1)], ..ForwardChanges::default() };
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), expected);
         forwards.note_forwarded(wanted(1));
-        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default(), "it is forwarded once");
+        assert_eq!(
+            forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]),
+            ForwardChanges::default(),
+            "it is forwarded once"
+        );
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), expected, "the other site has lost it");
     }
 
@@ -188,7 +192,7 @@ mod tests {
         forwards.steps("berlin", &[wanted(1)], &[]);
         forwards.note_forwarded(wanted(1));
         let repeated = named("request-2", 1);
-        let expected = Steps { taken_back: vec![OriginId(1)], forwarded: vec![repeated.clone()] };
+        let expected = ForwardChanges { taken_back: vec![OriginId(1)], forwarded: vec![repeated.clone()] };
         assert_eq!(forwards.steps("berlin", std::slice::from_ref(&repeated), &[forwarded(1)]), expected);
         let of_another = SnapshotRequest { of: OriginId(4), ..named("request-3", 1) };
         let steps = forwards.steps("berlin", &[of_another], &[at_other_site(&repeated, "berlin")]);
@@ -201,7 +205,7 @@ mod tests {
         for _ in 0..2 {
             // The origin asks for something else by now.
             let theirs = [SnapshotRequest { of: OriginId(4), after: 8, ..named("request-9", 1) }];
-            assert_eq!(forwards.steps("lisbon", &[forwarded(1)], &theirs), Steps::default());
+            assert_eq!(forwards.steps("lisbon", &[forwarded(1)], &theirs), ForwardChanges::default());
             assert!(forwards.seen.is_empty());
         }
     }
@@ -209,18 +213,18 @@ mod tests {
     #[test]
     fn ended_requests_are_taken_back() {
         let mut forwards = Forwards::default();
-        let back = Steps { taken_back: vec![OriginId(1)], ..Steps::default() };
+        let back = ForwardChanges { taken_back: vec![OriginId(1)], ..ForwardChanges::default() };
         // An earlier relay may have forwarded it.
         assert_eq!(forwards.steps("berlin", &[], &[forwarded(1)]), back);
-        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), Steps::default());
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), ForwardChanges::default());
         assert_eq!(progress(&forwards, 1), Some(ForwardState::Forwarded), "this relay brings its chunks");
         // A node of this site was faster.
         assert_eq!(forwards.take(&wanted(1), || Ok::<_, ()>(false)), Ok(false));
         assert_eq!(forwards.awaited(), []);
         assert_eq!(forwards.steps("berlin", &[wanted(1)], &[forwarded(1)]), back);
         age(&mut forwards, FORWARD_AFTER);
-        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), Steps::default());
-        assert_eq!(forwards.steps("berlin", &[], &[]), Steps::default());
+        assert_eq!(forwards.steps("berlin", &[wanted(1)], &[]), ForwardChanges::default());
+        assert_eq!(forwards.steps("berlin", &[], &[]), ForwardChanges::default());
         assert!(forwards.open.is_empty());
         assert!(forwards.seen.is_empty());
     }
@@ -237,7 +241,11 @@ mod tests {
         assert_eq!(forwards.steps("berlin", &ours, &theirs).taken_back, [OriginId(1)]);
         assert_eq!(forwards.awaited(), [wanted(2)]);
         age(&mut forwards, FORWARD_AFTER);
-        assert_eq!(forwards.steps("berlin", &ours, &theirs[1..]), Steps::default(), "it is not forwarded again");
+        assert_eq!(
+            forwards.steps("berlin", &ours, &theirs[1..]),
+            ForwardChanges::default(),
+            "it is not forwarded again"
+        );
     }
 
     #[test]

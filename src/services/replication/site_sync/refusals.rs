@@ -22,7 +22,7 @@ impl Refusals {
     /// once.
     ///
     /// # Errors
-    /// [`RedisError::Away`]: the other origins would have to wait for an answer, too.
+    /// [`RedisError::Unavailable`]: the other origins would have to wait for an answer, too.
     pub(super) fn note<T>(&mut self, origin: OriginId, copied: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
         match copied {
             Ok(value) => Ok(Some(value)),
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn unreachable_server_ends_the_copies() {
         let mut refusals = Refusals::new("visits");
-        let away = RedisError::Away { what: "no answer".to_owned(), asked: true };
+        let away = RedisError::Unavailable { what: "no answer".to_owned(), was_sent: true };
         assert!(refusals.note::<u64>(ONE, Err(away)).is_err());
         assert!(refusals.origins.is_empty());
     }

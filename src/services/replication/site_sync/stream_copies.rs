@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::copies::{CopyPace, OpenCopies, OriginCopy};
 use super::refusals::Refusals;
-use crate::services::replication::redis::{EntriesBehind, RedisError};
+use crate::services::replication::redis::{OriginEntries, RedisError};
 use carom_model::visits::origins::OriginId;
 
 /// Interval between two looks at the origins of the other site.
@@ -28,7 +28,7 @@ pub(super) trait OriginStreams {
 
     /// Returns for each origin the entries of the other site from that number on, at most `count`. Each result has the error of
     /// its own stream.
-    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>>;
+    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<OriginEntries, RedisError>>;
 
     /// Appends an entry to the stream of this site, and removes entries before the number `oldest` from it.
     ///
@@ -123,7 +123,7 @@ impl StreamCopier {
                 let last = streams.last(origin);
                 let Some(last) = self.refused.note(origin, last)? else { continue };
                 // A purge may have removed later entries that this site has had.
-                open.add(OriginCopy::new(origin, (last.max(ours), theirs), S::ROUNDS_MAX));
+                open.add(OriginCopy { origin, last: last.max(ours), number: theirs, rounds: S::ROUNDS_MAX });
             }
         }
         Ok(open)
@@ -134,9 +134,9 @@ impl StreamCopier {
 fn put_entries<S: OriginStreams>(
     streams: &mut S,
     mut copy: OriginCopy,
-    behind: EntriesBehind,
+    behind: OriginEntries,
 ) -> Result<OriginCopy, RedisError> {
-    let (origin, EntriesBehind { first, entries }) = (copy.origin, behind);
+    let (origin, OriginEntries { first, entries }) = (copy.origin, behind);
     if entries.is_empty() {
         // Nodes note a gap for entries that no stream has.
         copy.end();
@@ -209,15 +209,15 @@ mod tests {
             Ok(self.ours.get(&origin).and_then(BTreeSet::last).copied().unwrap_or_default())
         }
 
-        fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
+        fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<OriginEntries, RedisError>> {
             self.requests += 1;
             let behind = |(origin, from): &(OriginId, u64)| {
                 if self.is_away {
-                    return Err(RedisError::Away { what: "no answer".to_owned(), asked: true });
+                    return Err(RedisError::Unavailable { what: "no answer".to_owned(), was_sent: true });
                 }
                 let stream = &self.theirs[origin];
                 let entries = stream.range(*from..).take(count).map(|number| (*number, vec![7])).collect();
-                Ok(EntriesBehind { first: stream.first().copied().unwrap_or_default(), entries })
+                Ok(OriginEntries { first: stream.first().copied().unwrap_or_default(), entries })
             };
             wanted.iter().map(behind).collect()
         }
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn entry_that_this_site_has_by_now_is_no_refusal() {
         let mut streams = FakeStreams::with_theirs(&[(ONE, 2)]);
-        let copy = OriginCopy::new(ONE, (0, 2), 1);
+        let copy = OriginCopy { origin: ONE, last: 0, number: 2, rounds: 1 };
         let behind = streams.behind(&[copy.wanted()], COPY_COUNT).remove(0).unwrap();
         streams.ours.insert(ONE, BTreeSet::from([1]));
         let copy = put_entries(&mut streams, copy, behind).unwrap();

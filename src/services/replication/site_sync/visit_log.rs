@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
 use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
-use crate::services::replication::redis::{EntriesBehind, FieldUpdate, Redis, RedisError, VisitLogNotes};
+use crate::services::replication::redis::{FieldUpdate, OriginEntries, Redis, RedisError, VisitLogNotes};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::LogNote;
 
@@ -67,8 +67,8 @@ impl OriginStreams for LogStreams<'_> {
         Ok(self.own.log_ends(origin, REDIS_TIMEOUT)?.last().map_or(0, |(last, _)| *last))
     }
 
-    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
-        self.other.log_behind(wanted, count, OTHER_TIME)
+    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<OriginEntries, RedisError>> {
+        self.other.log_entries_of_origins(wanted, count, OTHER_TIME)
     }
 
     fn put(&mut self, origin: OriginId, number: u64, entry: &[u8], oldest: u64) -> Result<(), RedisError> {

@@ -1,12 +1,12 @@
-//! Copies batches of visit counts from the streams of the other site. A relay may copy a batch again, or back to the site
-//! where it was counted: each node counts it once, by the number that its origin gave it.
+//! Copies batches of visit counts from the streams of the other site. A relay may copy a batch again, or back to the
+//! site where it was counted. Each node counts it once, by the number that its origin gave it.
 
 use std::collections::HashMap;
 
 use super::copies::OriginCopy;
 use super::stream_copies::{OriginStreams, PublishedNumbers};
 use super::{OTHER_TIME, REDIS_TIMEOUT, SiteSync};
-use crate::services::replication::redis::{EntriesBehind, Redis, RedisError};
+use crate::services::replication::redis::{OriginEntries, Redis, RedisError};
 use carom_model::visits::origins::OriginId;
 use carom_telemetry::counter::Counter;
 
@@ -49,8 +49,8 @@ impl OriginStreams for VisitStreams<'_> {
         self.own.last_visits(origin, REDIS_TIMEOUT)
     }
 
-    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<EntriesBehind, RedisError>> {
-        self.other.visits_behind(wanted, count, OTHER_TIME)
+    fn behind(&mut self, wanted: &[(OriginId, u64)], count: usize) -> Vec<Result<OriginEntries, RedisError>> {
+        self.other.visits_of_origins(wanted, count, OTHER_TIME)
     }
 
     fn put(&mut self, origin: OriginId, number: u64, entry: &[u8], oldest: u64) -> Result<(), RedisError> {

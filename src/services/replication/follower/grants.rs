@@ -1,0 +1,116 @@
+//! The epochs of granted visits in a Redis that was emptied. New nodes may have completed an epoch without the grants of
+//! this node ([`carom_model::visits::grants`]).
+
+use std::sync::atomic::Ordering;
+
+use super::{Follower, REDIS_TIMEOUT, Stopped};
+use crate::services::replication::redis::{GrantAsker, GrantReport};
+use carom_model::replication::Partition;
+use carom_model::visits::grants::GrantEpoch;
+use carom_store::links::StoreError;
+
+impl Follower {
+    /// Ends the epochs of grants in some partitions that other nodes may have completed without this node, before Redis gets
+    /// back any links of them. So nobody gets visits of these links before this node has reported its grants.
+    pub(super) fn end_grant_epochs(&mut self, partitions: &[Partition]) -> Result<(), Stopped> {
+        let damaged = |error: StoreError| self.fleet.stats.report_damaged(b"granted visits", &error);
+        let stored = with_grants(partitions, |of| self.fleet.links.grant_epoch(of), damaged);
+        let last = stored.map_err(Stopped::StoreError)?;
+        let known: Vec<(Partition, GrantEpoch)> =
+            last.iter().map(|(of, epoch)| (*of, epoch.unwrap_or_default())).collect();
+        // Each loss of positions has one number, so that a repetition does not end the epoch that this node has begun.
+        let nonce = self.nonce ^ self.measure_after.as_nanos() as u64;
+        let found = self.enter_grant_epochs(&known, nonce)?;
+        let has_reported = self.has_grant_reports(&known)?;
+        let rivals = last.into_iter().zip(found).zip(has_reported);
+        let rivals: Vec<(Partition, GrantEpoch)> = rivals
+            .filter_map(|(((of, known), found), has_reported)| Some((of, found?.rival(known, has_reported, nonce)?)))
+            .collect();
+        self.enter_grant_epochs(&rivals, nonce)?;
+        if !known.is_empty() {
+            // The thread that admits visits has to report.
+            self.fleet.stats.fleet.grants.is_asked.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Returns for each of these partitions whether Redis has the whole report of this node. The thread that admits visits stores
+    /// an epoch first, and reports to it after that.
+    fn has_grant_reports(&mut self, epochs: &[(Partition, GrantEpoch)]) -> Result<Vec<bool>, Stopped> {
+        if epochs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let partitions: Vec<Partition> = epochs.iter().map(|(of, _)| *of).collect();
+        let answers = self.redis.has_reports_of(&self.fleet.settings.node, &partitions, REDIS_TIMEOUT);
+        answers.into_iter().map(|answer| self.skip_refused(answer).map(|found| found.unwrap_or(false))).collect()
+    }
+
+    /// Shows Redis the last known epochs of some partitions, and returns the epochs there; `None` for a partition of which
+    /// Redis refuses the request.
+    fn enter_grant_epochs(
+        &mut self,
+        epochs: &[(Partition, GrantEpoch)],
+        nonce: u64,
+    ) -> Result<Vec<Option<GrantEpoch>>, Stopped> {
+        if epochs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let looks: Vec<GrantReport> =
+            epochs.iter().map(|(of, known)| GrantReport::part(*of, *known, Vec::new())).collect();
+        // Under no name, so that no report of this node changes.
+        let asker = GrantAsker { node: "", nonce, others: &[] };
+        let answers = self.redis.report_grants(&looks, &asker, REDIS_TIMEOUT);
+        let epoch = |answer| self.skip_refused(answer).map(|found| found.map(|(epoch, _)| epoch));
+        answers.into_iter().map(epoch).collect()
+    }
+}
+
+/// Returns those of some partitions of which this node may have grants, each with its last epoch; `None` for an epoch that is
+/// damaged, of which `damaged` gets the error. A node without an epoch has no grants of a partition.
+///
+/// # Errors
+/// [`StoreError`] if an epoch cannot be read now.
+fn with_grants(
+    partitions: &[Partition],
+    read: impl Fn(Partition) -> Result<GrantEpoch, StoreError>,
+    damaged: impl Fn(StoreError),
+) -> Result<Vec<(Partition, Option<GrantEpoch>)>, StoreError> {
+    let mut known = Vec::new();
+    for of in partitions {
+        match read(*of) {
+            Ok(epoch) if epoch.number == 0 => {}
+            Ok(epoch) => known.push((*of, Some(epoch))),
+            Err(error @ StoreError::Damaged(_)) => {
+                damaged(error);
+                known.push((*of, None));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn epochs_that_cannot_be_read_may_have_grants() {
+        let epoch = GrantEpoch { number: 2, nonce: 7 };
+        let all = [Partition(0), Partition(1), Partition(2)];
+        let reported = Cell::new(0);
+        let count = |_| reported.set(reported.get() + 1);
+        let read = |of: Partition| match of.0 {
+            0 => Ok(GrantEpoch::default()),
+            1 => Ok(epoch),
+            _ => Err(StoreError::Damaged("a test".to_owned())),
+        };
+        let known = with_grants(&all, read, count).unwrap();
+        assert_eq!(known, [(Partition(1), Some(epoch)), (Partition(2), None)]);
+        assert_eq!(reported.get(), 1);
+        let fails = |_| Err(StoreError::Failed("a test".to_owned()));
+        assert!(with_grants(&all, fails, count).is_err(), "the next turn reads them again");
+    }
+}
