@@ -1,6 +1,6 @@
-//! The files that a start reads instead of the store, written by a command while no node has the store open: an image of
-//! the links or the filters of codes, and the search index. Without them, the first start reads all links, and the node
-//! writes these files beside its first redirects.
+//! The files that a start reads instead of the store: an image of the links or the filters of codes, and the search
+//! index. A command writes them while no node has the store open. Without them, the first start reads all links, and
+//! the node writes these files beside its first redirects.
 
 use std::path::Path;
 
@@ -28,9 +28,9 @@ pub struct StartFiles<'a> {
     pub seed: u64,
 }
 
-/// Returns the hasher of the file in a data directory that the next start reads: an image of the links is in the order of
-/// its seed, and so are the filters of codes. `None` if no file is readable. A node that will keep only the links in use
-/// in memory is `is_hot`.
+/// Returns the hasher of the file in a data directory that the next start reads. The seed of the hasher determines the
+/// order of that file, which is an image of the links or the filters of codes. `None` if no file is readable. A node
+/// that will keep only the links in use in memory is `is_hot`.
 pub fn stored_hasher(data_dir: &Path, is_hot: bool) -> Option<CodeHasher> {
     let of_filters = is_hot.then(|| code_filter::hasher_of(data_dir)).flatten();
     of_filters.or_else(|| map_image::hasher_of(data_dir))

@@ -17,6 +17,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::derived::sealed_file::Unusable;
 use super::map_image::{self, Image};
+use super::threads::priority::{PacedLoop, Priority};
+use super::threads::start_in;
 use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
@@ -26,6 +28,25 @@ use carom_telemetry::stats::NodeStats;
 
 /// Pause of a loader while enough bytes are in flight: the time of a few batches.
 const WAIT: Duration = Duration::from_micros(500);
+
+/// The speed of a load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadPace {
+    /// As fast as the CPUs allow.
+    Full,
+    /// Behind the cores of another node on the same machine, which has just given its links to this one.
+    BesidePeer,
+}
+
+impl LoadPace {
+    /// Returns the priority of the threads that load.
+    fn priority(self) -> Priority {
+        match self {
+            LoadPace::Full => Priority::Urgent,
+            LoadPace::BesidePeer => Priority::Joining,
+        }
+    }
+}
 
 /// The result of loading.
 #[derive(Clone, Debug, Default)]
@@ -57,9 +78,10 @@ pub fn load(
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &NodeStats,
-    data_dir: &Path,
+    (data_dir, pace): (&Path, LoadPace),
 ) -> Result<LoadReport, StoreError> {
-    let shared = Shared {
+    let shared = LoaderState {
+        pace,
         links,
         mailboxes,
         hasher,
@@ -89,7 +111,8 @@ pub fn load(
 }
 
 /// The state that the loading threads share.
-struct Shared<'a> {
+struct LoaderState<'a> {
+    pace: LoadPace,
     links: &'a Links,
     mailboxes: &'a Mailboxes,
     hasher: CodeHasher,
@@ -121,7 +144,7 @@ impl FromImage {
     }
 }
 
-impl Shared<'_> {
+impl LoaderState<'_> {
     /// Loads all links from the image, and the changed ones from the store. Returns `None` if that fails: cores may
     /// have some links then, and the store has all of them.
     fn load_image(&self, data_dir: &Path) -> Result<Option<LoadReport>, StoreError> {
@@ -169,7 +192,9 @@ impl Shared<'_> {
     fn in_parallel<T: Send>(&self, work: impl Fn() -> Result<T, StoreError> + Sync) -> Result<Vec<T>, StoreError> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.cores.get().min(LOADERS_MAX)).map(|_| scope.spawn(&work)).collect();
+            let threads: Vec<_> = (0..self.cores.get().min(LOADERS_MAX))
+                .map(|_| start_in(scope, self.pace.priority(), "loader", &work))
+                .collect();
             let progress = scope.spawn(|| self.log_progress(&done));
             let results = threads.into_iter().map(|thread| thread.join().expect("panics abort")).collect();
             done.store(true, Ordering::Release);
@@ -265,13 +290,14 @@ impl Shared<'_> {
 
     /// Scans parts of the store until none is left.
     fn scan(&self, parts: &[KeyRange], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
-        let mut batches = self.batches();
+        let (mut batches, mut paced) = (self.batches(), PacedLoop::default());
         let mut damaged = Vec::new();
         while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             // Counted before the read: the owner drops records that were changed since.
             let as_of = self.links.commits();
             let unread = self.links.scan(part, |key, value| {
                 self.take(&mut batches, key, value, as_of);
+                paced.step();
                 true
             })?;
             for range in &unread {
@@ -403,7 +429,9 @@ mod tests {
         batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
         node.links.commit(batch).unwrap();
 
-        let report = load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
+        let report =
+            load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, (dir.path(), LoadPace::Full))
+                .unwrap();
         assert_eq!((report.records, report.tombstones, report.damaged.len()), (5_001, 1, 0));
         let (mut seen, mut broken) = (HashSet::new(), 0);
         for (core, mail) in node.mail.iter().enumerate() {

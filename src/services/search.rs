@@ -10,6 +10,7 @@ mod catalog;
 mod counted;
 mod counting;
 mod domains;
+mod ended;
 pub(super) mod filter;
 mod filter_builder;
 mod forgetting;

@@ -19,7 +19,7 @@ const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 /// A range of adjacent entries in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(super) struct IndexRun {
     pub(super) kind: IndexKind,
     /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
@@ -29,22 +29,22 @@ pub(super) struct Run {
     pub(super) to: Vec<u8>,
 }
 
-impl Run {
+impl IndexRun {
     /// Returns the run of all links created in the time span of a filter.
-    pub(super) fn of_dates(filter: &Filter) -> Run {
+    pub(super) fn of_dates(filter: &Filter) -> IndexRun {
         let from = filter.since_ms.map_or(Vec::new(), |ms| ms_bytes(ms).to_vec());
         let to = filter.until_ms.map_or(Vec::new(), |ms| ms_bytes(ms.saturating_add(1)).to_vec());
-        Run { kind: IndexKind::Dates, tag_len: 0, from, to }
+        IndexRun { kind: IndexKind::Dates, tag_len: 0, from, to }
     }
 
     /// Returns the run of the links with a tag, created in the time span of a filter.
-    pub(super) fn of_tag(tag: &str, filter: &Filter) -> Run {
-        Run::of_dates(filter).with_tag(tag)
+    pub(super) fn of_tag(tag: &str, filter: &Filter) -> IndexRun {
+        IndexRun::of_dates(filter).with_tag(tag)
     }
 
     /// Returns the run of the links with a tag that are in a run by date.
-    pub(super) fn with_tag(self, tag: &str) -> Run {
-        let Run { kind, from, mut to, .. } = self;
+    pub(super) fn with_tag(self, tag: &str) -> IndexRun {
+        let IndexRun { kind, from, mut to, .. } = self;
         assert_eq!(kind, IndexKind::Dates, "a run of another tag has other keys");
         if to.is_empty() {
             // After every time.
@@ -52,22 +52,22 @@ impl Run {
             to.push(u8::MAX);
         }
         let (from, to) = (tag_key(tag, &from), tag_key(tag, &to));
-        Run { kind: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
+        IndexRun { kind: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
     }
 
     /// Returns the part of the run after a place, in the given direction.
-    pub(super) fn behind(self, place: LinkPosition, descending: bool) -> Run {
+    pub(super) fn behind(self, place: LinkPosition, descending: bool) -> IndexRun {
         self.cut(place, descending, descending)
     }
 
     /// Returns the part of the run from a place on, in the given direction.
-    fn at(&self, place: LinkPosition, descending: bool) -> Run {
+    fn at(&self, place: LinkPosition, descending: bool) -> IndexRun {
         self.clone().cut(place, descending, !descending)
     }
 
     /// Returns the part of the run after a cut, in the given direction. The cut is before the place, or after it in the
     /// order of the index.
-    fn cut(mut self, place: LinkPosition, descending: bool, before: bool) -> Run {
+    fn cut(mut self, place: LinkPosition, descending: bool, before: bool) -> IndexRun {
         let mut key = self.from[..self.tag_len].to_vec();
         key.extend_from_slice(&place.to_bytes());
         if !before {
@@ -93,10 +93,11 @@ impl Run {
     }
 
     /// Iterates over the entries.
-    pub(super) fn entries(&self, view: &View, descending: bool) -> Entries<'static> {
+    pub(super) fn entries(&self, view: &View, descending: bool) -> EntryIter<'static> {
         let (entries, tag_len) = (view.entries(self.kind, &self.from, &self.to), self.tag_len);
-        let listed =
-            move |(key, marks): (Value, Marks)| Some(Listed { place: place_of(&key, tag_len)?, marks, has_all: true });
+        let listed = move |(key, marks): (Value, Marks)| {
+            Some(ListedCode { place: place_of(&key, tag_len)?, marks, has_all: true })
+        };
         Box::new(in_direction(entries, descending).filter_map(move |entry| entry.map(listed).transpose()))
     }
 }
@@ -110,7 +111,7 @@ fn in_direction<'i, T: 'i>(
 
 /// An index entry: a link as far as the index knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedCode {
     pub(super) place: LinkPosition,
     pub(super) marks: Marks,
     /// True if the link has all required tags.
@@ -129,14 +130,14 @@ pub(super) enum FilterResult {
 }
 
 /// A sequence of index entries.
-pub(super) type Entries<'v> = Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v>;
+pub(super) type EntryIter<'v> = Box<dyn Iterator<Item = Result<ListedCode, StoreError>> + 'v>;
 
 /// A sequence of index entries whose next one can be peeked at.
-type Ahead<'v> = Peekable<Entries<'v>>;
+type Ahead<'v> = Peekable<EntryIter<'v>>;
 
 /// Returns the candidates for a list. If a link must have all tags, these are the entries of the first run, each with
 /// the result for the other runs. Otherwise they are the union of all runs, each link once.
-pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, descending: bool) -> Entries<'v> {
+pub(super) fn candidates<'v>(filter: &Filter, runs: &[IndexRun], view: &'v View, descending: bool) -> EntryIter<'v> {
     if filter.has_all() {
         Box::new(Common::of(runs, view, descending))
     } else {
@@ -145,7 +146,7 @@ pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, desc
 }
 
 /// Returns the union of sequences that have the same order. A place has all tags if it does in one of them.
-pub(super) fn union<'v>(mut sequences: Vec<Entries<'v>>, descending: bool) -> Entries<'v> {
+pub(super) fn union<'v>(mut sequences: Vec<EntryIter<'v>>, descending: bool) -> EntryIter<'v> {
     if sequences.len() == 1
         && let Some(alone) = sequences.pop()
     {
@@ -161,7 +162,7 @@ struct Merged<'v> {
 }
 
 impl Iterator for Merged<'_> {
-    type Item = Result<Listed, StoreError>;
+    type Item = Result<ListedCode, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut first: Option<(Vec<u8>, usize)> = None;
@@ -182,7 +183,7 @@ impl Iterator for Merged<'_> {
         if let Ok(listed) = &mut next {
             for run in &mut self.runs {
                 let same = run.next_if(|other| other.as_ref().is_ok_and(|other| other.place == listed.place));
-                listed.has_all |= matches!(same, Some(Ok(Listed { has_all: true, .. })));
+                listed.has_all |= matches!(same, Some(Ok(ListedCode { has_all: true, .. })));
             }
         }
         Some(next)
@@ -193,16 +194,16 @@ impl Iterator for Merged<'_> {
 /// others follow by single steps over a short distance, and by a seek over a longer one.
 struct Common<'v> {
     first: Ahead<'static>,
-    others: Vec<(Run, Ahead<'static>)>,
+    others: Vec<(IndexRun, Ahead<'static>)>,
     view: &'v View,
     descending: bool,
 }
 
 impl<'v> Common<'v> {
-    fn of(runs: &[Run], view: &'v View, descending: bool) -> Common<'v> {
+    fn of(runs: &[IndexRun], view: &'v View, descending: bool) -> Common<'v> {
         let mut entries = runs.iter().map(|run| (run.clone(), run.entries(view, descending).peekable()));
-        let first: Option<(Run, Ahead<'static>)> = entries.next();
-        let none = || -> Entries<'static> { Box::new(std::iter::empty()) };
+        let first: Option<(IndexRun, Ahead<'static>)> = entries.next();
+        let none = || -> EntryIter<'static> { Box::new(std::iter::empty()) };
         let first = first.map_or_else(|| none().peekable(), |(_, first)| first);
         let others = entries.collect();
         Common { first, others, view, descending }
@@ -233,7 +234,7 @@ impl<'v> Common<'v> {
 }
 
 impl Iterator for Common<'_> {
-    type Item = Result<Listed, StoreError>;
+    type Item = Result<ListedCode, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut listed = match self.first.next()? {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use carom_shards::Code;
 
-use super::counted::{Counted, just_behind};
+use super::counted::{CountedIndex, just_behind};
 use super::forgetting::Forgetting;
 use super::ngram_filters::NgramFilters;
 use super::shared_filters::SharedFilters;
@@ -88,15 +88,15 @@ pub fn listing(link: &Link) -> Listing<'_> {
 /// The counts of the indexes.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
-    pub(super) dates: Counted,
-    pub(super) tags: Counted,
+    pub(super) dates: CountedIndex,
+    pub(super) tags: CountedIndex,
     pub(super) of_tags: TagCounts,
     /// True if a group that had too many tags is due for a recount.
     pub(super) is_recount_due: bool,
 }
 
 impl Tallies {
-    pub(super) fn of(&mut self, kind: IndexKind) -> &mut Counted {
+    pub(super) fn of(&mut self, kind: IndexKind) -> &mut CountedIndex {
         if kind == IndexKind::Dates { &mut self.dates } else { &mut self.tags }
     }
 
@@ -182,8 +182,8 @@ impl Catalog {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {
             let [gone, new, changed] = one.entries(&self.entries_before(one));
-            gone.iter().for_each(|entry| batch.unlist(entry));
-            new.iter().chain(&changed).for_each(|entry| batch.list(entry));
+            gone.iter().for_each(|entry| batch.remove_index_entry(entry));
+            new.iter().chain(&changed).for_each(|entry| batch.put_index_entry(entry));
             changes.extend(gone.into_iter().map(|entry| (entry, false)));
             changes.extend(new.into_iter().map(|entry| (entry, true)));
         }

@@ -9,7 +9,7 @@ use carom_store::links::{StoreError, Value};
 
 /// The counts of an index, as far as it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct CountedIndex {
     fences: Fences,
     progress: CountProgress,
     /// Changes after the counted part, since the part now being read was begun; true for an added entry.
@@ -27,7 +27,7 @@ enum CountProgress {
     Whole,
 }
 
-impl Counted {
+impl CountedIndex {
     /// Returns the counts once everything is counted.
     pub(super) fn whole(&self) -> Option<&Fences> {
         matches!(self.progress, CountProgress::Whole).then_some(&self.fences)

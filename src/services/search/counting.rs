@@ -1,4 +1,5 @@
-//! Counts the entries of the indexes after a start: in the background, part by part, while links come and go.
+//! Counts the entries of the indexes after a start: the first part of each before the node serves, and the others in the
+//! background, while links come and go.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -7,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::catalog::{Catalog, Tallies};
-use super::counted::Counted;
+use super::counted::CountedIndex;
 use super::tags;
 use crate::services::threads;
 use crate::services::threads::priority::{PacedLoop, Priority};
@@ -21,15 +22,20 @@ const PAUSE: Duration = Duration::from_micros(125);
 /// Pause between two recounts of tags.
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread that counts the indexes, and later recounts groups that had too many tags. It runs in the
-/// background, and ends when the catalog is stopped.
+/// The indexes that are counted.
+const COUNTED: [IndexKind; 2] = [IndexKind::Dates, IndexKind::Tags];
+
+/// Counts the first part of each index, which is all of it in a small store. Then starts the thread that counts the
+/// others, and later recounts groups that had too many tags. It runs in the background, and ends when the catalog is
+/// stopped.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
+    let start = Instant::now();
+    count_first(catalog);
     let catalog = Arc::clone(catalog);
     threads::start(Priority::Background, "count", move || {
-        let start = Instant::now();
         let counted = count_all(&catalog).map(|is_whole| {
             if is_whole {
                 log_completion(&catalog, start);
@@ -41,9 +47,17 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     })
 }
 
+/// Counts the first part of both indexes.
+pub(super) fn count_first(catalog: &Catalog) {
+    for kind in COUNTED {
+        // The thread that counts the others meets the same error, and reports it.
+        let _ = count_part(catalog, kind, COUNTED_AT_ONCE, || {});
+    }
+}
+
 fn log_completion(catalog: &Catalog, start: Instant) {
     let (_, (links, fences)) = catalog.view_with_counts(|counts| {
-        let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
+        let whole = |counted: &CountedIndex| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
         (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
     });
     let seconds = start.elapsed().as_secs_f64();
@@ -86,9 +100,12 @@ pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<
     Ok(true)
 }
 
-/// Counts both indexes. Returns false if the catalog was stopped first.
+/// Counts what is left of both indexes. Returns false if the catalog was stopped first.
 fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
-    for kind in [IndexKind::Dates, IndexKind::Tags] {
+    for kind in COUNTED {
+        if catalog.lock().of(kind).whole().is_some() {
+            continue;
+        }
         while count_part(catalog, kind, COUNTED_AT_ONCE, || {})? {
             if catalog.stopping.load(Ordering::Acquire) {
                 return Ok(false);

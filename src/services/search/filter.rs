@@ -6,7 +6,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use memchr::memmem::Finder;
 
-use super::bounded_scan::{FilterResult, Listed};
+use super::bounded_scan::{FilterResult, ListedCode};
 use super::texts::Texts;
 use super::visits::VisitSource;
 use carom_model::link::labels::in_joined;
@@ -60,11 +60,11 @@ impl<'q> LinkFilter<'q> {
     pub(super) fn check_entry(
         &mut self,
         view: &View,
-        listed: &Listed,
+        listed: &ListedCode,
         wanted: bool,
         has_term: bool,
     ) -> Result<FilterResult, StoreError> {
-        let Listed { place, marks, has_all } = *listed;
+        let ListedCode { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_expired && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
         let reads_record = if has_term { self.filter.reads_records_beside_term() } else { self.filter.reads_records() };
@@ -97,7 +97,7 @@ impl<'q> LinkFilter<'q> {
         }
     }
 
-    /// Returns the filter.
+    /// Returns the filter of the query, which links are compared with.
     pub(in crate::services) fn filter(&self) -> &Filter {
         self.filter
     }
@@ -212,12 +212,14 @@ mod tests {
             let (term, term_domains) = (Some("none".to_owned()), domains.to_vec());
             takes(&Filter { term, term_domains, ..Filter::default() }, &shown())
         };
-        assert!(of_domains(&[None]) && !of_domains(&[DomainId::from_bytes([1; 6])]));
+        assert!(of_domains(&[None]));
+        assert!(!of_domains(&[DomainId::from_bytes([1; 6])]));
         let other = |url_term: &str| {
             let (term, url_terms) = (Some("none".to_owned()), vec![url_term.to_owned()]);
             takes(&Filter { term, url_terms, ..Filter::default() }, &shown())
         };
-        assert!(other("a?long=url") && !other("grosser"));
+        assert!(other("a?long=url"));
+        assert!(!other("grosser"));
     }
 
     #[test]
@@ -246,14 +248,21 @@ mod tests {
             takes(&Filter { tags, all_tags, ..Filter::default() }, &shown())
         };
         assert!(all(Filter::default()));
-        assert!(tags(&["b", "other"], false) && !tags(&["other"], false) && !tags(&["b", "other"], true));
-        assert!(tags(&["b", "summer-sale"], true) && tags(&[], true));
+        assert!(tags(&["b", "other"], false));
+        assert!(!tags(&["other"], false));
+        assert!(!tags(&["b", "other"], true));
+        assert!(tags(&["b", "summer-sale"], true));
+        assert!(tags(&[], true));
         let without = |tags: &[&str], excludes_all| {
             let excluded_tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
             takes(&Filter { excluded_tags, excludes_all, ..Filter::default() }, &shown())
         };
-        assert!(!without(&["b", "other"], false) && without(&["other"], false) && without(&["b", "other"], true));
-        assert!(!without(&["b", "summer-sale"], true) && without(&[], true) && without(&[], false));
+        assert!(!without(&["b", "other"], false));
+        assert!(without(&["other"], false));
+        assert!(without(&["b", "other"], true));
+        assert!(!without(&["b", "summer-sale"], true));
+        assert!(without(&[], true));
+        assert!(without(&[], false));
         for (since_ms, until_ms, taken) in [(500, 500, true), (501, 600, false), (0, 499, false)] {
             assert_eq!(all(Filter { since_ms: Some(since_ms), until_ms: Some(until_ms), ..Filter::default() }), taken);
         }

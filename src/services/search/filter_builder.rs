@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog::Catalog;
-use super::ngram_filters::{Work, divided};
-use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::ngram_filters::{FilterWork, divided};
+use super::section::{IndexSection, SIGNATURE_BYTES, Source};
 use super::section_store;
 use super::text_chunk::{TextPart, entry_of};
 use super::texts::Texts;
@@ -150,14 +150,14 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
 pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
     let mut signatures = catalog.signatures();
     let work = signatures.work();
-    if let Some(Work::Divide(range, _) | Work::Sign(range)) = &work {
+    if let Some(FilterWork::Divide(range, _) | FilterWork::Sign(range)) = &work {
         signatures.begin(range);
     }
     drop(signatures);
     let (mut made, range) = match work {
         None => return Ok(false),
-        Some(Work::Divide(range, parts)) => (divided(&range, &parts), range),
-        Some(Work::Sign(range)) => {
+        Some(FilterWork::Divide(range, parts)) => (divided(&range, &parts), range),
+        Some(FilterWork::Sign(range)) => {
             // Opened after `begin`, so it has every link whose texts came before. The filters keep those that come later.
             let view = catalog.links.view();
             (vec![section_of(&view, &range.0, &range.1, &catalog.lacks_newer)?], range)
@@ -192,8 +192,8 @@ fn save(catalog: &Catalog, part: &TextPart) -> Source {
 
 /// Makes a section of the last links in a range. Notes in `lacks_newer` if it lacks one that only a later version can
 /// decode.
-fn section_of(view: &View, from: &[u8], to: &[u8], lacks_newer: &AtomicBool) -> Result<Section, StoreError> {
-    let mut section = Section::new(from);
+fn section_of(view: &View, from: &[u8], to: &[u8], lacks_newer: &AtomicBool) -> Result<IndexSection, StoreError> {
+    let mut section = IndexSection::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
     for key in view.keys(IndexKind::Dates, from, to).rev() {
         pause_if_due();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::bounded_scan::{FilterResult, Run, ScanDemand, ScanResult, candidates, union, walk};
+use super::bounded_scan::{FilterResult, IndexRun, ScanDemand, ScanResult, candidates, union, walk};
 use super::catalog::{Catalog, Tallies};
 use super::filter::LinkFilter;
 use super::ranked_page::{Around, counted_of};
@@ -109,7 +109,7 @@ impl Finder<'_> {
     /// Scans the candidates of some runs in the order of their age.
     fn walk_by_age(
         &self,
-        runs: &[Run],
+        runs: &[IndexRun],
         view: &View,
         wanted: ScanDemand,
         descending: bool,
@@ -178,7 +178,7 @@ impl Finder<'_> {
     }
 
     /// Returns a page of a run whose links all match.
-    fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<LinksAnswer, StoreError> {
+    fn counted(&self, view: &View, run: &IndexRun, around: &Around) -> Result<LinksAnswer, StoreError> {
         let (query, descending) = (self.query, self.query.order.descending);
         let (before, before_end) = around.ranks(view, run)?;
         let total = before_end.saturating_sub(before);
@@ -229,7 +229,7 @@ impl Finder<'_> {
         // No signature has the names of domains, so an index must have the links of those that match.
         let has_domains = filter.term_index_keys().is_some();
         let are_few = |scan: CandidateScan<'_>| {
-            has_domains && scan.are_few(&Run::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
+            has_domains && scan.are_few(&IndexRun::of_dates(filter), CANDIDATES_SORTED_MAX, CANDIDATES_COUNT_TIME_MAX)
         };
         if query.cursor.is_none() && self.scan_by_sections().is_some_and(are_few) {
             let sorted = self.sorted()?;
@@ -267,7 +267,7 @@ impl Finder<'_> {
     }
 
     /// Returns a page in an order that no index has. If more links match than can be sorted, it returns the most
-    /// visited ones of them, provided that the query sorts by visits, descending; otherwise, a scan finds the page.
+    /// visited ones, provided that the query sorts by visits, descending. For other orders, a scan finds the page.
     fn by_key(&self) -> Result<LinksAnswer, StoreError> {
         if let Some(Cursor { behind: Behind::Key(..), .. }) = &self.query.cursor {
             return self.scanned();
@@ -444,12 +444,12 @@ impl Finder<'_> {
 }
 
 /// Returns the runs that together have all matching links and as few others as possible.
-fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
+fn runs(filter: &Filter, counts: &Tallies) -> Vec<IndexRun> {
     let index_keys = filter.index_keys();
     if index_keys.is_empty() {
-        return vec![Run::of_dates(filter)];
+        return vec![IndexRun::of_dates(filter)];
     }
-    let mut runs: Vec<Run> = index_keys.iter().map(|index_key| Run::of_tag(index_key, filter)).collect();
+    let mut runs: Vec<IndexRun> = index_keys.iter().map(|index_key| IndexRun::of_tag(index_key, filter)).collect();
     if filter.has_all() {
         // The shortest run drives the intersection.
         runs.sort_by_key(|run| len_of(counts, run));
@@ -458,12 +458,12 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
 }
 
 /// Returns an upper bound for the entries of a run; `None` while its index is not counted yet.
-fn len_of(counts: &Tallies, run: &Run) -> Option<u64> {
+fn len_of(counts: &Tallies, run: &IndexRun) -> Option<u64> {
     counted_of(counts, run).map(|fences| Around::len_max(fences, run))
 }
 
 /// Returns an upper bound for the candidates of several runs; `None` while their index is not counted yet.
-fn len_max(filter: &Filter, counts: &Tallies, runs: &[Run]) -> Option<u64> {
+fn len_max(filter: &Filter, counts: &Tallies, runs: &[IndexRun]) -> Option<u64> {
     if filter.has_all() { len_of(counts, runs.first()?) } else { runs.iter().map(|run| len_of(counts, run)).sum() }
 }
 

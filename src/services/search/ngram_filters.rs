@@ -17,8 +17,8 @@ pub(super) mod skip;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::recent_texts::Held;
-use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::recent_texts::TextsInMemory;
+use super::section::{IndexSection, SIGNATURE_BYTES, Source};
 use super::text_chunk::{TextPart, key_of};
 use super::text_file::Extent;
 use crate::services::threads::priority::pause_if_due;
@@ -34,7 +34,7 @@ pub(super) type Range = (Vec<u8>, Vec<u8>);
 
 /// The next work that makes searches faster.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum FilterWork {
     /// A section that took new links is to be divided; these are its texts.
     Divide(Range, Vec<Arc<TextPart>>),
     /// The last links of a range are to be made into a section.
@@ -42,16 +42,16 @@ pub(super) enum Work {
 }
 
 /// Makes the sections of a range from all its texts.
-pub(super) fn divided((from, _): &Range, parts: &[Arc<TextPart>]) -> Vec<Section> {
+pub(super) fn divided((from, _): &Range, parts: &[Arc<TextPart>]) -> Vec<IndexSection> {
     let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
     // The sort is stable, so the newest of the entries of one link is the last.
     entries.sort_by_key(|entry| key_of(entry));
-    let mut sections = vec![Section::new(from)];
+    let mut sections = vec![IndexSection::new(from)];
     for of_link in entries.chunk_by(|a, b| key_of(a) == key_of(b)) {
         pause_if_due();
         let entry = of_link[of_link.len() - 1];
         if sections.last().is_some_and(|section| section.is_full(usize::MAX)) {
-            sections.push(Section::new(key_of(entry)));
+            sections.push(IndexSection::new(key_of(entry)));
         }
         let section = sections.last_mut().expect("there is one from the beginning");
         section.add(entry);
@@ -61,15 +61,15 @@ pub(super) fn divided((from, _): &Range, parts: &[Arc<TextPart>]) -> Vec<Section
 
 /// The links that are added or changed while a range is being signed.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingLinks {
     /// The range that is being signed, if any.
     range: Option<Range>,
-    entries: Held,
+    entries: TextsInMemory,
     /// True if too many links changed to keep: the sections that are being made will be discarded.
     is_overflowed: bool,
 }
 
-impl Pending {
+impl PendingLinks {
     fn add(&mut self, entry: &[u8], bytes_max: usize) {
         let Some((from, to)) = &self.range else { return };
         let key = key_of(entry);
@@ -78,7 +78,7 @@ impl Pending {
         }
         self.entries.push(entry);
         if self.entries.memory_bytes() > bytes_max {
-            self.entries = Held::default();
+            self.entries = TextsInMemory::default();
             self.is_overflowed = true;
         }
     }
@@ -88,14 +88,14 @@ impl Pending {
 #[derive(Debug)]
 pub(super) struct NgramFilters {
     /// The sections in the order of their keys. The last one reaches to the end of the index and takes new links.
-    sections: VecDeque<Section>,
+    sections: VecDeque<IndexSection>,
     sections_max: usize,
     /// Bytes of texts and keys in memory, besides signatures.
     held_bytes: usize,
     held_bytes_max: usize,
     /// The last key that was added to the last section.
     last: Vec<u8>,
-    pending: Pending,
+    pending: PendingLinks,
     /// True if a section has become overfull or was closed since the last search for work.
     is_any_undone: bool,
 }
@@ -107,14 +107,14 @@ impl NgramFilters {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let held_bytes_max = SEARCH_HELD_BYTES.min(bytes_max / HELD_SHARE);
         let sections_max = (bytes_max - held_bytes_max) / SIGNATURE_BYTES;
-        let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([Section::open(end)]) };
+        let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([IndexSection::open(end)]) };
         NgramFilters {
             sections,
             sections_max,
             held_bytes: 0,
             held_bytes_max,
             last: end.to_vec(),
-            pending: Pending::default(),
+            pending: PendingLinks::default(),
             is_any_undone: false,
         }
     }
@@ -160,7 +160,7 @@ impl NgramFilters {
     /// Drops the texts of links by their keys, with those of their whole sections, which are signed again. A section that
     /// is being made may have the texts, so it will be discarded.
     pub(super) fn purge(&mut self, keys: &[Vec<u8>]) {
-        self.pending.entries = Held::default();
+        self.pending.entries = TextsInMemory::default();
         self.pending.is_overflowed = self.pending.range.is_some();
         for key in keys {
             let Some(at) = self.section_of(key) else { continue };
@@ -188,7 +188,7 @@ impl NgramFilters {
             if is_last {
                 // A section without texts counts no new links, so it would never be full.
                 self.last.push(0);
-                self.sections.push_back(Section::open(&self.last));
+                self.sections.push_back(IndexSection::open(&self.last));
             }
             self.is_any_undone = true;
         }
@@ -238,11 +238,11 @@ impl NgramFilters {
         let open_bytes_max = self.open_bytes_max();
         let Some(open) = self.sections.back().filter(|open| open.is_full(open_bytes_max)) else { return };
         if time_of(key) > time_of(&self.last) {
-            self.sections.push_back(Section::open(time_of(key)));
+            self.sections.push_back(IndexSection::open(time_of(key)));
         } else if open.is_overfull(open_bytes_max) {
             // Too many links of one millisecond, as in an import.
             self.last.push(0);
-            self.sections.push_back(Section::open(&self.last));
+            self.sections.push_back(IndexSection::open(&self.last));
         } else {
             return;
         }
@@ -283,7 +283,7 @@ impl NgramFilters {
     }
 
     /// Returns the next work.
-    pub(super) fn work(&mut self) -> Option<Work> {
+    pub(super) fn work(&mut self) -> Option<FilterWork> {
         if self.is_any_undone {
             let closed = self.sections.len().saturating_sub(1);
             // The section before the last one still gets links that other nodes have created a little earlier.
@@ -292,26 +292,26 @@ impl NgramFilters {
                 let is_overfull = section.is_overfull(self.open_bytes_max());
                 match &section.texts {
                     Source::Memory(held) if at + 1 < closed || is_overfull => {
-                        return Some(Work::Divide(range(), held.chunks().to_vec()));
+                        return Some(FilterWork::Divide(range(), held.chunks().to_vec()));
                     }
-                    Source::Stored(_) | Source::None if is_overfull => return Some(Work::Sign(range())),
+                    Source::Stored(_) | Source::None if is_overfull => return Some(FilterWork::Sign(range())),
                     _ => {}
                 }
             }
             self.is_any_undone = false;
         }
-        self.unsigned_range().filter(|_| self.sections.len() < self.sections_max).map(Work::Sign)
+        self.unsigned_range().filter(|_| self.sections.len() < self.sections_max).map(FilterWork::Sign)
     }
 
     /// Starts to keep the links that are added to a range, which is being signed.
     pub(super) fn begin(&mut self, range: &Range) {
-        self.pending = Pending { range: Some(range.clone()), ..Pending::default() };
+        self.pending = PendingLinks { range: Some(range.clone()), ..PendingLinks::default() };
     }
 
     /// Puts new sections in the place of the last part of a range that [`NgramFilters::work`] returned. They were made
     /// from the links as of [`NgramFilters::begin`]. Returns false if they are discarded, because more links changed
     /// since than are kept.
-    pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) -> bool {
+    pub(super) fn end(&mut self, mut made: Vec<IndexSection>, (from, to): &Range) -> bool {
         let pending = std::mem::take(&mut self.pending);
         if pending.is_overflowed {
             return false;
@@ -351,7 +351,7 @@ impl NgramFilters {
             self.sections.insert(place + number, section);
         }
         debug_assert!(self.sections.iter().is_sorted_by(|a, b| a.first < b.first), "a search would miss links");
-        self.held_bytes = self.sections.iter().map(Section::held_bytes).sum();
+        self.held_bytes = self.sections.iter().map(IndexSection::held_bytes).sum();
         self.is_any_undone = true;
         self.keep_within_bounds();
         true
@@ -391,7 +391,7 @@ mod tests {
     fn sign(signatures: &mut NgramFilters, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
         let range = match signatures.work() {
             None => return false,
-            Some(Work::Divide(range, parts)) => {
+            Some(FilterWork::Divide(range, parts)) => {
                 signatures.begin(&range);
                 let mut made = divided(&range, &parts);
                 made.iter_mut().for_each(|section| section.save(|_| Source::None));
@@ -399,10 +399,10 @@ mod tests {
                 _ = signatures.end(made, &range);
                 return true;
             }
-            Some(Work::Sign(range)) => range,
+            Some(FilterWork::Sign(range)) => range,
         };
         signatures.begin(&range);
-        let mut section = Section::new(&range.0);
+        let mut section = IndexSection::new(&range.0);
         let within = |key: &[u8]| *key >= *range.0 && (range.1.is_empty() || *key < *range.1);
         for (key, text) in index.iter().rev().filter(|(key, _)| within(key)) {
             section.add(&entry(key, text));
@@ -550,7 +550,8 @@ mod tests {
         assert_eq!(ranges(&signatures, "00005999", &(Vec::new(), b"l".to_vec()), false).len(), 1);
         signatures.give_up();
         signatures.add(vec![entry(b"k", "once more")]);
-        assert!(!signatures.is_on() && signatures.coverage() == (0, 0, false));
+        assert!(!signatures.is_on());
+        assert!(signatures.coverage() == (0, 0, false));
     }
 
     #[test]
@@ -576,7 +577,7 @@ mod tests {
     }
 
     fn memory_of(signatures: &NgramFilters) -> usize {
-        signatures.sections.iter().map(Section::held_bytes).sum()
+        signatures.sections.iter().map(IndexSection::held_bytes).sum()
     }
 
     #[test]

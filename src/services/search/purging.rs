@@ -24,13 +24,13 @@ impl Catalog {
         number
     }
 
-    /// Lets searches read the sections of links that exist again with the date of a purged one, after an import: those
+    /// Lets searches read the sections of links that exist again with the date of a purged one, after an import. Those
     /// sections may have lost the texts of the new links, too.
     fn read_imported_again(&self, links: &[PurgedLink]) {
         let is_again = |link: &&PurgedLink| {
             // A record that cannot be read may be of such a link.
-            let present = self.links.date_and_claim(&link.code).ok();
-            present.is_none_or(|present| present.is_some_and(|(created_ms, _)| created_ms == link.created_ms))
+            let present = self.links.link_identity(&link.code).ok();
+            present.is_none_or(|present| present.is_some_and(|present| present.created_ms == link.created_ms))
         };
         let keys: Vec<Vec<u8>> = links.iter().filter(is_again).map(|link| link.position().to_bytes()).collect();
         self.signatures().forget_sections(&keys);
@@ -102,6 +102,29 @@ mod tests {
     }
 
     #[test]
+    fn purged_links_leave_the_bounds_of_their_sections() {
+        let model = saved();
+        // The last links of the section that still takes new links, and of a closed one.
+        let is_bound = |key: &[u8]| {
+            let mut images = Vec::new();
+            let mut from = model.catalog.signatures().copy_some(&[], &mut images);
+            while let Some(next) = from {
+                from = model.catalog.signatures().copy_some(&next, &mut images);
+            }
+            let mut bounds = images.iter().filter_map(|(section, _)| section.bounds.as_ref());
+            bounds.any(|(_, last)| **last == *key)
+        };
+        let key = |number: u64| PurgedLink::of(&numbered(number).1.unwrap()).position().to_bytes();
+        let closed = (100..200).find(|number| is_bound(&key(*number))).unwrap();
+        assert!(is_bound(&key(499)), "otherwise the test proves nothing");
+        purge(&model, &[closed, 499]);
+        assert!(!is_bound(&key(closed)));
+        assert!(!is_bound(&key(499)));
+        let filter = Filter { term: Some("c0004".to_owned()), ..Filter::default() };
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
+    }
+
+    #[test]
     fn links_deleted_before_a_start_leave_the_files_when_purged() {
         let model = saved();
         model.commit((490..500).map(|number| (numbered(number).0, None)));
@@ -111,7 +134,8 @@ mod tests {
         assert!(is_on_disk(&model, 495), "otherwise the test proves nothing");
         let request = purge(&model, &[495]);
         save(&model.catalog, false);
-        assert!(model.catalog.has_forgotten(request) && !is_on_disk(&model, 495));
+        assert!(model.catalog.has_forgotten(request));
+        assert!(!is_on_disk(&model, 495));
     }
 
     #[test]
@@ -126,7 +150,8 @@ mod tests {
         assert!(is_on_disk(&model, 103), "otherwise the test proves nothing");
         let request = purge(&model, &[103]);
         save(&model.catalog, false);
-        assert!(model.catalog.has_forgotten(request) && !is_on_disk(&model, 103));
+        assert!(model.catalog.has_forgotten(request));
+        assert!(!is_on_disk(&model, 103));
     }
 
     #[test]
@@ -145,7 +170,8 @@ mod tests {
         std::os::unix::fs::symlink(model.dir().join("none/file"), &new).unwrap();
         save(&model.catalog, false);
         assert!(!model.dir().join("search.sections").exists(), "it was stored");
-        assert!(model.catalog.has_forgotten(request) && !model.catalog.has_texts_left());
+        assert!(model.catalog.has_forgotten(request));
+        assert!(!model.catalog.has_texts_left());
         assert!(!has());
     }
 

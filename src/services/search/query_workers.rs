@@ -6,12 +6,12 @@ use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
-use super::bounded_scan::{FilterResult, Run};
+use super::bounded_scan::{FilterResult, IndexRun};
 use super::catalog::Catalog;
 use super::filter::LinkFilter;
 use super::list::Finder;
@@ -25,7 +25,7 @@ use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, PURGE_LINKS_MAX, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN,
     SEARCH_TIME_MAX, SEARCHERS,
 };
-use carom_model::purge::{EndedLinks, EndedSelector};
+use carom_model::purge::{EndedPage, EndedPlace, EndedSelector};
 use carom_model::query::{
     Filter, ListPage, ListQuery, TagQuery, TagsFailure, UnreadableIndex, domain_index_key, index_key_with_tag,
 };
@@ -37,6 +37,12 @@ use std::sync::atomic::Ordering;
 
 /// Edits that are read at once: some 100 µs of work.
 const ENDED_AT_ONCE: usize = 64;
+
+/// Events that are read at once: less than a millisecond of work.
+const EVENTS_AT_ONCE: usize = 256;
+
+/// Longest time in which the texts of ended links are looked for: the texts of some hundred thousand links that may match.
+const TEXTS_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Inputs of the threads.
 #[derive(Clone)]
@@ -95,11 +101,11 @@ impl Lister {
                 self.reply(ticket, self.referrers(from_day..=to_day, count).map(Ok));
             }
             ListRequest::Domains(ticket) => self.reply(ticket, catalog.domains().map(Ok)),
-            ListRequest::Ended { selector, behind, ticket } => {
-                self.reply(ticket, self.ended(&selector, behind).map(Ok));
+            ListRequest::Ended { selector, from, ticket } => {
+                self.reply(ticket, self.ended(&selector, from).map(Ok));
             }
-            ListRequest::Groups { groups, from_hour, to_hour, ticket } => {
-                self.reply(ticket, self.setup.visits.of_groups(&groups, from_hour..to_hour).map(Ok));
+            ListRequest::Groups { groups, hours, ticket } => {
+                self.reply(ticket, self.setup.visits.of_groups(&groups, hours).map(Ok));
             }
         }
     }
@@ -184,16 +190,30 @@ impl Lister {
         Ok(ListPage { links, visits, page: 1, total, complete: false, next: None })
     }
 
-    /// Returns links that were deleted before, as many as the history has behind a key or as can be found in the time of a
-    /// search.
-    fn ended(&self, selector: &EndedSelector, mut behind: Vec<u8>) -> Result<EndedLinks, StoreError> {
-        let (start, mut links) = (Instant::now(), Vec::new());
+    /// Returns links that have ended before, as many as can be found in the time of a search. The sources come in this
+    /// order: the history, the texts that the search index still has, the event log. A link may come several times.
+    fn ended(&self, selector: &EndedSelector, from: EndedPlace) -> Result<EndedPage, StoreError> {
+        let (start, mut links, mut place) = (Instant::now(), Vec::new(), from);
+        let catalog = &self.setup.catalog;
         loop {
-            let found = self.setup.catalog.links.ended_links(&behind, ENDED_AT_ONCE, selector)?;
-            links.extend(found.links);
-            match found.behind {
-                Some(next) if links.len() < PURGE_LINKS_MAX && start.elapsed() < SEARCH_TIME_MAX => behind = next,
-                behind => return Ok(EndedLinks { links, behind }),
+            let next = match place {
+                EndedPlace::History(behind) => {
+                    let found = catalog.links.ended_links(&behind, ENDED_AT_ONCE, selector)?;
+                    links.extend(found.links);
+                    if found.behind.is_none() {
+                        links.extend(catalog.ended_in_texts(selector, PURGE_LINKS_MAX, TEXTS_TIME_MAX)?);
+                    }
+                    Some(found.behind.map_or(EndedPlace::Events(0), EndedPlace::History))
+                }
+                EndedPlace::Events(after) => {
+                    let (found, last) = catalog.links.ended_in_events(after, EVENTS_AT_ONCE, selector)?;
+                    links.extend(found);
+                    last.map(EndedPlace::Events)
+                }
+            };
+            match next {
+                Some(next) if links.len() < PURGE_LINKS_MAX && start.elapsed() < SEARCH_TIME_MAX => place = next,
+                next => return Ok(EndedPage { links, next }),
             }
             pause_if_due();
         }
@@ -222,7 +242,7 @@ impl Lister {
         let mut lines = String::new();
         let index_key =
             domain.map_or(CRAWLABLE.to_owned(), |domain| index_key_with_tag(&domain_index_key(domain), CRAWLABLE));
-        for place in Run::of_tag(&index_key, &Filter::default()).places(&view, true) {
+        for place in IndexRun::of_tag(&index_key, &Filter::default()).places(&view, true) {
             let line = format!("Allow: /{}\n", place?.code.as_slug());
             if lines.len() + line.len() > ROBOTS_LEN_MAX {
                 break;

@@ -1,6 +1,6 @@
 //! Pages of a run whose entries all match, so that counting finds any page at the same cost.
 
-use super::bounded_scan::Run;
+use super::bounded_scan::IndexRun;
 use super::catalog::{Catalog, Tallies};
 use super::rank_index::{Fence, Fences};
 use carom_model::query::{Filter, LinkPosition};
@@ -18,7 +18,7 @@ pub(super) struct Around {
     near: Option<Fence>,
 }
 
-pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c Fences> {
+pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &IndexRun) -> Option<&'c Fences> {
     let counted = if run.kind == IndexKind::Dates { &counts.dates } else { &counts.tags };
     counted.whole()
 }
@@ -30,8 +30,8 @@ pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c Fence
 /// If the index cannot be read.
 pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, StoreError> {
     let run = match &filter.index_keys()[..] {
-        [] => Run::of_dates(filter),
-        [index_key] => Run::of_tag(index_key, filter),
+        [] => IndexRun::of_dates(filter),
+        [index_key] => IndexRun::of_tag(index_key, filter),
         _ => return Ok(None),
     };
     if filter.needs_filtering() {
@@ -46,7 +46,7 @@ pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, S
 
 impl Around {
     /// Returns the fences around a run, and the one near the entry at `offset` in it.
-    pub(super) fn of(fences: &Fences, run: &Run, offset: u64, descending: bool) -> Around {
+    pub(super) fn of(fences: &Fences, run: &IndexRun, offset: u64, descending: bool) -> Around {
         let from = fences.before(&run.from);
         let to = if run.to.is_empty() { Err(fences.total()) } else { Ok(fences.before(&run.to)) };
         let near = if descending {
@@ -64,7 +64,7 @@ impl Around {
     }
 
     /// Returns an upper bound for the number of entries of the run.
-    pub(super) fn len_max(fences: &Fences, run: &Run) -> u64 {
+    pub(super) fn len_max(fences: &Fences, run: &IndexRun) -> u64 {
         let before_end = match &run.to[..] {
             [] => fences.total(),
             to => fences.before(to).rank + fences.run_len(to),
@@ -73,7 +73,7 @@ impl Around {
     }
 
     /// Returns the number of entries before the run, and before its end.
-    pub(super) fn ranks(&self, view: &View, run: &Run) -> Result<(u64, u64), StoreError> {
+    pub(super) fn ranks(&self, view: &View, run: &IndexRun) -> Result<(u64, u64), StoreError> {
         let between = |fence: &Fence, to: &[u8]| -> Result<u64, StoreError> {
             if *fence.key == *to {
                 return Ok(fence.rank);
@@ -94,7 +94,7 @@ impl Around {
     pub(super) fn places(
         &self,
         view: &View,
-        run: &Run,
+        run: &IndexRun,
         (before, before_end): (u64, u64),
         offset: u64,
         descending: bool,

@@ -25,7 +25,7 @@ struct Position {
 
 /// The current texts of links in memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct TextsInMemory {
     chunks: Vec<Arc<TextPart>>,
     /// The position of the newest entry of each link, by the hash of its key.
     newest: HashMap<u64, Position>,
@@ -35,7 +35,7 @@ pub(super) struct Held {
     stale_bytes: usize,
 }
 
-impl Held {
+impl TextsInMemory {
     /// Adds an entry made by [`super::text_chunk::entry_of`], and replaces an earlier one of the same link.
     pub(super) fn push(&mut self, entry: &[u8]) {
         let hash = xxh3_64(key_of(entry));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_link_counts_once_and_replaced_texts_go() {
-        let mut held = Held::default();
+        let mut held = TextsInMemory::default();
         for round in 0..1_000 {
             for key in ["a", "bb", "c"] {
                 held.push(&entry(key, &format!("{key}{round:060}")));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
-use super::bounded_scan::{Entries, Listed, Run};
+use super::bounded_scan::{EntryIter, IndexRun, ListedCode};
 use super::catalog::Catalog;
 use super::ngram_filters::Range;
 use super::ngram_filters::skip::SkipStep;
@@ -16,7 +16,7 @@ use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::catalog::{IndexKind, Marks, View, place_of};
 
 /// The candidates in a section; or a range in which every link is a candidate, because its texts cannot be read.
-type Found = Result<Vec<Listed>, Range>;
+type SectionCandidates = Result<Vec<ListedCode>, Range>;
 
 /// A search for a term, with the state that lets it skip sections.
 #[derive(Debug)]
@@ -43,22 +43,22 @@ impl<'c> CandidateScan<'c> {
 
     /// Returns the candidates among the entries of a run by date. After those of each section comes one that is no
     /// match: a later page that continues from it does not read the section again.
-    pub(super) fn entries<'v>(&self, run: &Run, view: &'v View, descending: bool) -> Entries<'v>
+    pub(super) fn entries<'v>(&self, run: &IndexRun, view: &'v View, descending: bool) -> EntryIter<'v>
     where
         'c: 'v,
     {
         let run = run.clone();
         let found = self.found((run.from.clone(), run.to.clone()), descending);
-        Box::new(found.flat_map(move |found| -> Entries<'v> {
+        Box::new(found.flat_map(move |found| -> EntryIter<'v> {
             match found {
                 Ok(listed) => Box::new(listed.into_iter().map(Ok)),
-                Err((from, to)) => Run { from, to, ..run.clone() }.entries(view, descending),
+                Err((from, to)) => IndexRun { from, to, ..run.clone() }.entries(view, descending),
             }
         }))
     }
 
     /// True if a run by date has at most `most` candidates, and if that can be found out within `time_max`.
-    pub(super) fn are_few(&self, run: &Run, most: usize, time_max: Duration) -> bool {
+    pub(super) fn are_few(&self, run: &IndexRun, most: usize, time_max: Duration) -> bool {
         let start = Instant::now();
         assert_eq!(run.kind, IndexKind::Dates, "sections are of the index by date");
         let mut found = self.found((run.from.clone(), run.to.clone()), false);
@@ -83,7 +83,7 @@ impl<'c> CandidateScan<'c> {
     }
 
     /// Iterates lazily over the candidates of a range, section by section in the given direction.
-    fn found(&self, range: Range, descending: bool) -> impl Iterator<Item = Found> + use<'c> {
+    fn found(&self, range: Range, descending: bool) -> impl Iterator<Item = SectionCandidates> + use<'c> {
         let (catalog, needle, terms) = (self.catalog, self.needle.clone(), self.terms.clone());
         let (mut rest, mut part) = (Some(range), TextPart::default());
         std::iter::from_fn(move || {
@@ -120,7 +120,7 @@ fn look_through(
     range: &Range,
     part: &mut TextPart,
     descending: bool,
-) -> Option<Vec<Listed>> {
+) -> Option<Vec<ListedCode>> {
     let chunks: Vec<&TextPart> = match &to_read.texts {
         Readable::Memory(chunks) => chunks.iter().map(|chunk| &**chunk).collect(),
         Readable::Stored(extent) => {
@@ -138,7 +138,8 @@ fn look_through(
     if descending {
         keys.reverse();
     }
-    let listed = |key: &[u8], has_all| place_of(key, 0).map(|place| Listed { place, marks: Marks::default(), has_all });
+    let listed =
+        |key: &[u8], has_all| place_of(key, 0).map(|place| ListedCode { place, marks: Marks::default(), has_all });
     let end = if descending { &to_read.first } else { &to_read.last };
     let end = Some(&**end).filter(is_within).and_then(|key| listed(key, false));
     Some(keys.into_iter().filter_map(|key| listed(key, true)).chain(end).collect())

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::recent_texts::Held;
+use super::recent_texts::TextsInMemory;
 use super::text_chunk::{TextPart, key_of, texts_of};
 use super::text_file::Extent;
 use carom_limits::SEARCH_SECTION_BYTES;
@@ -19,8 +19,8 @@ const BITS_LOG2: u32 = 17;
 pub(super) const SIGNATURE_BYTES: usize = BITS as usize / 8;
 
 /// Number of set bits with which a section is full: a random n-gram is then found with a probability of one in three.
-/// For a term with two rare n-grams, the others being in every section, one section in nine is read in vain: about 100
-/// MB of texts for 10 million links.
+/// For a term with two rare n-grams, while its others are in every section, one section in nine is read without a hit.
+/// That is about 100 MB of texts for 10 million links.
 const FILLED: u32 = BITS / 3;
 
 /// Largest number of links in a new section.
@@ -29,11 +29,10 @@ const SECTION_LEN_MAX: u32 = if cfg!(test) { 4 } else { 2_048 };
 /// Largest number of links in a section that takes new links, before it is divided.
 pub(super) const OPEN_LEN_MAX: u32 = 4 * SECTION_LEN_MAX;
 
-/// Number of links that changed after their section was signed, at which it is signed again: a search reads each of
-/// them.
+/// Largest number of links of a section that may change before it is signed again. A search reads each of them.
 const LATE_LEN_MAX: usize = if cfg!(test) { 4 } else { 128 };
 
-/// Memory of such a link besides its key, in bytes.
+/// Memory of a changed link besides its key, in bytes.
 const LATE_OVERHEAD: usize = 32;
 
 /// Number of set bits at which a signature is no longer worth a test. A new section stays below it, even with its last
@@ -79,7 +78,7 @@ impl Needle {
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// Memory, for texts of links that were created or changed lately.
-    Memory(Held),
+    Memory(TextsInMemory),
     /// The text file.
     Stored(Arc<Extent>),
     /// Nowhere: a search reads the links instead.
@@ -87,60 +86,63 @@ pub(super) enum Source {
 }
 
 /// Keys in ascending order, each once.
-pub(super) type Keys = Arc<Vec<Box<[u8]>>>;
+pub(super) type SortedKeys = Arc<Vec<Box<[u8]>>>;
+
+/// The first and the last one of some keys.
+type KeyBounds = (Vec<u8>, Vec<u8>);
 
 /// Consecutive links of the index by date, from a first key up to the next section.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct IndexSection {
     pub(super) first: Box<[u8]>,
     /// The signature. `None` while the section takes new links or has not been divided since.
     pub(super) signature: Option<Arc<Vec<u64>>>,
     /// Number of set bits in the signature.
-    set: u32,
+    set_bits: u32,
     /// Number of links. Deleted links still count.
     pub(super) len: u32,
     /// Bytes of the texts with which the section was made.
     bytes: usize,
-    /// The first and the last key that were added.
-    pub(super) bounds: Option<(Vec<u8>, Vec<u8>)>,
+    /// The first and the last key that were added; `None` if none was added since the texts were dropped.
+    pub(super) bounds: Option<KeyBounds>,
     pub(super) texts: Source,
     /// The links that were added or changed since the texts were written. A search reads each of them.
-    late: Keys,
+    late: SortedKeys,
     /// Memory of `late`, in bytes.
     late_bytes: usize,
 }
 
-impl Section {
+impl IndexSection {
     /// Returns an empty section with a signature, for links that are added in order.
-    pub(super) fn new(first: &[u8]) -> Section {
+    pub(super) fn new(first: &[u8]) -> IndexSection {
         let signature = vec![0; BITS as usize / 64];
-        Section { signature: Some(Arc::new(signature)), ..Section::open(first) }
+        IndexSection { signature: Some(Arc::new(signature)), ..IndexSection::open(first) }
     }
 
     /// Returns an empty section that takes new links.
-    pub(super) fn open(first: &[u8]) -> Section {
-        Section {
+    pub(super) fn open(first: &[u8]) -> IndexSection {
+        IndexSection {
             first: first.into(),
             signature: None,
-            set: 0,
+            set_bits: 0,
             len: 0,
             bytes: 0,
             bounds: None,
-            texts: Source::Memory(Held::default()),
+            texts: Source::Memory(TextsInMemory::default()),
             late: Arc::default(),
             late_bytes: 0,
         }
     }
 
     /// Returns a section without texts: until it is signed, a search reads its links.
-    pub(super) fn unsigned(first: &[u8]) -> Section {
-        Section { texts: Source::None, ..Section::open(first) }
+    pub(super) fn unsigned(first: &[u8]) -> IndexSection {
+        IndexSection { texts: Source::None, ..IndexSection::open(first) }
     }
 
     /// Sets the signature.
     pub(super) fn sign(&mut self, words: Vec<u64>) {
         assert_eq!(words.len(), BITS as usize / 64, "a search would read beyond the signature");
-        self.set = words.iter().map(|word| word.count_ones()).sum();
+        self.set_bits = words.iter().map(|word| word.count_ones()).sum();
         self.signature = Some(Arc::new(words));
     }
 
@@ -176,16 +178,10 @@ impl Section {
                 let word = &mut signature[(bit / 64) as usize];
                 let before = *word;
                 *word |= 1 << (bit % 64);
-                self.set += u32::from(*word != before);
+                self.set_bits += u32::from(*word != before);
             }
         }
-        let key = key_of(entry);
-        let (first, last) = self.bounds.get_or_insert_with(|| (key.to_vec(), key.to_vec()));
-        if *key < **first {
-            *first = key.to_vec();
-        } else if *key > **last {
-            *last = key.to_vec();
-        }
+        widen(&mut self.bounds, key_of(entry));
     }
 
     /// Moves the first key.
@@ -203,17 +199,21 @@ impl Section {
     /// Drops the texts of a link from a section that takes new links; from another one, all texts and the signature.
     pub(super) fn drop_link(&mut self, key: &[u8]) {
         let Source::Memory(held) = &self.texts else { return self.forget() };
-        let mut rest = Held::default();
+        let (mut rest, mut bounds) = (TextsInMemory::default(), None);
         let entries = held.chunks().iter().flat_map(|chunk| chunk.entries());
-        entries.filter(|entry| key_of(entry) != key).for_each(|entry| rest.push(entry));
+        for entry in entries.filter(|entry| key_of(entry) != key) {
+            rest.push(entry);
+            widen(&mut bounds, key_of(entry));
+        }
         (self.bytes, self.len) = (rest.live_bytes(), rest.len() as u32);
-        self.texts = Source::Memory(rest);
+        (self.texts, self.bounds) = (Source::Memory(rest), bounds);
     }
 
     /// Drops texts and signature: a search reads the links until the section is signed again.
     pub(super) fn forget(&mut self) {
         self.signature = None;
         self.texts = Source::None;
+        self.bounds = None;
         self.late = Arc::default();
         self.late_bytes = 0;
     }
@@ -226,7 +226,7 @@ impl Section {
     /// True if the next link should begin a new section.
     pub(super) fn is_full(&self, open_bytes_max: usize) -> bool {
         match &self.signature {
-            Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX || self.bytes >= SEARCH_SECTION_BYTES,
+            Some(_) => self.set_bits >= FILLED || self.len >= SECTION_LEN_MAX || self.bytes >= SEARCH_SECTION_BYTES,
             None => self.len >= OPEN_LEN_MAX || self.bytes >= open_bytes_max,
         }
     }
@@ -235,7 +235,7 @@ impl Section {
     pub(super) fn is_overfull(&self, open_bytes_max: usize) -> bool {
         match &self.texts {
             Source::Memory(held) => held.live_bytes() >= 2 * open_bytes_max || self.len >= 2 * OPEN_LEN_MAX,
-            _ => self.is_unsigned() || self.late.len() > LATE_LEN_MAX || self.set >= OVERFILLED,
+            _ => self.is_unsigned() || self.late.len() > LATE_LEN_MAX || self.set_bits >= OVERFILLED,
         }
     }
 
@@ -266,13 +266,23 @@ impl Section {
     }
 }
 
+/// Moves bounds so that they include a key.
+fn widen(bounds: &mut Option<KeyBounds>, key: &[u8]) {
+    let (first, last) = bounds.get_or_insert_with(|| (key.to_vec(), key.to_vec()));
+    if *key < **first {
+        *first = key.to_vec();
+    } else if *key > **last {
+        *last = key.to_vec();
+    }
+}
+
 /// The texts of a section, in which a search looks for a term.
 #[derive(Clone, Debug)]
 pub(super) struct ToRead {
     /// The texts of most links of the section.
     pub(super) texts: Readable,
     /// The links that were added or changed since these texts were written.
-    pub(super) late: Keys,
+    pub(super) late: SortedKeys,
     /// The first key of the section.
     pub(super) first: Vec<u8>,
     /// The last key of the section.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::recent_texts::Held;
-use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::recent_texts::TextsInMemory;
+use super::section::{IndexSection, SIGNATURE_BYTES, Source};
 use super::text_file::TextFile;
 use crate::services::threads::priority::pause_if_due;
 use carom_store::links::LogPosition;
@@ -39,13 +39,13 @@ const ENTRY_LEN: usize = 12;
 const SECTION_BYTES_MAX: usize = 64 << 20;
 
 /// A section as of one moment, and the first key after it.
-pub(super) type Image = (Section, Box<[u8]>);
+pub(super) type SectionImage = (IndexSection, Box<[u8]>);
 
 /// Writes sections that include all changes up to a position.
 ///
 /// # Errors
 /// If the disk fails. The old file then stays.
-pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io::Result<()> {
+pub(super) fn write(dir: &Path, position: LogPosition, sections: &[SectionImage]) -> io::Result<()> {
     let new = dir.join(NEW_NAME);
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let mut file = BufWriter::with_capacity(SIGNATURE_BYTES * 4, file);
@@ -89,7 +89,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// If the disk fails.
-pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogPosition, Vec<Section>)>> {
+pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogPosition, Vec<IndexSection>)>> {
     let mut file = match File::open(dir.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
@@ -108,14 +108,14 @@ pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogP
         match expected.replace(end) {
             // A gap is filled with an unsigned section. What comes before the first section is signed like any other
             // range.
-            Some(first) if first != section.first => sections.push(Section::unsigned(&first)),
+            Some(first) if first != section.first => sections.push(IndexSection::unsigned(&first)),
             _ => {}
         }
         sections.push(section);
     }
     match expected {
         None => return Ok(None),
-        Some(first) if !first.is_empty() => sections.push(Section::unsigned(&first)),
+        Some(first) if !first.is_empty() => sections.push(IndexSection::unsigned(&first)),
         Some(_) => {}
     }
     let in_order = sections.windows(2).all(|pair| pair[0].first < pair[1].first);
@@ -163,7 +163,7 @@ fn put(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn encode(section: &Section, end: &[u8], out: &mut Vec<u8>) {
+fn encode(section: &IndexSection, end: &[u8], out: &mut Vec<u8>) {
     put(&section.first, out);
     put(end, out);
     out.extend_from_slice(&section.len.to_le_bytes());
@@ -210,13 +210,13 @@ impl<'b> Bytes<'b> {
     }
 }
 
-fn decode(bytes: &mut Bytes<'_>, texts: &Arc<TextFile>) -> Option<Image> {
+fn decode(bytes: &mut Bytes<'_>, texts: &Arc<TextFile>) -> Option<SectionImage> {
     if bytes.0.len() > SECTION_BYTES_MAX {
         return None;
     }
     let first = bytes.bytes()?;
     let end = bytes.bytes()?;
-    let mut section = Section::unsigned(first);
+    let mut section = IndexSection::unsigned(first);
     let len = bytes.number()?;
     let bounds = (bytes.bytes()?, bytes.bytes()?);
     section.bounds = (!bounds.0.is_empty()).then(|| (bounds.0.to_vec(), bounds.1.to_vec()));
@@ -238,7 +238,7 @@ fn decode(bytes: &mut Bytes<'_>, texts: &Arc<TextFile>) -> Option<Image> {
             Source::Stored(Arc::new(texts.extent(numbers)?))
         }
         [2] => {
-            let mut held = Held::default();
+            let mut held = TextsInMemory::default();
             while !bytes.0.is_empty() {
                 let entry = bytes.bytes()?;
                 // An entry has at least the key that its first byte promises.

@@ -10,8 +10,8 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog::Catalog;
-use super::section::{SIGNATURE_BYTES, Section, Source};
-use super::section_file::{self, Image};
+use super::section::{IndexSection, SIGNATURE_BYTES, Source};
+use super::section_file::{self, SectionImage};
 use super::text_chunk::entry_of;
 use super::text_file::TextFile;
 use super::texts::Texts;
@@ -23,7 +23,7 @@ use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
 use carom_store::links::{ChangesSince, LogPosition};
 
-/// Attempts to restore sections while more links change than are noted.
+/// Largest number of attempts to restore sections. An attempt fails if more links change meanwhile than are noted.
 const RESTORES_MAX: usize = 3;
 
 /// Restores the sections that the last process stored. Returns how many links they have and how many changed since, or
@@ -51,7 +51,7 @@ fn restore_beside(catalog: &Catalog, mut between: impl FnMut()) -> Result<Option
     Ok(None)
 }
 
-/// Removes what the last process stored. No section may have texts in the text file.
+/// Removes what the last process stored. The caller has no section with texts in the text file.
 fn discard_stored(texts: &TextFile) {
     remove_sections(texts);
     texts.keep_only(Vec::new());
@@ -111,10 +111,10 @@ fn try_restore(catalog: &Catalog, between: impl FnOnce()) -> Result<Restored, St
     Ok(Restored::Sections { links, changed })
 }
 
-/// Drops the sections from `end` on, where the section for new links begins: it begins before some of them if the newest
-/// links were deleted. Also drops the texts of sections that have texts of links after their own end. A purge would not
-/// find those texts, and sections made from them would be out of order.
-fn keep_before(sections: &mut Vec<Section>, end: &[u8]) {
+/// Drops the sections from `end` on, where the section for new links begins. If the newest links were deleted, it
+/// begins before the last stored sections. Also drops the texts of each section that has texts of links behind its own
+/// end. A purge would not find those texts, and sections made from them would be out of order.
+fn keep_before(sections: &mut Vec<IndexSection>, end: &[u8]) {
     sections.retain(|section| *section.first < *end);
     let mut end = end;
     for section in sections.iter_mut().rev() {
@@ -130,7 +130,7 @@ pub(super) fn remove_sections(texts: &TextFile) {
     section_file::remove(texts.dir()).unwrap_or_else(|error| texts.note_left(&error));
 }
 
-fn file_range(section: &Section) -> Option<(u64, u64)> {
+fn file_range(section: &IndexSection) -> Option<(u64, u64)> {
     let Source::Stored(extent) = &section.texts else { return None };
     let [at, len, ..] = extent.place();
     Some((at, len))
@@ -142,7 +142,7 @@ fn replay(
     catalog: &Catalog,
     view: &View,
     position: LogPosition,
-    sections: &mut [Section],
+    sections: &mut [IndexSection],
     end: &[u8],
     held_max: usize,
 ) -> Result<Option<usize>, StoreError> {
@@ -240,7 +240,12 @@ fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
 }
 
 /// Writes the section file, if the disk has room for it.
-fn write_sections(catalog: &Catalog, texts: &TextFile, position: LogPosition, sections: &[Image]) -> io::Result<()> {
+fn write_sections(
+    catalog: &Catalog,
+    texts: &TextFile,
+    position: LogPosition,
+    sections: &[SectionImage],
+) -> io::Result<()> {
     texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
     // The file must not get ahead of the store: a power failure could take back an unsynced commit.
     catalog.links.sync().map_err(io::Error::other)?;
@@ -249,7 +254,7 @@ fn write_sections(catalog: &Catalog, texts: &TextFile, position: LogPosition, se
 
 /// Copies all sections, some at a time: searches wait for the lock. Each copy has everything that was committed before the
 /// call. Where a section was dropped meanwhile, the file has a gap.
-fn copy_sections(catalog: &Catalog) -> Vec<Image> {
+fn copy_sections(catalog: &Catalog) -> Vec<SectionImage> {
     let mut sections = Vec::new();
     let mut rest: Option<Box<[u8]>> = Some(Box::default());
     while let Some(from) = rest {

@@ -17,7 +17,7 @@ use carom_limits::SEARCH_HELD_BYTES;
 const QUEUED_BYTES_MAX: usize = SEARCH_HELD_BYTES / 8;
 
 /// The texts of the links of a commit, as entries made by [`super::text_chunk::entry_of`].
-type Entries = Vec<Vec<u8>>;
+type TextEntries = Vec<Vec<u8>>;
 
 /// The filters, and the texts that are not in them yet.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) struct SharedFilters {
     filters: Mutex<NgramFilters>,
     /// True if there are signatures at all.
     is_on: AtomicBool,
-    queue: Sender<Entries>,
+    queue: Sender<TextEntries>,
     /// The other end of the queue. Taken only by the thread that has the lock of the filters, so nobody waits for it.
-    arrived: Mutex<Receiver<Entries>>,
+    arrived: Mutex<Receiver<TextEntries>>,
     queued_bytes: AtomicUsize,
     /// The thread that signs sections, once it runs.
     signer: OnceLock<Thread>,
@@ -65,7 +65,7 @@ impl SharedFilters {
     }
 
     /// Adds the texts of a commit. Called by the writer's thread, which waits only if too many texts are in the queue.
-    pub(super) fn push(&self, entries: Entries) {
+    pub(super) fn push(&self, entries: TextEntries) {
         if entries.is_empty() {
             return;
         }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::services::search::section::SIGNATURE_BYTES;
 
-    fn entries(number: u8) -> Entries {
+    fn entries(number: u8) -> TextEntries {
         vec![vec![1, number, b't', b'e', b'x', b't', 0xff]]
     }
 
@@ -161,6 +161,7 @@ mod tests {
         });
         assert_eq!(filters.queued_bytes.load(Ordering::Relaxed), 0);
         filters.give_up();
-        assert!(!filters.is_on() && !filters.lock().is_on());
+        assert!(!filters.is_on());
+        assert!(!filters.lock().is_on());
     }
 }

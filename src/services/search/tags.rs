@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 
-use super::bounded_scan::Run;
+use super::bounded_scan::IndexRun;
 use super::visits::VisitSource;
 use crate::services::threads::priority::PacedLoop;
 use carom_limits::{
@@ -22,9 +22,10 @@ use carom_store::links::catalog::{IndexKind, View, index_key_of, place_of};
 use carom_store::links::{StoreError, Value};
 
 /// Tags, each with its number of links, in the order of the tags.
-type Counted = Vec<(Arc<str>, u64)>;
+type CountedTags = Vec<(Arc<str>, u64)>;
 
-/// A group with too many tags is counted again once entries have gone: one in so many of the largest number of tags.
+/// Divisor of the largest number of tags. A group with too many tags is counted again once more entries than the
+/// quotient were removed.
 const RECOUNT_SHARE: u64 = 10;
 
 /// Largest number of tags of apps and domains that are merged to get those of the default domain.
@@ -33,9 +34,9 @@ const TAGS_MERGED_MAX: usize = 50_000;
 /// The number of links by tag: of all links, of each app, and of each domain except the default one.
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
-    of_all: Group,
+    of_all: TagGroup,
     /// The groups of apps and domains, by their index keys.
-    of_owners: HashMap<Box<str>, Group>,
+    of_owners: HashMap<Box<str>, TagGroup>,
     /// Number of tags in all groups of apps and domains.
     owned: usize,
     /// Groups to count again, because they may have few enough tags by now.
@@ -47,15 +48,15 @@ pub(super) type GroupName = Option<Box<str>>;
 
 /// The tags of some links.
 #[derive(Debug, Default)]
-struct Group {
-    tags: Tags,
+struct TagGroup {
+    tags: GroupTags,
     /// Number of index entries, which is at least the number of tags.
     entries: u64,
 }
 
 /// The number of links by tag in a group.
 #[derive(Debug)]
-enum Tags {
+enum GroupTags {
     /// The number of links of each tag.
     Known(BTreeMap<Arc<str>, u64>),
     /// More tags than are counted, and the number of entries removed since.
@@ -64,58 +65,58 @@ enum Tags {
     Counting(HashMap<Box<str>, i64>),
 }
 
-impl Default for Tags {
-    fn default() -> Tags {
-        Tags::Known(BTreeMap::new())
+impl Default for GroupTags {
+    fn default() -> GroupTags {
+        GroupTags::Known(BTreeMap::new())
     }
 }
 
-impl Group {
+impl TagGroup {
     /// Counts an added or a removed entry. `most` is the largest number of tags.
     fn change(&mut self, tag: &str, added: bool, most: usize) {
         self.entries = if added { self.entries + 1 } else { self.entries.saturating_sub(1) };
         match &mut self.tags {
-            Tags::Known(counts) => {
+            GroupTags::Known(counts) => {
                 if let Some(count) = counts.get_mut(tag) {
                     *count = if added { *count + 1 } else { count.saturating_sub(1) };
                     if *count == 0 {
                         counts.remove(tag);
                     }
                 } else if added && counts.len() >= most {
-                    self.tags = Tags::TooMany { removed: 0 };
+                    self.tags = GroupTags::TooMany { removed: 0 };
                 } else if added {
                     counts.insert(tag.into(), 1);
                 }
             }
-            Tags::TooMany { removed } if !added => *removed += 1,
-            Tags::TooMany { .. } => {}
-            Tags::Counting(changes) => {
+            GroupTags::TooMany { removed } if !added => *removed += 1,
+            GroupTags::TooMany { .. } => {}
+            GroupTags::Counting(changes) => {
                 *changes.entry(tag.into()).or_default() += if added { 1 } else { -1 };
                 if changes.len() > most {
-                    self.tags = Tags::TooMany { removed: 0 };
+                    self.tags = GroupTags::TooMany { removed: 0 };
                 }
             }
         }
-        if self.entries == 0 && !matches!(self.tags, Tags::Counting(_)) {
-            self.tags = Tags::default();
+        if self.entries == 0 && !matches!(self.tags, GroupTags::Counting(_)) {
+            self.tags = GroupTags::default();
         }
     }
 
     fn len(&self) -> usize {
-        if let Tags::Known(counts) = &self.tags { counts.len() } else { 0 }
+        if let GroupTags::Known(counts) = &self.tags { counts.len() } else { 0 }
     }
 
-    fn all(&self) -> Option<Counted> {
+    fn all(&self) -> Option<CountedTags> {
         match &self.tags {
-            Tags::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
-            Tags::TooMany { .. } | Tags::Counting(_) => None,
+            GroupTags::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
+            GroupTags::TooMany { .. } | GroupTags::Counting(_) => None,
         }
     }
 
     /// True if a recount may find at most `most` tags.
     fn may_be_known(&self, most: usize) -> bool {
         let most = most as u64;
-        matches!(self.tags, Tags::TooMany { removed } if self.entries <= most || removed > most / RECOUNT_SHARE)
+        matches!(self.tags, GroupTags::TooMany { removed } if self.entries <= most || removed > most / RECOUNT_SHARE)
     }
 }
 
@@ -137,7 +138,7 @@ impl TagCounts {
         group.change(tag, added, most);
         self.owned = self.owned + group.len() - before;
         let may_be_known = !added && group.may_be_known(most);
-        if group.entries == 0 && matches!(group.tags, Tags::Known(_)) {
+        if group.entries == 0 && matches!(group.tags, GroupTags::Known(_)) {
             self.of_owners.remove(owner);
         }
         self.assert_summed();
@@ -161,9 +162,9 @@ impl TagCounts {
         let has_room = self.owned < TAGS_OF_APPS_COUNTED_MAX;
         for name in names {
             let may_be_known = match (&name, self.group(&name).map(|group| &group.tags)) {
-                (None, Some(Tags::TooMany { removed })) => *removed > 0,
+                (None, Some(GroupTags::TooMany { removed })) => *removed > 0,
                 // Other apps may have left it no room before.
-                (Some(_), Some(Tags::TooMany { .. })) => has_room,
+                (Some(_), Some(GroupTags::TooMany { .. })) => has_room,
                 _ => false,
             };
             if may_be_known {
@@ -173,22 +174,22 @@ impl TagCounts {
         !self.uncounted.is_empty()
     }
 
-    fn group(&self, name: &GroupName) -> Option<&Group> {
+    fn group(&self, name: &GroupName) -> Option<&TagGroup> {
         name.as_ref().map_or(Some(&self.of_all), |owner| self.of_owners.get(owner))
     }
 
     /// Begins the recount of the next group: from now on its changes are kept. Returns its name.
     pub(super) fn begin(&mut self) -> Option<GroupName> {
         while let Some(name) = self.uncounted.pop_first() {
-            if let Some(group @ Group { tags: Tags::TooMany { .. }, .. }) = self.group_mut(&name) {
-                group.tags = Tags::Counting(HashMap::new());
+            if let Some(group @ TagGroup { tags: GroupTags::TooMany { .. }, .. }) = self.group_mut(&name) {
+                group.tags = GroupTags::Counting(HashMap::new());
                 return Some(name);
             }
         }
         None
     }
 
-    fn group_mut(&mut self, name: &GroupName) -> Option<&mut Group> {
+    fn group_mut(&mut self, name: &GroupName) -> Option<&mut TagGroup> {
         match name {
             None => Some(&mut self.of_all),
             Some(owner) => self.of_owners.get_mut(owner),
@@ -199,9 +200,9 @@ impl TagCounts {
     pub(super) fn end(&mut self, name: &GroupName, counted: Option<BTreeMap<Arc<str>, u64>>) {
         let most = if name.is_some() { self.most_of_owner() } else { TAGS_COUNTED_MAX };
         let Some(group) = self.group_mut(name) else { return };
-        let Tags::Counting(changes) = &mut group.tags else { return };
+        let GroupTags::Counting(changes) = &mut group.tags else { return };
         let changes = std::mem::take(changes);
-        group.tags = Tags::TooMany { removed: 0 };
+        group.tags = GroupTags::TooMany { removed: 0 };
         let Some(mut counts) = counted else { return };
         for (tag, change) in changes {
             let count = counts.get(&*tag).copied().unwrap_or_default().saturating_add_signed(change);
@@ -211,7 +212,7 @@ impl TagCounts {
             }
         }
         if counts.len() <= most {
-            group.tags = Tags::Known(counts);
+            group.tags = GroupTags::Known(counts);
             if name.is_some() {
                 self.owned += group.len();
             }
@@ -222,7 +223,7 @@ impl TagCounts {
     /// Asserts that the bound of all groups counts the tags of each.
     fn assert_summed(&self) {
         debug_assert_eq!(
-            self.of_owners.values().map(Group::len).sum::<usize>(),
+            self.of_owners.values().map(TagGroup::len).sum::<usize>(),
             self.owned,
             "the memory for tags of apps has another bound than the tags"
         );
@@ -230,7 +231,7 @@ impl TagCounts {
 
     /// Returns all tags in a scope; `None` if there are too many. For an app it ignores the domains of the scope: see
     /// [`of_app_within`].
-    pub(super) fn all(&self, scope: &Scope) -> Option<Counted> {
+    pub(super) fn all(&self, scope: &Scope) -> Option<CountedTags> {
         match (scope.app(), scope.domains()) {
             (None, None) => self.of_all.all(),
             (Some(app), _) => self.of_owner(&app_index_key(app.as_str())),
@@ -238,12 +239,12 @@ impl TagCounts {
         }
     }
 
-    fn of_owner(&self, index_key: &str) -> Option<Counted> {
-        self.of_owners.get(index_key).map_or(Some(Vec::new()), Group::all)
+    fn of_owner(&self, index_key: &str) -> Option<CountedTags> {
+        self.of_owners.get(index_key).map_or(Some(Vec::new()), TagGroup::all)
     }
 
     /// Returns the tags of some domains. Those of the default domain are all tags, less those of the other domains.
-    fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Counted> {
+    fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<CountedTags> {
         let mut sum: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         if domains.contains(&None) {
             // Commits wait while this runs.
@@ -281,7 +282,7 @@ pub(super) fn count_group(
         None => (TAGS_COUNTED_MAX, Box::new(view.keys(IndexKind::Tags, b" ", &[]))),
         Some(owner) => {
             let prefix = index_key_with_tag(owner, "");
-            (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_behind(IndexKind::Tags, prefix.as_bytes())))
+            (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_with_prefix(IndexKind::Tags, prefix.as_bytes())))
         }
     };
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
@@ -312,10 +313,10 @@ pub(super) fn count_group(
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
+pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<CountedTags>, StoreError> {
     let prefix = index_key_with_tag(&app_index_key(app.as_str()), "");
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for (number, key) in view.keys_behind(IndexKind::Tags, prefix.as_bytes()).enumerate() {
+    for (number, key) in view.keys_with_prefix(IndexKind::Tags, prefix.as_bytes()).enumerate() {
         let key = key?;
         let Some(index_key) = index_key_of(&key) else { continue };
         let place = place_of(&key, index_key.len() + 1);
@@ -331,7 +332,7 @@ pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result
 }
 
 /// Returns a page of `tags`, which must be all tags in their order.
-pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
+pub(super) fn page(mut tags: CountedTags, query: &TagQuery) -> TagPage {
     retain(&mut tags, query);
     // The sort is stable: tags with equal counts stay in their order.
     match (query.field, query.descending) {
@@ -346,7 +347,7 @@ pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
 }
 
 /// Drops the tags without the search term of a query.
-fn retain(tags: &mut Counted, query: &TagQuery) {
+fn retain(tags: &mut CountedTags, query: &TagQuery) {
     if let Some(term) = &query.term {
         tags.retain(|(tag, _)| tag.contains(&**term));
     }
@@ -392,7 +393,7 @@ fn visits_of(
     visits: &dyn VisitSource,
 ) -> Result<VisitCounts, StoreError> {
     let index_key = scope.app().map(|app| index_key_with_tag(&app_index_key(app.as_str()), tag));
-    let places = Run::of_tag(index_key.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
+    let places = IndexRun::of_tag(index_key.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
     let is_within = |code: &Result<Code, StoreError>| match code {
         Ok(code) => scope.has_domain(code.domain()),
         Err(_) => true,
@@ -411,7 +412,7 @@ fn visits_of(
 /// # Errors
 /// If the store cannot be read.
 pub(super) fn page_by_visits(
-    mut tags: Counted,
+    mut tags: CountedTags,
     query: &TagQuery,
     view: &View,
     visits: &dyn VisitSource,
@@ -494,9 +495,9 @@ mod tests {
             let entry = IndexEntry { kind: IndexKind::Tags, key: key(number), marks: Marks::default() };
             let mut batch = links.batch();
             if added {
-                batch.list(&entry);
+                batch.put_index_entry(&entry);
             } else {
-                batch.unlist(&entry);
+                batch.remove_index_entry(&entry);
             }
             links.commit(batch).unwrap();
             counts.change(&entry.key, added)
@@ -504,7 +505,8 @@ mod tests {
         for number in 0..=TAGS_OF_APP_COUNTED_MAX {
             assert!(!change(&mut counts, number, true));
         }
-        assert!(counts.all(&app).is_none() && counts.begin().is_none());
+        assert!(counts.all(&app).is_none());
+        assert!(counts.begin().is_none());
         assert!(change(&mut counts, 0, false));
         let name = counts.begin().unwrap();
         let view = links.view();
@@ -531,7 +533,8 @@ mod tests {
         let mut counts = TagCounts::default();
         let key = |number: usize| tag_key(&number.to_string(), b"");
         (0..TAGS_COUNTED_MAX + 2).for_each(|number| _ = counts.change(&key(number), true));
-        assert!(counts.all(&Scope::ALL).is_none() && !counts.ask_again(&Scope::ALL), "none has gone");
+        assert!(counts.all(&Scope::ALL).is_none(), "none has gone");
+        assert!(!counts.ask_again(&Scope::ALL), "none has gone");
         assert!(!counts.change(&key(0), false), "one that has gone is no reason by itself");
         assert!(counts.ask_again(&Scope::ALL));
         assert_eq!(counts.begin(), Some(None));
@@ -548,7 +551,8 @@ mod tests {
         }
         let late = Scope::of_app(AppName::parse("late").unwrap());
         change(&mut counts, "late", 1, true);
-        assert!(counts.all(&late).is_none() && !counts.ask_again(&late), "the others take all room");
+        assert!(counts.all(&late).is_none(), "the others take all room");
+        assert!(!counts.ask_again(&late), "the others take all room");
         change(&mut counts, "app0", 0, false);
         assert!(counts.ask_again(&late));
         let name = counts.begin().unwrap();

@@ -11,7 +11,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use proptest::prelude::*;
 
 use super::catalog::Tallies;
-use super::counting::count_part;
+use super::counting::{count_first, count_part};
 use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
@@ -239,6 +239,14 @@ fn counting_pauses_beside_cores_after_some_keys() {
 }
 
 #[test]
+fn first_part_is_all_of_a_small_store() {
+    let model = many(500);
+    count_first(&model.catalog);
+    let are_whole = |counts: &Tallies| counts.dates.whole().is_some() && counts.tags.whole().is_some();
+    assert!(model.catalog.view_with_counts(are_whole).1, "lists would get 503 until the thread has counted");
+}
+
+#[test]
 fn domain_of_a_new_link_is_found_at_once() {
     let model = CatalogModel::new();
     let domains = carom_model::testing::three_domains().finding_linked(model.catalog.linked_domains());
@@ -426,7 +434,7 @@ fn search_that_names_the_default_domain_reads_few_links() {
     // An entry without a link: a search that reads it would not count it.
     let mut batch = model.catalog.links.batch();
     let key = LinkPosition::new(0, code("nothing")).to_bytes();
-    batch.list(&IndexEntry { kind: IndexKind::Dates, key, marks: Marks::default() });
+    batch.put_index_entry(&IndexEntry { kind: IndexKind::Dates, key, marks: Marks::default() });
     model.catalog.links.commit(batch).unwrap();
     assert_eq!(model.page(&query(filter, OrderField::DateCreated)).total, 11);
 }
@@ -437,7 +445,7 @@ fn entries_without_a_link_are_passed_over() {
     let mut batch = model.catalog.links.batch();
     // An entry without a link, as of an import that was cut off, and one whose link has another creation time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
-        batch.list(&IndexEntry {
+        batch.put_index_entry(&IndexEntry {
             kind: IndexKind::Dates,
             key: LinkPosition::new(ms, code(name)).to_bytes(),
             marks: Marks::default(),

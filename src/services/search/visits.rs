@@ -34,11 +34,11 @@ pub trait VisitSource: Send + Sync {
         Ok(HashMap::new())
     }
 
-    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC.
+    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC; all visits without `hours`.
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn of_groups(&self, groups: &[VisitGroup], _hours: Range<u32>) -> Result<GroupCounts, StoreError> {
+    fn of_groups(&self, groups: &[VisitGroup], _hours: Option<Range<u32>>) -> Result<GroupCounts, StoreError> {
         Ok(GroupCounts { counts: vec![VisitCounts::default(); groups.len()], is_whole: true })
     }
 
@@ -65,7 +65,7 @@ impl VisitSource for visits::VisitReader {
         self.referrers(days)
     }
 
-    fn of_groups(&self, groups: &[VisitGroup], hours: Range<u32>) -> Result<GroupCounts, StoreError> {
+    fn of_groups(&self, groups: &[VisitGroup], hours: Option<Range<u32>>) -> Result<GroupCounts, StoreError> {
         self.of_groups(groups, hours)
     }
 

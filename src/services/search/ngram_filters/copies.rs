@@ -1,7 +1,7 @@
 //! Copies of the sections for their file, made while links come and go.
 
 use super::NgramFilters;
-use crate::services::search::section_file::Image;
+use crate::services::search::section_file::SectionImage;
 
 /// Number of sections that are copied under one lock, before other threads get their turn.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 128 };
@@ -9,7 +9,11 @@ const AT_ONCE: usize = if cfg!(test) { 2 } else { 128 };
 impl NgramFilters {
     /// Appends copies of some sections, from the one that begins at a key. Returns the key at which the rest begins. If that
     /// section was dropped since the last call, it leaves a gap.
-    pub(in crate::services::search) fn copy_some(&self, from: &[u8], images: &mut Vec<Image>) -> Option<Box<[u8]>> {
+    pub(in crate::services::search) fn copy_some(
+        &self,
+        from: &[u8],
+        images: &mut Vec<SectionImage>,
+    ) -> Option<Box<[u8]>> {
         // All sections before one that was dropped are gone, too.
         let first = self.section_of(from).unwrap_or(0);
         let some = self.sections.iter().enumerate().skip(first).take(AT_ONCE);
