@@ -13,9 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::target::Target;
+use self::target::LogTarget;
 use crate::bridge::access_log::AccessReceiver;
-use crate::services::access_log::line::Lines;
+use crate::services::access_log::line::LineFormatter;
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_settings::access_log::terms::{AccessLog, LogPlace};
@@ -78,10 +78,10 @@ pub fn start(
     let stop = Arc::new(AtomicBool::new(false));
     let cores = receivers.len() - 1;
     let names = (0..cores).map(|core| core.to_string()).chain(["admin".to_owned()]);
-    let mut writer = Writer {
+    let mut writer = AccessLogWriter {
         rings: receivers.into_iter().zip(names).collect(),
-        lines: Lines::new(log.format, log.addresses),
-        target: Target::new(place.clone()),
+        lines: LineFormatter::new(log.format, log.addresses),
+        target: LogTarget::new(place.clone()),
         written: Vec::new(),
         last_error: None,
         gives_up: false,
@@ -105,11 +105,11 @@ struct LastError {
     at_opening: bool,
 }
 
-struct Writer {
+struct AccessLogWriter {
     /// The rings, each with the name of its core for the log lines.
     rings: Vec<(AccessReceiver, String)>,
-    lines: Lines,
-    target: Target,
+    lines: LineFormatter,
+    target: LogTarget,
     /// Formatted lines that the next flush writes.
     written: Vec<u8>,
     last_error: Option<LastError>,
@@ -118,7 +118,7 @@ struct Writer {
     stats: Arc<NodeStats>,
 }
 
-impl Writer {
+impl AccessLogWriter {
     fn run(&mut self, until: &AtomicBool) {
         let mut looked = Instant::now();
         self.flush();

@@ -7,7 +7,7 @@
 pub mod file;
 mod rates;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use self::file::{FileError, Stamp};
 use self::rates::RateShares;
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
+use crate::services::exchanges::ExchangeReports;
 use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, repeat_until_stored};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
@@ -34,6 +35,9 @@ use carom_telemetry::stats::NodeStats;
 
 /// Interval between two checks of the file.
 const CHECK_FILE_EVERY: Duration = Duration::from_millis(250);
+
+/// Interval between two of these checks until the first exchange with Redis, for which readiness waits.
+const CHECK_AT_START: Duration = Duration::from_millis(50);
 
 /// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
@@ -88,6 +92,8 @@ struct KeyWorker {
     shared: Option<Instant>,
     /// The time when keys that ended long ago were last dropped.
     pruned: Instant,
+    /// The report of keys in Redis that cannot be read.
+    reports: ExchangeReports,
     rates: RateShares,
     versions: Versions<Keyring<App>>,
 }
@@ -101,6 +107,7 @@ impl KeyWorker {
             is_stored: false,
             shared: None,
             pruned: Instant::now(),
+            reports: ExchangeReports::new("API keys", "apps"),
             rates: RateShares::default(),
             versions: Versions::default(),
         }
@@ -108,7 +115,9 @@ impl KeyWorker {
 
     fn run(mut self, orders: &Receiver<AppsOrder>) {
         loop {
-            match orders.recv_timeout(CHECK_FILE_EVERY) {
+            let awaits_exchange =
+                self.setup.redis.is_some() && !self.setup.stats.fleet.has_keys.load(Ordering::Acquire);
+            match orders.recv_timeout(if awaits_exchange { CHECK_AT_START } else { CHECK_FILE_EVERY }) {
                 Ok(AppsOrder { request, ticket }) => {
                     let answer = self.serve(request);
                     self.setup.mailboxes.answer(ticket, answer);
@@ -119,8 +128,7 @@ impl KeyWorker {
             self.versions.sweep();
             self.doubt_file(Instant::now());
             self.look();
-            if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
-                self.share();
+            if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) && self.share() {
                 self.shared = Some(Instant::now());
             }
         }
@@ -192,19 +200,21 @@ impl KeyWorker {
         }
     }
 
-    /// Merges the keys of this node and those of Redis, both ways.
-    fn share(&mut self) {
-        let Some(redis) = &mut self.setup.redis else { return };
-        if !self.setup.stats.fleet.same_code_secret.load(Ordering::Acquire) {
-            // It may be the Redis of another fleet.
-            return;
+    /// Merges the keys of this node and those of Redis, both ways. Returns false, without an exchange, until the node knows
+    /// that Redis is that of its fleet.
+    fn share(&mut self) -> bool {
+        let Some(redis) = &mut self.setup.redis else { return false };
+        let fleet = &self.setup.stats.fleet;
+        if !fleet.may_exchange(&fleet.has_keys) {
+            return false;
         }
         let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
-            Ok(KeyExchange { theirs, pruned }) => {
+            Ok(KeyExchange { theirs, pruned, unread }) => {
+                self.reports.take_unread(unread.as_deref());
                 match redis.remove_keys(&pruned, SHARE_TIME_MAX) {
                     Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
-                    Ok(()) | Err(RedisError::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
+                    Ok(()) | Err(RedisError::Unavailable { .. }) => alarms.clear(Alarm::AppsUnshared),
                 }
                 let was_unsure = std::mem::take(&mut self.setup.is_unsure);
                 let is_more = self.setup.registry.merge(&theirs);
@@ -215,14 +225,19 @@ impl KeyWorker {
                 }
             }
             // An unreachable Redis has alarms of its own in the fleet's threads.
-            Err(RedisError::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
+            Err(RedisError::Unavailable { what, .. }) => {
+                tracing::debug!(%what, "the API keys of the fleet cannot be read");
+            }
             Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
         }
-        let Some(redis) = &mut self.setup.redis else { return };
         let stats = &self.setup.stats;
+        // Also after a failure: a Redis that fails must not keep a node from being ready.
+        stats.fleet.has_keys.store(true, Ordering::Release);
+        let Some(redis) = &mut self.setup.redis else { return false };
         if let Err(error) = self.rates.exchange(redis, &self.apps, stats, SHARE_TIME_MAX) {
             tracing::debug!(%error, "the rate limits of the fleet cannot be divided again");
         }
+        true
     }
 
     fn publish(&mut self) {
@@ -256,6 +271,17 @@ pub struct KeyExchange {
     pub theirs: Registry,
     /// The hashes in Redis of keys that ended long ago.
     pub pruned: Vec<String>,
+    /// One of the fields in Redis that this version cannot read. `None` if it can read all.
+    pub unread: Option<String>,
+}
+
+/// The keys in Redis, as far as this version can read them.
+struct HeldKeys {
+    all: Registry,
+    /// True if Redis says that the fleet has had keys.
+    had_mark: bool,
+    /// The fields that this version cannot read.
+    unread: BTreeSet<String>,
 }
 
 /// Gives Redis the keys that it lacks, and returns those that it has. Each of the requests may take up to two seconds.
@@ -271,9 +297,9 @@ pub fn share(redis: &mut Redis, mine: &Registry) -> Result<KeyExchange, RedisErr
 fn share_once(redis: &mut Redis, mine: &Registry) -> Result<(KeyExchange, bool), RedisError> {
     let held: HashMap<String, Vec<u8>> = redis.keys(SHARE_TIME_MAX)?.into_iter().collect();
     let now_ms = unix_ms();
-    let (all, had_mark) = read_held(held.values());
-    let hashes: Vec<String> = all.entries().into_iter().map(|entry| entry.hash.to_hex()).collect();
-    let mut both = all.clone();
+    let keys = HeldKeys::read(&held);
+    let hashes: Vec<String> = keys.all.entries().into_iter().map(|entry| entry.hash.to_hex()).collect();
+    let mut both = keys.all.clone();
     both.merge(mine);
     both.prune(now_ms);
     let pruned = hashes.into_iter().filter(|hash| !both.has(hash)).collect();
@@ -281,39 +307,51 @@ fn share_once(redis: &mut Redis, mine: &Registry) -> Result<(KeyExchange, bool),
         let before = held.get(&field).cloned().unwrap_or_default();
         FieldUpdate { field, before, after: value.to_string().into_bytes() }
     };
-    let lacking = all.lacking(mine, now_ms);
+    let lacking = keys.lacking(mine, now_ms);
     let mut lacks: Vec<FieldUpdate> =
         lacking.iter().map(|entry| update(entry.hash.to_hex(), &entry.to_json())).collect();
-    if both.had_keys() && !had_mark {
+    if both.had_keys() && !keys.had_mark {
         lacks.push(update(HAD_KEYS_FIELD.to_owned(), &json!({"hadKeys": true})));
     }
     let is_stored = lacks.is_empty() || redis.update_keys(&lacks, SHARE_TIME_MAX)?;
-    Ok((KeyExchange { theirs: all.pruned(now_ms), pruned }, is_stored))
+    let HeldKeys { all, unread, .. } = keys;
+    let exchange = KeyExchange { theirs: all.pruned(now_ms), pruned, unread: unread.into_iter().next() };
+    Ok((exchange, is_stored))
 }
 
-/// Parses the values of the hash in Redis: the keys, and true if one of the values says that the fleet has had keys.
-fn read_held<'h>(held: impl Iterator<Item = &'h Vec<u8>>) -> (Registry, bool) {
-    let mut entries = Vec::new();
-    let mut had_mark = false;
-    for text in held {
-        let value: Value = serde_json::from_slice(text).unwrap_or_default();
-        if value.get("hadKeys") == Some(&json!(true)) {
-            had_mark = true;
-            continue;
+impl HeldKeys {
+    /// Parses the fields of the hash in Redis.
+    fn read(held: &HashMap<String, Vec<u8>>) -> HeldKeys {
+        let (mut entries, mut had_mark, mut unread) = (Vec::new(), false, BTreeSet::new());
+        for (field, text) in held {
+            let value: Value = serde_json::from_slice(text).unwrap_or_default();
+            if value.get("hadKeys") == Some(&json!(true)) {
+                had_mark = true;
+                continue;
+            }
+            match KeyEntry::from_json(&value) {
+                Ok(entry) => entries.push(entry),
+                Err(what) => {
+                    tracing::debug!(%what, "an API key in Redis cannot be read and is ignored");
+                    unread.insert(field.clone());
+                }
+            }
         }
-        match KeyEntry::from_json(&value) {
-            Ok(entry) => entries.push(entry),
-            // A newer version of the program wrote it; this version can do without.
-            Err(what) => tracing::debug!(%what, "an API key in Redis cannot be read and is ignored"),
-        }
+        HeldKeys { all: Registry::of(entries, had_mark), had_mark, unread }
     }
-    (Registry::of(entries, had_mark), had_mark)
+
+    /// Returns the entries that Redis lacks or has in an older state. An entry there that this version cannot read may be later,
+    /// so it stays, unless this node knows that the key is revoked. A revocation is final.
+    fn lacking(&self, mine: &Registry, now_ms: u64) -> Vec<KeyEntry> {
+        let may_write = |entry: &KeyEntry| entry.revoked_ms.is_some() || !self.unread.contains(&entry.hash.to_hex());
+        self.all.lacking(mine, now_ms).into_iter().filter(may_write).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::testing::TestNode;
+    use crate::services::testing::{TestNode, unreachable_redis};
     use carom_model::access::Role;
     use carom_model::access::registry::Grant;
 
@@ -356,6 +394,18 @@ mod tests {
         Grant { app, name: None, role: Role::Read, expires_ms: None, creates: None, domains: None }
     }
 
+    #[test]
+    fn keys_that_cannot_be_read_stay_in_redis() {
+        let mut mine = Registry::default();
+        mine.add(grant("shop"), 1).unwrap();
+        let field = mine.entries()[0].hash.to_hex();
+        let keys = HeldKeys::read(&HashMap::from([(field.clone(), b"of a later version".to_vec())]));
+        assert_eq!(keys.unread, BTreeSet::from([field]));
+        assert!(keys.lacking(&mine, 2).is_empty(), "the key may be revoked there");
+        mine.revoke_all(2);
+        assert_eq!(keys.lacking(&mine, 3).len(), 1, "nobody would hear of the revocation");
+    }
+
     /// Returns one key, of the app `gone`, that ended 401 days ago.
     fn ended_long_ago() -> Registry {
         let mut registry = Registry::default();
@@ -394,6 +444,23 @@ mod tests {
         };
         assert_eq!(names(&file::read(dir.path()).unwrap()), ["shop"], "in the file");
         assert_eq!(names(&worker.setup.registry), ["shop"], "in memory");
+    }
+
+    #[test]
+    fn a_node_of_a_fleet_is_ready_after_its_first_exchange() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut worker, node) = worker(dir.path());
+        worker.setup.redis = Some(Redis::new(unreachable_redis()).unwrap());
+        let fleet = &node.stats.fleet;
+        for flag in [&node.stats.ready, &fleet.configured, &fleet.has_rules] {
+            flag.store(true, Ordering::Release);
+        }
+        assert!(!worker.share(), "it may be the Redis of another fleet");
+        fleet.has_caught_up.store(true, Ordering::Release);
+        assert!(!node.stats.is_ready());
+        fleet.same_code_secret.store(true, Ordering::Release);
+        assert!(worker.share());
+        assert!(node.stats.is_ready(), "Redis does not answer");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use carom_shards::CoreCount;
 use crate::bridge::{Mailboxes, ToCore};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};

@@ -61,7 +61,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(5);
 /// The parts of a node that the event log needs.
 #[derive(Debug)]
 pub struct EventSetup {
-    /// The log.
+    /// The event log, which sinks read and the service trims.
     pub log: EventLog,
     /// The store that the log is in.
     pub links: Links,
@@ -117,15 +117,24 @@ pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
         sinks.start(Mercure::new(terms))?;
     }
     let (queue, requests) = sync_channel(EVENTS_QUEUE_LEN);
-    let mut reader =
-        Reader { log, links, renderer, keep, keep_bytes, mailboxes, stats, synced: Instant::now(), trimmed: None };
+    let mut reader = EventLogReader {
+        log,
+        links,
+        renderer,
+        keep,
+        keep_bytes,
+        mailboxes,
+        stats,
+        synced: Instant::now(),
+        trimmed: None,
+    };
     let run = move || reader.run(&requests);
     let reader = threads::start(Priority::Locking, "events", run)?;
     Ok(StartedEvents { queue, reader, sinks })
 }
 
 /// The thread that reads the log for the API, and keeps it durable and small.
-struct Reader {
+struct EventLogReader {
     log: EventLog,
     links: Links,
     renderer: Renderer,
@@ -137,7 +146,7 @@ struct Reader {
     trimmed: Option<Instant>,
 }
 
-impl Reader {
+impl EventLogReader {
     fn run(&mut self, requests: &Receiver<EventRequest>) {
         loop {
             match requests.recv_timeout(SYNC_EVERY) {

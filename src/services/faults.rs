@@ -10,6 +10,7 @@
 //! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
 //! * `deaf-visits`: the rings of visits fill up.
 //! * `little-memory`: cores have memory for hardly any links.
+//! * `small-queues`: cores have few codes in advance, so that codes to reuse are given again soon.
 //! * `sync-on-order`: each sync of the writer waits while the file `stall-sync` is in the data directory, panics if the
 //!   file `panic-sync` is, and fails if the file `fail-sync` is.
 //!
@@ -46,6 +47,8 @@ pub struct Faults {
     pub deaf_fetchers: bool,
     /// Gives cores memory for hardly any links.
     pub little_memory: bool,
+    /// Leaves most of the queues of codes empty.
+    pub small_queues: bool,
     /// Stalls core 0 while a certain file is in the data directory.
     pub core_on_order: bool,
     /// Stalls or fails syncs, or has them panic, while certain files are in the data directory.
@@ -63,6 +66,7 @@ impl Faults {
             deaf_visits: is("deaf-visits"),
             deaf_fetchers: is("deaf-fetchers"),
             little_memory: is("little-memory"),
+            small_queues: is("small-queues"),
             core_on_order: is("core-on-order"),
             sync_on_order: is("sync-on-order"),
         }
@@ -115,7 +119,7 @@ impl SyncedLog {
         let youngest = journal::journals(&data_dir.join("links")).unwrap_or_default().pop();
         self.journal = youngest.and_then(|path| {
             let known = self.journal.take().filter(|(known, _)| *known == path).map_or(0, |(_, written)| written);
-            let written = journal::whole_until(&path, known).ok()?;
+            let written = journal::whole_batches_end(&path, known).ok()?;
             Some((path, written))
         });
     }
@@ -159,7 +163,7 @@ pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
     // The log has only the writer's syncs; the mark has those of other threads, too.
     let marked = mark::read(&data_dir.join("links"))?.filter(|mark| name == format!("{}.jnl", mark.journal));
     let synced = synced.unwrap_or(0).max(marked.map_or(0, |mark| mark.len));
-    let written = journal::whole_until(&youngest, 0)?;
+    let written = journal::whole_batches_end(&youngest, 0)?;
     let file = File::options().write(true).open(&youngest)?;
     let len = file.metadata()?.len();
     file.set_len(synced.min(len))?;

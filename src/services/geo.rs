@@ -16,7 +16,7 @@ use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use crate::services::versions::Versions;
 use carom_limits::GEO_FILE_LEN_MAX;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The parts of a node that the service needs.
 #[derive(Debug)]
 pub struct GeoSetup {
-    /// The file.
+    /// The path of the file with locations.
     pub file: PathBuf,
     /// The place of the database for services.
     pub slot: GeoSlot,
@@ -136,7 +136,7 @@ fn read(path: &Path) -> io::Result<(FileMark, Vec<u8>)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if metadata.len() > GEO_FILE_LEN_MAX {
-        let what = format!("it has {} bytes, and {GEO_FILE_LEN_MAX} are the most", metadata.len());
+        let what = format!("it has {} bytes; at most {GEO_FILE_LEN_MAX} are allowed", metadata.len());
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     let mut bytes = Vec::with_capacity(metadata.len() as usize);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::readers::link_fetchers::FetcherSetup;
+use super::replication::redis::{RedisSettings, ServerAddress};
 use super::search::Catalog;
 use super::threads;
 use super::threads::priority::Priority;
@@ -21,11 +22,18 @@ use crate::bridge::{
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::{Link, Reuse};
+use carom_redis::ClientSettings;
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 /// The fingerprint that tests open stores with.
 pub(crate) const KEY: &str = "0123456789abcdef";
+
+/// Returns the settings of a Redis that refuses connections.
+pub(crate) fn unreachable_redis() -> Arc<RedisSettings> {
+    let client = ClientSettings::plain(ServerAddress { host: "127.0.0.1".to_owned(), port: 1 });
+    Arc::new(RedisSettings { client, prefix: "c".to_owned(), stream_len: 1_000 })
+}
 
 /// Does some work on a thread of this priority. Returns how often the thread slept.
 pub(crate) fn sleeps_of(priority: Priority, work: impl FnOnce() + Send + 'static) -> u64 {

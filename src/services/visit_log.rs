@@ -54,7 +54,7 @@ use memchr::memmem;
 use self::deletions::Deletions;
 use self::mark::BlockMark;
 use self::outgoing::{OUTGOING, Outgoing, outgoing_path, read_marks};
-use self::segment::{Sealed, active_path, push_block, sealed_path};
+use self::segment::{SealedSegment, active_path, push_block, sealed_path};
 pub use self::sharing::LogSharing;
 use self::sharing::Sharing;
 use crate::bridge::Mailboxes;
@@ -72,8 +72,10 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-/// Interval between two drains of the rings while they hold less than [`BUSY`] bytes, and while one holds more.
+/// Interval between two drains of the rings while each holds less than [`BUSY`] bytes.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
+
+/// Interval between two drains of the rings while one holds [`BUSY`] bytes or more.
 const COLLECT_BUSY: Duration = Duration::from_millis(20);
 
 /// Bytes in one ring that count as busy: a sixteenth of a ring.
@@ -158,7 +160,7 @@ pub struct StartedVisitLog {
 }
 
 /// The parts that both threads share.
-struct Shared {
+struct VisitLogState {
     dir: PathBuf,
     terms: VisitLogTerms,
     links: Links,
@@ -166,7 +168,7 @@ struct Shared {
     stats: Arc<NodeStats>,
     sharing: Sharing,
     /// Lock this before the state.
-    intake: Mutex<Intake>,
+    intake: Mutex<LogIntake>,
     state: Mutex<LogState>,
     /// True if the active segment is to be sealed at the next write, so that the upkeep sees its visits.
     wants_seal: AtomicBool,
@@ -175,7 +177,7 @@ struct Shared {
 }
 
 /// Visits that were taken out of the rings and are not written yet.
-struct Intake {
+struct LogIntake {
     receivers: Vec<VisitLogReceiver>,
     pending: Vec<u8>,
     visits: u64,
@@ -191,7 +193,7 @@ struct LogState {
     /// The instant at which the active segment got its first records, in milliseconds since 1970 UTC.
     begun_ms: u64,
     /// The sealed segments, oldest first.
-    sealed: Vec<Arc<Sealed>>,
+    sealed: Vec<Arc<SealedSegment>>,
     deletions: Deletions,
     /// The knowledge about the logs of all nodes, if the log is shared.
     shared_log: Option<SharedLogState>,
@@ -213,7 +215,7 @@ impl LogState {
 struct Contents {
     /// The records that no sealed segment has.
     recent: Vec<Arc<[u8]>>,
-    sealed: Vec<Arc<Sealed>>,
+    sealed: Vec<Arc<SealedSegment>>,
     deletions: Deletions,
 }
 
@@ -229,7 +231,7 @@ fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(Log
         let name = entry.file_name();
         let Some((kind, number)) = name.to_str().and_then(|name| name.split_once('-')) else { continue };
         match (kind, number.parse()) {
-            ("segment", Ok(seq)) => sealed.push(Arc::new(Sealed::open(dir, seq)?)),
+            ("segment", Ok(seq)) => sealed.push(Arc::new(SealedSegment::open(dir, seq)?)),
             ("active", Ok(seq)) => actives.push(seq),
             (kind, Ok(seq)) if OUTGOING.strip_suffix('-') == Some(kind) => kept.push(seq),
             // A crash in the middle of a write.
@@ -237,7 +239,7 @@ fn read_back(dir: &Path, stats: &NodeStats, mode: LogSharing) -> io::Result<(Log
             _ => {}
         }
     }
-    sealed.sort_by_key(|segment: &Arc<Sealed>| segment.seq);
+    sealed.sort_by_key(|segment: &Arc<SealedSegment>| segment.seq);
     for segment in sealed.iter().filter(|segment| !segment.is_readable) {
         note_damage(stats, segment, "its end is missing or has another checksum");
     }
@@ -329,14 +331,14 @@ impl LogState {
     }
 }
 
-fn note_damage(stats: &NodeStats, segment: &Sealed, why: &str) {
+fn note_damage(stats: &NodeStats, segment: &SealedSegment, why: &str) {
     let path = segment.path.display();
     let text = format!("{path} cannot be read ({why}); its visits are left out, and it is removed once it is too old");
     stats.alarms.raise(Alarm::VisitLogDamaged, text);
 }
 
-impl Shared {
-    fn note_damage(&self, segment: &Sealed, error: &io::Error) {
+impl VisitLogState {
+    fn note_damage(&self, segment: &SealedSegment, error: &io::Error) {
         note_damage(&self.stats, segment, &error.to_string());
     }
 
@@ -344,7 +346,7 @@ impl Shared {
     fn drain(&self) -> usize {
         let geo = self.geo.get();
         let mut intake = locked(&self.intake);
-        let Intake { receivers, pending, visits } = &mut *intake;
+        let LogIntake { receivers, pending, visits } = &mut *intake;
         if pending.len() > 2 * VISIT_SEGMENT_BYTES {
             // The disk hangs. The rings fill, and cores count what they drop.
             return 0;
@@ -413,8 +415,8 @@ fn push_marked(chunk: &[u8], mark: BlockMark, into: &mut Vec<u8>) {
 }
 
 /// The thread that writes.
-struct Writer {
-    shared: Arc<Shared>,
+struct VisitLogWriter {
+    shared: Arc<VisitLogState>,
     /// The active segment; `None` if it cannot be opened.
     file: Option<File>,
     seq: u64,
@@ -425,9 +427,10 @@ struct Writer {
     dropped: u64,
 }
 
-impl Writer {
-    fn open(shared: Arc<Shared>, seq: u64) -> io::Result<Writer> {
-        let mut writer = Writer { shared, file: None, seq, len: 0, block: Vec::new(), failed: None, dropped: 0 };
+impl VisitLogWriter {
+    fn open(shared: Arc<VisitLogState>, seq: u64) -> io::Result<VisitLogWriter> {
+        let mut writer =
+            VisitLogWriter { shared, file: None, seq, len: 0, block: Vec::new(), failed: None, dropped: 0 };
         writer.file()?;
         Ok(writer)
     }
@@ -552,7 +555,7 @@ impl Writer {
         let sealed = match content {
             Some(content) => {
                 write_whole(&sealed_path(dir, self.seq), &content)?;
-                Some(Arc::new(Sealed::open(dir, self.seq)?))
+                Some(Arc::new(SealedSegment::open(dir, self.seq)?))
             }
             None => None,
         };

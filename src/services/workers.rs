@@ -10,7 +10,7 @@ use crate::bridge::{Job, JobDone, JobQueues, Mailboxes, PurgeQueue};
 use carom_limits::{COMPRESSION_QUEUE_LEN, DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
 /// Starts one thread for pictures, one for documents and one for compression. They end when all senders are gone.
-/// Returns their queues, with that to the thread of purges.
+/// Returns their queues, together with `purges`.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.

@@ -104,7 +104,7 @@ pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
 
 /// The state of the store: accepts writes, is full, or has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Health {
+enum StoreHealth {
     Good,
     Full,
     Failed,
@@ -113,7 +113,7 @@ enum Health {
 struct Writer {
     setup: WriterSetup,
     disk: DiskGuard,
-    health: Health,
+    health: StoreHealth,
     /// A bundle of messages for each mailbox, kept for its capacity.
     bundles: Vec<Vec<ToCore>>,
     batches: BatchBuilder,
@@ -139,7 +139,7 @@ impl Writer {
         count_outbox(&setup.stats, &outbox);
         Ok(Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
-            health: Health::Good,
+            health: StoreHealth::Good,
             bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             batches: BatchBuilder::default(),
             outbox,
@@ -161,7 +161,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if self.health != Health::Failed {
+        if self.health != StoreHealth::Failed {
             self.sync();
         }
         tracing::debug!("the writer stopped");
@@ -180,15 +180,19 @@ impl Writer {
         }
         self.check_room();
         match self.health {
-            Health::Good => self.commit(orders),
-            Health::Full => self.refuse(orders, DISK_FULL),
-            Health::Failed => self.refuse(orders, FAILED),
+            StoreHealth::Good => self.commit(orders),
+            StoreHealth::Full => self.refuse(orders, DISK_FULL),
+            StoreHealth::Failed => self.refuse(orders, FAILED),
         }
         self.setup.stats.write_queue.set(0);
     }
 
     fn commit(&mut self, orders: Vec<WriterOrder>) {
-        assert_eq!(self.health, Health::Good, "a commit after a failed write could acknowledge what is not on disk");
+        assert_eq!(
+            self.health,
+            StoreHealth::Good,
+            "a commit after a failed write could acknowledge what is not on disk"
+        );
         assert!(self.bundles.iter().all(Vec::is_empty), "messages of the last commit would be sent with this one");
         let begun = Instant::now();
         let drops_links = self.setup.home.is_some() && orders.iter().any(is_position_lost);
@@ -261,7 +265,7 @@ impl Writer {
 
     /// Syncs all commits. A failure is final.
     fn sync(&mut self) -> bool {
-        assert_ne!(self.health, Health::Failed, "a failed sync is never retried: its pages may be gone");
+        assert_ne!(self.health, StoreHealth::Failed, "a failed sync is never retried: its pages may be gone");
         #[cfg(feature = "faults")]
         self.synced.before_sync(&self.setup.data_dir);
         let start = Instant::now();
@@ -316,9 +320,13 @@ impl Writer {
         let _ = removal.map(|removal| self.setup.expiry.send(removal));
     }
 
-    /// Answers the clients of a failed commit: its writes may be on disk all the same.
+    /// Answers the clients of a failed commit. Its writes may be on disk nevertheless.
     fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
-        assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
+        assert_eq!(
+            self.health,
+            StoreHealth::Failed,
+            "the writer would continue after a commit that it has not confirmed"
+        );
         for reply in effects.iter().filter_map(CommitEffect::answer) {
             bundle(&mut self.bundles, reply.after_failed_commit(reason));
         }
@@ -358,10 +366,10 @@ impl Writer {
 
     fn fail(&mut self, error: &StoreError) {
         self.setup.stats.store_errors.add_shared(1);
-        if self.health == Health::Failed {
+        if self.health == StoreHealth::Failed {
             return;
         }
-        self.health = Health::Failed;
+        self.health = StoreHealth::Failed;
         self.setup.stats.writes_refused.store(true, Ordering::Release);
         tracing::error!(%error, "a write to the store failed; writes are refused, redirects continue");
         let text = format!("{error}; writes are refused; check the disk, then restart the node");
@@ -370,14 +378,14 @@ impl Writer {
 
     /// Switches between accepting writes and refusing them for lack of space.
     fn check_room(&mut self) {
-        if self.health == Health::Failed {
+        if self.health == StoreHealth::Failed {
             return;
         }
         let room = self.disk.has_room(self.setup.links.unflushed_bytes());
-        let health = if room { Health::Good } else { Health::Full };
+        let health = if room { StoreHealth::Good } else { StoreHealth::Full };
         assert_eq!(
             self.setup.stats.writes_refused.load(Ordering::Acquire),
-            self.health == Health::Full,
+            self.health == StoreHealth::Full,
             "other threads would write to a full disk, or stop for no reason"
         );
         if health == self.health {
@@ -404,12 +412,12 @@ impl Writer {
             return self.synced.wait_time();
         }
         // Other threads write to the disk, too: visits, for example, while no link is created.
-        if self.health == Health::Full { LOOK_AGAIN } else { LOOK_IDLE }
+        if self.health == StoreHealth::Full { LOOK_AGAIN } else { LOOK_IDLE }
     }
 
     fn idle(&mut self) {
         #[cfg(feature = "faults")]
-        if self.setup.faults.ack_before_sync && self.health != Health::Failed && self.synced.is_due() {
+        if self.setup.faults.ack_before_sync && self.health != StoreHealth::Failed && self.synced.is_due() {
             self.sync();
         }
         self.check_room();
@@ -428,8 +436,8 @@ fn new_plan<'o>(setup: &WriterSetup, outbox: &'o mut Outbox) -> CommitPlanner<'o
         .with_shared_home(setup.home.as_deref().map(settle_times))
 }
 
-/// Decides the orders of a commit. Returns the fences behind the changes from the streams. `skips_stream` is that of the
-/// writer.
+/// Decides the orders of a commit. Returns the fences behind the changes from the streams. `skips_stream` is the field
+/// of the writer.
 fn decide_all(
     plan: &mut CommitPlanner<'_>,
     orders: Vec<WriterOrder>,
@@ -442,7 +450,7 @@ fn decide_all(
     }
     let mut fences = Vec::new();
     for order in orders {
-        if is_of_fleet(&order) {
+        if is_from_fleet(&order) {
             stats.fleet.orders_taken.add(1);
             *skips_stream &= !matches!(order, WriterOrder::Resumed);
             if *skips_stream {
@@ -454,7 +462,7 @@ fn decide_all(
             }
         }
         if let Some((ticket, answer)) = idempotency::answer(links, stats, &order) {
-            plan.reply(ticket, answer);
+            plan.answer_repeated(ticket, answer);
             continue;
         }
         plan.decide(
@@ -537,7 +545,7 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
 }
 
 /// True if an order comes from the fleet's threads.
-fn is_of_fleet(order: &WriterOrder) -> bool {
+fn is_from_fleet(order: &WriterOrder) -> bool {
     !matches!(
         order,
         WriterOrder::Client(..)

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::bridge::access_log::AccessEntry;
 use carom_model::access::key;
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_settings::access_log::terms::{AccessFormat, Addresses};
 
 /// The placeholder for a missing value in combined lines.
@@ -21,7 +21,7 @@ const NOTHING: &str = "-";
 
 /// A writer of lines in one format.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineFormatter {
     format: AccessFormat,
     addresses: Addresses,
     /// The second that was formatted last, and its text.
@@ -46,10 +46,10 @@ struct Json<'a> {
     core: &'a str,
 }
 
-impl Lines {
+impl LineFormatter {
     /// Creates a writer for a format and a treatment of addresses.
-    pub fn new(format: AccessFormat, addresses: Addresses) -> Lines {
-        Lines { format, addresses, second: (u64::MAX, String::new()) }
+    pub fn new(format: AccessFormat, addresses: Addresses) -> LineFormatter {
+        LineFormatter { format, addresses, second: (u64::MAX, String::new()) }
     }
 
     /// Appends the line of an entry of a core.
@@ -83,8 +83,8 @@ impl Lines {
         serde_json::to_writer(into, &line).expect("memory takes any text");
     }
 
-    /// `ADDRESS - - [TIME] "REQUEST" STATUS - "REFERRER" "AGENT"`. The size of the response is omitted: no core knows
-    /// it before the response is sent.
+    /// Appends `ADDRESS - - [TIME] "REQUEST" STATUS - "REFERRER" "AGENT"`. The size of the response is omitted: no core
+    /// knows it before the response is sent.
     fn write_combined(&mut self, into: &mut Vec<u8>, entry: &AccessEntry<'_>) {
         let address = self.shown(entry.request.address).map_or(Cow::Borrowed(NOTHING), |ip| ip.to_string().into());
         let second = self.second_of(entry, "%d/%b/%Y:%H:%M:%S");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn line(format: AccessFormat, addresses: Addresses, entry: &AccessEntry<'_>) -> String {
-        let mut lines = Lines::new(format, addresses);
+        let mut lines = LineFormatter::new(format, addresses);
         let mut written = Vec::new();
         lines.write(&mut written, "3", entry);
         String::from_utf8(written).unwrap()
@@ -276,12 +276,14 @@ mod tests {
         let agent = format!("a {0} b {0}", key.as_str());
         for format in [AccessFormat::Json, AccessFormat::Combined] {
             let line = line(format, Addresses::Full, &entry("::1", path.as_bytes(), agent.as_bytes()));
-            assert!(line.contains("/x/carom_ak_.../y") && line.contains("a carom_ak_... b carom_ak_..."), "{line}");
+            assert!(line.contains("/x/carom_ak_.../y"), "{line}");
+            assert!(line.contains("a carom_ak_... b carom_ak_..."), "{line}");
             assert!(!line.contains(&key.as_str()[key::PREFIX.len()..]), "{line}");
         }
         let hidden = format!("/x/carom%5Fak%5f{}%41/y", &key.as_str()[key::PREFIX.len()..]);
         let line = line(AccessFormat::Combined, Addresses::Full, &entry("::1", hidden.as_bytes(), b"50%"));
-        assert!(line.contains("/x/carom%5Fak%5f.../y") && line.contains("\"50%\""), "{line}");
+        assert!(line.contains("/x/carom%5Fak%5f.../y"), "{line}");
+        assert!(line.contains("\"50%\""), "{line}");
     }
 
     proptest! {

@@ -22,7 +22,7 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A log file or standard output, opened on first use.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct LogTarget {
     place: LogPlace,
     open: Option<Open>,
     /// True if the last write broke off within a line.
@@ -38,7 +38,7 @@ struct Open {
     is_regular: bool,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for LogTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             LogPlace::File(path) => write!(f, "{}", path.display()),
@@ -47,9 +47,9 @@ impl fmt::Display for Target {
     }
 }
 
-impl Target {
-    pub(super) fn new(place: LogPlace) -> Target {
-        Target { place, open: None, is_torn: false }
+impl LogTarget {
+    pub(super) fn new(place: LogPlace) -> LogTarget {
+        LogTarget { place, open: None, is_torn: false }
     }
 
     /// Closes the file if its path leads to another file or to none. The next write then creates it again.
@@ -146,7 +146,7 @@ mod tests {
     fn a_file_that_was_moved_away_is_made_anew() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("access.log"), dir.path().join("access.log.1"));
-        let mut target = Target::new(LogPlace::File(path.clone()));
+        let mut target = LogTarget::new(LogPlace::File(path.clone()));
         assert_eq!(target.write(b"a\n").0, 2);
         target.look();
         assert_eq!(target.write(b"b\n").0, 2);
@@ -162,12 +162,14 @@ mod tests {
     fn what_cannot_be_written_says_so_and_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not-there").join("access.log");
-        let mut target = Target::new(LogPlace::File(path.clone()));
-        assert!(target.write(b"").1.is_err() && target.write(b"a\n").1.is_err() && !target.is_open());
+        let mut target = LogTarget::new(LogPlace::File(path.clone()));
+        assert!(target.write(b"").1.is_err());
+        assert!(target.write(b"a\n").1.is_err());
+        assert!(!target.is_open());
         fs::create_dir(path.parent().unwrap()).unwrap();
         assert_eq!(target.write(b"b\n").0, 2);
         assert_eq!(fs::read(&path).unwrap(), b"b\n");
-        let mut full = Target::new(LogPlace::File("/dev/full".into()));
+        let mut full = LogTarget::new(LogPlace::File("/dev/full".into()));
         assert_eq!(full.write(b"a\n").1.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
@@ -176,13 +178,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let mut target = Target::new(LogPlace::File(path.clone()));
+        let mut target = LogTarget::new(LogPlace::File(path.clone()));
         assert!(target.write(b"a\n").1.is_err(), "nobody has opened it");
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let lines = b"0123456789abcde\n".repeat(16_384);
         let (written, done) = target.write(&lines);
         assert_eq!(done.unwrap_err().kind(), io::ErrorKind::TimedOut, "nobody reads");
-        assert!(written > 0 && written % 16 == 0, "{written}: a line was cut");
+        assert!(written > 0, "{written}: a line was cut");
+        assert!(written % 16 == 0, "{written}: a line was cut");
         drop(reader);
     }
 }

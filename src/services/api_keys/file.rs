@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 
-use carom_model::access::registry::{Malformed, Registry};
+use carom_model::access::registry::Registry;
+use carom_model::formats::json_file::Malformed;
 use carom_telemetry::clock::unix_ms;
 
 /// Name of the file in the data directory.
@@ -132,7 +133,8 @@ mod tests {
     #[test]
     fn what_several_write_at_once_is_all_there() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(read(dir.path()).unwrap().is_empty() && stamp(dir.path()).is_none());
+        assert!(read(dir.path()).unwrap().is_empty());
+        assert!(stamp(dir.path()).is_none());
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| (0..5).for_each(|_| _ = update(dir.path(), false, add).unwrap()));

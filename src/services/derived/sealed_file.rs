@@ -103,7 +103,7 @@ pub(in crate::services) struct FileKind {
 /// A file that is open for reading, with its header.
 #[derive(Debug)]
 pub(in crate::services) struct OpenFile<const N: usize> {
-    /// The file.
+    /// The file, open for reading.
     pub(in crate::services) file: File,
     /// Bytes of the file.
     pub(in crate::services) len: u64,
@@ -168,8 +168,8 @@ impl FileKind {
     }
 }
 
-/// The state that all pages of one file share. Each checksum covers it, and the number of the page. So a page at a wrong
-/// place, or from an older file, counts as damaged.
+/// The values that every page checksum of a file covers, besides the number of the page. So a page at a wrong place, or
+/// from an older file, counts as damaged.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::services) struct SealKey {
     /// The position of the change log up to which the file has every change of links.

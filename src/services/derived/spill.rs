@@ -26,12 +26,12 @@ pub(in crate::services) struct Spill {
 #[derive(Debug, Default)]
 struct SpilledPart {
     buffer: Vec<u8>,
-    extents: Vec<Extent>,
+    extents: Vec<SpillExtent>,
 }
 
 /// Some bytes of a part in the file.
 #[derive(Debug)]
-struct Extent {
+struct SpillExtent {
     at: u64,
     len: usize,
     /// Checksum of the bytes, because the disk may return others than were written.
@@ -79,7 +79,7 @@ impl Spill {
         }
         let len = part.buffer.len();
         self.file.write_all_at(&part.buffer, self.end)?;
-        part.extents.push(Extent { at: self.end, len, sum: xxh3_64(&part.buffer) });
+        part.extents.push(SpillExtent { at: self.end, len, sum: xxh3_64(&part.buffer) });
         part.buffer.clear();
         self.end += len as u64;
         Ok(len)
@@ -101,7 +101,7 @@ impl Spill {
         let part = std::mem::take(&mut self.parts[part]);
         let stored: usize = part.extents.iter().map(|extent| extent.len).sum();
         let mut bytes = Vec::with_capacity(stored + part.buffer.len());
-        for Extent { at, len, sum } in part.extents {
+        for SpillExtent { at, len, sum } in part.extents {
             pause_if_due();
             let from = bytes.len();
             bytes.resize(from + len, 0);

@@ -61,14 +61,14 @@ pub(super) enum ServerFrame {
     /// The server accepts messages again.
     Unblocked,
     /// The server ends the connection or the channel.
-    Close(CloseReason),
-    /// A heartbeat.
+    Close(AmqpCloseReason),
+    /// A heartbeat, which only shows that the server is there.
     Heartbeat,
 }
 
 /// The reason for which a server ends a connection or a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct CloseReason {
+pub(super) struct AmqpCloseReason {
     /// True if the connection ends, false if only the channel ends.
     pub(super) is_connection: bool,
     /// The number of the reason.
@@ -89,11 +89,11 @@ pub(super) struct Frame {
 /// A message to publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Message<'a> {
-    /// The exchange.
+    /// The name of the exchange that gets the message.
     pub(super) exchange: &'a str,
     /// The routing key.
     pub(super) key: &'a str,
-    /// Further routing keys (RabbitMQ's header `CC`). A queue that several keys match gets the message once.
+    /// Routing keys besides the first (RabbitMQ's header `CC`). A queue that several keys match gets the message once.
     pub(super) more_keys: &'a [String],
     /// True if the server returns a message that no queue takes.
     pub(super) mandatory: bool,
@@ -176,7 +176,7 @@ fn method(class: u16, number: u16, mut rest: &[u8]) -> Option<ServerFrame> {
         (10, 50) | (20, 40) => {
             let (code, text) = (take_u16(rest)?, printable(take_short(rest)?));
             let is_of_message = (take_u16(rest)?, take_u16(rest)?) == (BASIC, 40);
-            ServerFrame::Close(CloseReason { is_connection: class == 10, code, text, is_of_message })
+            ServerFrame::Close(AmqpCloseReason { is_connection: class == 10, code, text, is_of_message })
         }
         (10, 60) => ServerFrame::Blocked(printable(take_short(rest)?)),
         (10, 61) => ServerFrame::Unblocked,
@@ -446,7 +446,8 @@ mod tests {
         assert_eq!(read(&[0, 85, 0, 11]), Ok(ServerFrame::Ok(85, 11)));
         assert_eq!(read(&[0, 10, 0, 30, 7, 255, 0, 2, 0, 0, 0, 60]), Ok(ServerFrame::Tune(131_072)));
         let close = [&[0, 20, 0, 40, 1, 150][..], &[7], b"no\ngood", &[0, 60, 0, 40]].concat();
-        let reason = CloseReason { is_connection: false, code: 406, text: "no good".to_owned(), is_of_message: true };
+        let reason =
+            AmqpCloseReason { is_connection: false, code: 406, text: "no good".to_owned(), is_of_message: true };
         assert_eq!(read(&close), Ok(ServerFrame::Close(reason)));
         let start = [&[0, 10, 0, 10, 0, 9][..], &[0; 4], &[0, 0, 0, 5], b"PLAIN", &[0, 0, 0, 0]].concat();
         assert_eq!(read(&start), Ok(ServerFrame::Start("PLAIN".to_owned())));

@@ -45,13 +45,13 @@ impl fmt::Debug for BrokerAddress {
 }
 
 /// The result of a look-up.
-type Found = io::Result<Vec<SocketAddr>>;
+type LookupResult = io::Result<Vec<SocketAddr>>;
 
 /// Opens connections to one broker.
 pub(super) struct BrokerDialer {
     address: BrokerAddress,
     /// The result of a look-up that took too long. At most one runs, because nothing ends it.
-    lookup: Option<Receiver<Found>>,
+    lookup: Option<Receiver<LookupResult>>,
 }
 
 impl BrokerDialer {
@@ -79,7 +79,7 @@ impl BrokerDialer {
     }
 
     /// Returns the addresses of the host.
-    fn sockets(&mut self, deadline: Instant) -> Found {
+    fn sockets(&mut self, deadline: Instant) -> LookupResult {
         let BrokerAddress { host, port, .. } = &self.address;
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, *port)]);
@@ -102,7 +102,7 @@ impl BrokerDialer {
 }
 
 /// Looks a name up on a thread of its own: the system sets no bound on the time that this takes.
-fn look_up(host: String, port: u16) -> io::Result<Receiver<Found>> {
+fn look_up(host: String, port: u16) -> io::Result<Receiver<LookupResult>> {
     let (sender, found) = sync_channel(1);
     threads::start(Priority::Long, "events-name", move || {
         // Nobody may wait for the result any more.
@@ -225,8 +225,8 @@ impl BrokerStream {
         }
     }
 
-    /// Ends the connection, and drops bytes that the server has not received yet: it would take them for new ones
-    /// later, after the same bytes have come through another connection.
+    /// Ends the connection, and drops bytes that the server has not received yet. Otherwise the server could get them
+    /// after the same bytes have come through another connection, and take them for new ones.
     pub(super) fn abandon(self) {
         let tcp = match &self {
             BrokerStream::Plain(socket) => &socket.tcp,
@@ -256,7 +256,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     /// Long enough for a busy machine to notice, and short enough to wait for.
-    const SOON: Duration = Duration::from_millis(150);
+    const SOON: Duration = Duration::from_millis(500);
 
     fn address(host: &str, port: u16) -> BrokerAddress {
         BrokerAddress { host: host.to_owned(), port, tls: None }

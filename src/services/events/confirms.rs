@@ -5,7 +5,7 @@ use super::render::RenderedEvent;
 /// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// Not known yet.
+    /// A message that the broker has neither confirmed nor refused yet.
     Open,
     /// The server has it.
     Taken,
@@ -88,16 +88,20 @@ mod tests {
     fn messages_before_the_first_missing_one_are_taken() {
         let mut window = Window::new(5, 4);
         window.settle(7, false, Fate::Taken).unwrap();
-        assert!(window.taken() == 0 && !window.is_settled());
+        assert!(window.taken() == 0);
+        assert!(!window.is_settled());
         window.settle(6, true, Fate::Taken).unwrap();
         assert_eq!(window.taken(), 3);
         window.give_back(Some(1), Some("312 NO_ROUTE".to_owned())).unwrap();
         assert_eq!(window.taken(), 1);
         // A later confirmation changes nothing that is known.
         window.settle(8, true, Fate::Refused).unwrap();
-        assert!(window.taken() == 1 && window.is_settled());
-        assert!(window.settle(4, false, Fate::Taken).is_err() && window.settle(9, true, Fate::Taken).is_err());
-        assert!(window.give_back(None, Some(String::new())).is_err() && window.give_back(Some(0), None).is_err());
+        assert!(window.taken() == 1);
+        assert!(window.is_settled());
+        assert!(window.settle(4, false, Fate::Taken).is_err());
+        assert!(window.settle(9, true, Fate::Taken).is_err());
+        assert!(window.give_back(None, Some(String::new())).is_err());
+        assert!(window.give_back(Some(0), None).is_err());
     }
 
     proptest! {

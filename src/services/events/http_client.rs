@@ -24,7 +24,7 @@ const REFUSALS: [u16; 3] = [400, 413, 422];
 
 /// A client for one address.
 #[derive(Debug)]
-pub(super) struct HttpClient {
+pub(super) struct EventHttpClient {
     agent: Agent,
     url: String,
 }
@@ -61,9 +61,9 @@ impl Resolver for PublicResolver {
     }
 }
 
-impl HttpClient {
+impl EventHttpClient {
     /// Creates a client of an `http://` or `https://` address, which may be private only if `private` is true.
-    pub(super) fn new(url: &str, private: bool) -> HttpClient {
+    pub(super) fn new(url: &str, private: bool) -> EventHttpClient {
         let config = config().timeout_global(Some(SINK_TIME_MAX)).max_redirects(0).proxy(None).build();
         let agent = if private {
             config.into()
@@ -71,7 +71,7 @@ impl HttpClient {
             let resolver = PublicResolver(DefaultResolver::default());
             Agent::with_parts(config, DefaultConnector::default(), resolver)
         };
-        HttpClient { agent, url: url.to_owned() }
+        EventHttpClient { agent, url: url.to_owned() }
     }
 
     /// Sends a request. Blocks the thread for [`SINK_TIME_MAX`] at most.

@@ -3,7 +3,7 @@
 use form_urlencoded::Serializer;
 use serde_json::json;
 
-use super::http_client::HttpClient;
+use super::http_client::EventHttpClient;
 use super::render::RenderedEvent;
 use super::sink::{Sink, SinkFailure};
 use carom_telemetry::clock::unix_ms;
@@ -29,13 +29,13 @@ impl std::fmt::Debug for MercureTerms {
 
 /// A Mercure hub.
 pub(super) struct Mercure {
-    client: HttpClient,
+    client: EventHttpClient,
     secret: String,
 }
 
 impl Mercure {
     pub(super) fn new(terms: MercureTerms) -> Mercure {
-        Mercure { client: HttpClient::new(&terms.url, true), secret: terms.secret }
+        Mercure { client: EventHttpClient::new(&terms.url, true), secret: terms.secret }
     }
 
     /// Returns the token of a publisher.

@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use super::amqp::{self, CloseReason, Message, ServerFrame};
+use super::amqp::{self, AmqpCloseReason, Message, ServerFrame};
 use super::broker::{BrokerAddress, BrokerDialer, BrokerStream};
 use super::confirms::{Fate, Window};
 use super::render::RenderedEvent;
@@ -27,9 +27,9 @@ const REFUSALS: [u16; 2] = [311, 406];
 pub struct RabbitTerms {
     /// The server.
     pub address: BrokerAddress,
-    /// The user.
+    /// The user name of the login.
     pub user: String,
-    /// The password.
+    /// The password of the login.
     pub password: String,
     /// The virtual host, at most 255 bytes.
     pub vhost: String,
@@ -273,7 +273,7 @@ impl Publisher {
         }
     }
 
-    fn closed(&self, reason: &CloseReason) -> PublishFailure {
+    fn closed(&self, reason: &AmqpCloseReason) -> PublishFailure {
         let why = format!("the server refuses: {} {}", reason.code, self.shown(&reason.text));
         let is_content = reason.is_of_message && REFUSALS.contains(&reason.code);
         if is_content { PublishFailure::Refused(why) } else { PublishFailure::Lost(why) }
@@ -440,7 +440,8 @@ mod tests {
         assert_eq!(publish(&[confirm(80, 0, 1)]), (3, Ok(())));
         let (count, result) = publish(&[ack(1), confirm(120, 2, 0), ack(3)]);
         let Err(PublishFailure::Held(why)) = result else { panic!("{result:?}") };
-        assert!(count == 1 && why.contains("event 00000001-2 (nack)"), "{why}");
+        assert!(count == 1, "{why}");
+        assert!(why.contains("event 00000001-2 (nack)"), "{why}");
         for wrong in [confirm(80, 4, 0), confirm(80, 0, 0), frame(1, &[0, 85, 0, 11])] {
             assert!(matches!(publish(&[ack(1), wrong]), (1, Err(PublishFailure::Lost(_)))));
         }
@@ -455,7 +456,8 @@ mod tests {
         let (count, result) = publish(&answers);
         let Err(PublishFailure::Held(why)) = result else { panic!("{result:?}") };
         assert_eq!(count, 0);
-        assert!(why.contains("312 NO_ROUTE") && why.contains("carom.events with the key link.created"), "{why}");
+        assert!(why.contains("312 NO_ROUTE"), "{why}");
+        assert!(why.contains("carom.events with the key link.created"), "{why}");
         assert!(matches!(publish(&[returned, header("00000001-9")]), (0, Err(PublishFailure::Lost(_)))));
         assert!(matches!(publish(&[header("00000001-1")]), (0, Err(PublishFailure::Lost(_)))));
     }
@@ -502,7 +504,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let result = open(&mut BrokerDialer::new(address(port)), Duration::from_millis(150)).map(|_| ());
+        let result = open(&mut BrokerDialer::new(address(port)), Duration::from_millis(500)).map(|_| ());
         assert!(matches!(result, Err(PublishFailure::Late(_))), "{result:?}");
         thread.join().unwrap();
     }
@@ -512,7 +514,8 @@ mod tests {
         let blocked = frame(1, &[&[0, 10, 0, 60][..], &short("low on disk")].concat());
         let (mut dialer, thread) = server([greeting(), blocked].concat(), false);
         let mut publisher = open(&mut dialer, Duration::from_secs(10)).unwrap();
-        publisher.set_deadline(Instant::now() + Duration::from_millis(150));
+        // Long enough to read what has come, also if the machine stands still.
+        publisher.set_deadline(Instant::now() + Duration::from_secs(1));
         let (_, result) = publisher.publish(&[event(1, "a")]);
         assert!(matches!(&result, Err(PublishFailure::Late(why)) if why.contains("low on disk")), "{result:?}");
         publisher.abandon();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::render::RenderedEvent;
 use super::sink::{Sink, SinkFailure};
-use carom_redis::{Client, ClientSettings, Question, RedisError, Route, cmd, slot};
+use carom_redis::{Client, ClientSettings, RedisCommand, RedisError, RequestRoute, cmd, slot};
 use carom_telemetry::stats::{NodeStats, SinkStats};
 
 /// Timeout of a batch.
@@ -38,13 +38,13 @@ impl RedisStream {
         Ok(RedisStream { client: Client::new(client, &[])?, stream, entries })
     }
 
-    fn entry(&self, event: &RenderedEvent) -> Question {
+    fn entry(&self, event: &RenderedEvent) -> RedisCommand {
         let mut command = cmd("XADD");
         command.arg(&self.stream).arg("MAXLEN").arg("~").arg(self.entries).arg("*");
         command.arg("id").arg(event.id.to_string()).arg("type").arg(event.of.as_str());
         command.arg("topic").arg(event.topics.first().map_or("", String::as_str));
         command.arg("payload").arg(event.data.to_string());
-        Question::Plain(command)
+        RedisCommand::Plain(command)
     }
 }
 
@@ -64,14 +64,14 @@ impl Sink for RedisStream {
     /// Sends the events in one batch on one connection. If the answer is missing, Redis may have the events, and gets
     /// them again.
     fn deliver(&mut self, events: &[RenderedEvent]) -> (usize, Result<(), SinkFailure>) {
-        let route = Route::Slot(slot(hash_tag(&self.stream)));
+        let route = RequestRoute::Slot(slot(hash_tag(&self.stream)));
         let entries = events.iter().map(|event| self.entry(event)).collect();
         let deadline = Instant::now() + REDIS_TIMEOUT;
         let ticket = self.client.put(route, entries, deadline);
         match self.client.await_all(&[ticket], deadline).pop() {
             Some(Ok(_)) => (events.len(), Ok(())),
             // A full or misconfigured server: the operator must act, and the events are fine.
-            Some(Err(RedisError::Refused(why) | RedisError::Away { what: why, .. })) => {
+            Some(Err(RedisError::Refused(why) | RedisError::Unavailable { what: why, .. })) => {
                 (0, Err(SinkFailure::Later(why, None)))
             }
             None => (0, Err(SinkFailure::Later("Redis did not answer".to_owned(), None))),

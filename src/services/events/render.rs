@@ -11,9 +11,9 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use serde_json::{Map, Value, json};
 
 use crate::services::visits::VisitReader;
-use carom_model::dates;
 use carom_model::domains::Domains;
 use carom_model::events::{EventId, EventType, LinkEvent, StoredEvent};
+use carom_model::formats::dates;
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::record::{LoggedKind, VisitRecord};

@@ -21,7 +21,7 @@ use carom_limits::{
     DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, SINK_BATCH_MAX, SINK_FAILURES_BEFORE_ALARM, SINK_PAUSE_MAX, SINK_PAUSE_MIN,
     SINK_REFUSALS_MAX,
 };
-use carom_model::dates;
+use carom_model::formats::dates;
 use carom_store::links::StoreError;
 use carom_store::links::events::EventLog;
 use carom_telemetry::alarms::Alarm;

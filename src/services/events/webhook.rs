@@ -3,7 +3,7 @@
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
-use super::http_client::HttpClient;
+use super::http_client::EventHttpClient;
 use super::render::RenderedEvent;
 use super::sink::{Sink, SinkFailure};
 use carom_telemetry::clock::unix_ms;
@@ -26,16 +26,16 @@ impl std::fmt::Debug for WebhookTerms {
     }
 }
 
-/// A webhook.
+/// A sink that posts events to a URL.
 pub(super) struct Webhook {
-    client: HttpClient,
+    client: EventHttpClient,
     secret: String,
 }
 
 impl Webhook {
     pub(super) fn new(terms: WebhookTerms) -> Webhook {
         let WebhookTerms { url, secret, private } = terms;
-        Webhook { client: HttpClient::new(&url, private), secret }
+        Webhook { client: EventHttpClient::new(&url, private), secret }
     }
 }
 
@@ -69,7 +69,8 @@ mod tests {
     fn a_signature_covers_time_and_body() {
         // As `printf '%s' '1700000000.{}' | openssl dgst -sha256 -hmac secret-key` says it.
         let signed = signature("secret-key", 1_700_000_000, "{}");
-        assert!(signed.starts_with("t=1700000000,v1=") && signed.len() == "t=1700000000,v1=".len() + 64, "{signed}");
+        assert!(signed.starts_with("t=1700000000,v1="), "{signed}");
+        assert!(signed.len() == "t=1700000000,v1=".len() + 64, "{signed}");
         assert_ne!(signed, signature("secret-key", 1_700_000_001, "{}").replace("0001", "0000"));
         assert_ne!(signed, signature("secret-key", 1_700_000_000, "[]"));
         assert_ne!(signed, signature("other-key", 1_700_000_000, "{}"));

@@ -55,7 +55,16 @@ impl Supply {
     }
 }
 
-pub(super) struct Worker {
+/// Returns the number of codes that the queue of a core has room for.
+fn room_in(queue: &Producer<'static, u64>) -> usize {
+    #[cfg(feature = "faults")]
+    if crate::services::faults::Faults::from_env().small_queues {
+        return (2 * MOVE_MIN).saturating_sub(queue.len());
+    }
+    queue.capacity() - queue.len()
+}
+
+pub(super) struct ReplenishWorker {
     pub(super) setup: ReplenisherSetup,
     pub(super) issuer: Issuer,
     pub(super) supplies: Vec<Supply>,
@@ -66,7 +75,7 @@ pub(super) struct Worker {
     pub(super) given_up: u32,
 }
 
-impl Worker {
+impl ReplenishWorker {
     pub(super) fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             // Cleared before the look, so that a request during it leads to another look.
@@ -167,7 +176,7 @@ impl Worker {
         let mut moved = false;
         while let Some(row) = supply.rows.front_mut() {
             assert!(row.cursor <= row.codes.len(), "codes beyond the row count as used");
-            let room = supply.queue.capacity() - supply.queue.len();
+            let room = room_in(&supply.queue);
             let count = room.min(row.codes.len() - row.cursor);
             if room < MOVE_MIN {
                 break;

@@ -42,7 +42,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Pu
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let run = move || {
-        let (mut before, mut at) = (Totals::of(&cores, &stats), Instant::now());
+        let (mut before, mut at) = (CounterTotals::of(&cores, &stats), Instant::now());
         let (mut dropped, mut bypass) = (Dropped::default(), BypassWatch::default());
         loop {
             std::thread::park_timeout(EVERY.saturating_sub(at.elapsed()));
@@ -53,7 +53,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Pu
             if at.elapsed() < EVERY {
                 continue;
             }
-            let (now, time) = (Totals::of(&cores, &stats), at.elapsed());
+            let (now, time) = (CounterTotals::of(&cores, &stats), at.elapsed());
             at = Instant::now();
             stats.activity.add(now.since(&before, time));
             dropped.look(&stats, at);
@@ -88,15 +88,15 @@ impl Dropped {
 }
 
 /// Sums of the counters since the start.
-struct Totals {
+struct CounterTotals {
     cores: Vec<(u64, u64)>,
     changes: u64,
     accepted: u64,
 }
 
-impl Totals {
-    fn of(cores: &[Arc<CoreStats>], stats: &NodeStats) -> Totals {
-        Totals {
+impl CounterTotals {
+    fn of(cores: &[Arc<CoreStats>], stats: &NodeStats) -> CounterTotals {
+        CounterTotals {
             cores: cores.iter().map(|core| (core.redirects.get(), core.misses.get())).collect(),
             changes: stats.store_updates.get(),
             accepted: cores.iter().map(|core| core.accepted.get()).sum(),
@@ -104,7 +104,7 @@ impl Totals {
     }
 
     /// Returns the rates per second since `before`. A thread that was delayed has covered more than one second.
-    fn since(&self, before: &Totals, time: Duration) -> ActivitySample {
+    fn since(&self, before: &CounterTotals, time: Duration) -> ActivitySample {
         let rate = |now: u64, before: u64| (now.wrapping_sub(before) as f64 / time.as_secs_f64()).round() as u32;
         let cores = self.cores.iter().zip(&before.cores);
         ActivitySample {
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn a_late_look_is_no_burst() {
-        let before = Totals { cores: vec![(100, 5), (0, 0)], changes: 10, accepted: 7 };
-        let now = Totals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
+        let before = CounterTotals { cores: vec![(100, 5), (0, 0)], changes: 10, accepted: 7 };
+        let now = CounterTotals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
         let beat = now.since(&before, Duration::from_secs(3));
         let cores = vec![CoreSample { redirects: 200, misses: 0 }, CoreSample { redirects: 10, misses: 1 }];
         assert_eq!(beat, ActivitySample { cores, changes: 10, accepted: 0 });

@@ -140,19 +140,19 @@ pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
 /// A handle on the thread that serves the socket.
 pub struct BackupServer {
     data_dir: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<BackupState>,
     thread: JoinHandle<()>,
 }
 
 /// The state that the thread shares with its handle.
-struct Shared {
+struct BackupState {
     listener: UnixListener,
     is_over: AtomicBool,
     /// The client that is being served.
     client: Mutex<Option<UnixStream>>,
 }
 
-impl Shared {
+impl BackupState {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -182,7 +182,7 @@ impl BackupServer {
 /// If the socket cannot be created, or the operating system cannot start a thread.
 pub fn start(links: Links, data_dir: &Path) -> io::Result<BackupServer> {
     let listener = control_socket::listen(data_dir)?;
-    let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
+    let shared = Arc::new(BackupState { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
     let (of_thread, of_node) = (Arc::clone(&shared), data_dir.to_owned());
     let run = move || attend(&of_thread, &links, &of_node);
     let thread = threads::start(Priority::Long, "control", run)?;
@@ -190,7 +190,7 @@ pub fn start(links: Links, data_dir: &Path) -> io::Result<BackupServer> {
 }
 
 /// Serves one client after the other.
-fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
+fn attend(shared: &BackupState, links: &Links, data_dir: &Path) {
     while !shared.is_over() {
         let answered = shared.listener.accept().and_then(|(stream, _)| {
             *shared.client() = Some(stream.try_clone()?);

@@ -100,7 +100,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilterThread> {
 pub fn write_once(links: &Links, data_dir: &Path, hasher: CodeHasher, cores: CoreCount) -> Result<(), String> {
     let (path, disk, stop) = (data_dir.join(FILE_NAME), DiskGuard::new(data_dir.to_owned()), AtomicBool::new(false));
     let order = FilterOrder { links, path: &path, hasher, disk: &disk, stop: &stop, pauses: false };
-    let built = match build(&order, FilterSize::for_about(links.approximate_len(), cores)) {
+    let built = match build(&order, FilterSize::for_links(links.approximate_len(), cores)) {
         Ok(BuiltFilter { damaged, .. }) if !damaged.is_empty() => Err(NotWritten::Damaged),
         built => built.map(drop),
     };
@@ -208,7 +208,7 @@ impl Keeper {
     /// Tells the cores which links may have redirect rules, and writes the file with all later codes if `is_due`.
     /// Returns true if a file was written.
     fn bring_up_to_date(&mut self, links: usize, is_due: bool) -> Result<bool, NotWritten> {
-        let size = FilterSize::for_about(links, self.node.cores);
+        let size = FilterSize::for_links(links, self.node.cores);
         let Some(old) = loading::usable_file(&self.node, &self.path) else { return self.rebuild(size) };
         let Some(later) = later_codes(&self.order(), old.head.key.position)? else { return self.rebuild(size) };
         if self.owes_ruled {

@@ -42,7 +42,7 @@ pub fn start(data_dir: &Path, stats: Arc<NodeStats>) -> io::Result<DataDirWatch>
     let _ = stats.data_dir.path.set(path);
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
-    let mut look = Look { data_dir: data_dir.to_owned(), has_warned: false };
+    let mut look = DataDirCheck { data_dir: data_dir.to_owned(), has_warned: false };
     let run = move || {
         while !until.load(Ordering::Acquire) {
             look.take(&stats.data_dir);
@@ -54,13 +54,13 @@ pub fn start(data_dir: &Path, stats: Arc<NodeStats>) -> io::Result<DataDirWatch>
 }
 
 /// The looks at a data directory.
-struct Look {
+struct DataDirCheck {
     data_dir: PathBuf,
     /// True if the last look failed, which the log has once.
     has_warned: bool,
 }
 
-impl Look {
+impl DataDirCheck {
     /// Reads everything once. A value that cannot be read stays as it was.
     fn take(&mut self, stats: &DataDirStats) {
         let done = self.read(stats);
@@ -88,9 +88,11 @@ mod tests {
     #[test]
     fn a_look_sees_the_disk_and_the_last_backup() {
         let dir = tempfile::tempdir().unwrap();
-        let (stats, mut look) = (DataDirStats::default(), Look { data_dir: dir.path().to_owned(), has_warned: false });
+        let (stats, mut look) =
+            (DataDirStats::default(), DataDirCheck { data_dir: dir.path().to_owned(), has_warned: false });
         look.take(&stats);
-        assert!(stats.free_bytes.get() > 0 && stats.size_bytes.get() >= stats.free_bytes.get());
+        assert!(stats.free_bytes.get() > 0);
+        assert!(stats.size_bytes.get() >= stats.free_bytes.get());
         assert_eq!(stats.last_backup_ms.get(), 0);
         last_backup::write(dir.path(), 1_700_000_000_000).unwrap();
         look.take(&stats);

@@ -19,7 +19,7 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// The index entries of some links.
 #[derive(Debug, Default)]
-pub struct Entries {
+pub struct IndexEntries {
     urls: Vec<UrlEntry>,
     ends: Vec<DueEvent>,
     lists: Vec<IndexEntry>,
@@ -27,7 +27,7 @@ pub struct Entries {
     lacks_newer: bool,
 }
 
-impl Entries {
+impl IndexEntries {
     /// Adds the entries of a record, if it is a link.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let Ok(code) = Code::from_key(key) else { return };
@@ -55,7 +55,7 @@ impl Entries {
         match index {
             Index::Urls => self.urls.iter().for_each(|entry| batch.set_url(entry, entry.created_ms)),
             Index::Ends => self.ends.iter().for_each(|due| batch.set_due(EndKind::Link, due)),
-            Index::Lists => self.lists.iter().for_each(|entry| batch.list(entry)),
+            Index::Lists => self.lists.iter().for_each(|entry| batch.put_index_entry(entry)),
         }
     }
 
@@ -107,7 +107,11 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     let names = missing.iter().map(|index| name(*index)).collect::<Vec<_>>().join(" and of ");
     let (start, about) = (Instant::now(), links.approximate_len());
     tracing::info!("building the index of {names} for about {about} records; this happens once");
-    let (mut logged, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
+    if missing.contains(&Index::Urls) {
+        // Those of another format have other keys, so new entries would not replace them.
+        links.clear_urls()?;
+    }
+    let (mut logged, mut count, mut entries, mut written) = (start, 0, IndexEntries::default(), Ok(()));
     let mut lacks_newer = false;
     for part in key_ranges() {
         // Unreadable records are reported when the links are read back.
@@ -150,21 +154,21 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
 /// # Errors
 /// If the store fails.
 pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
-    let mut entries = Entries::default();
+    let mut entries = IndexEntries::default();
     for code in codes {
         if let Some(stored) = links.get(code)? {
             entries.add(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored);
         }
     }
     entries.write(links, &Index::ALL)?;
-    if entries.lacks_newer { links.doubt_indexes(&Index::ALL) } else { links.sync() }
+    if entries.lacks_newer { links.mark_indexes_incomplete(&Index::ALL) } else { links.sync() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::services::testing::TestNode;
-    use carom_model::link::Origin;
+    use carom_model::link::{Origin, UrlKey};
     use carom_model::testing::link;
     use carom_store::links::catalog::IndexKind;
 
@@ -206,6 +210,21 @@ mod tests {
         ensure(&node.links).unwrap();
         assert_eq!(entries(&node.links), [1, 1, 2]);
         assert!(Index::ALL.iter().all(|index| node.links.has_index(*index).unwrap()));
+    }
+
+    #[test]
+    fn entries_of_another_format_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let codes = without_entries(&node);
+        let stale = UrlEntry { key: UrlKey(1), created_ms: 1, code: codes[0] };
+        let mut batch = node.links.batch();
+        batch.set_url(&stale, 1);
+        node.links.commit(batch).unwrap();
+        node.links.mark_indexes_incomplete(&[Index::Urls]).unwrap();
+        ensure(&node.links).unwrap();
+        assert_eq!(node.links.newest_urls(stale.key, 9).unwrap(), []);
+        assert_eq!(entries(&node.links)[0], 1);
     }
 
     #[test]

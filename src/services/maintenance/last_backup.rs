@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use carom_model::dates;
+use carom_model::formats::dates;
 
 /// Name of the file in the data directory.
 pub const FILE_NAME: &str = "last-backup";

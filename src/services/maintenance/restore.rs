@@ -61,14 +61,14 @@ impl From<StoreError> for RestoreError {
 }
 
 /// A stream of records, section by section.
-struct Stream<R> {
+struct RecordStream<R> {
     reader: FrameReader<R>,
     /// The frame whose records come next.
     frame: Option<ReadFrame>,
     is_over: bool,
 }
 
-impl<R: Read> Stream<R> {
+impl<R: Read> RecordStream<R> {
     /// Returns the section of the next records, without taking them.
     fn peek(&mut self) -> Result<Option<Section>, FrameError> {
         if self.frame.is_none() && !self.is_over {
@@ -102,14 +102,14 @@ fn damaged(at: u64, what: String) -> RestoreError {
 /// to `data_dir`. Calls `on_counts` with the progress after each frame.
 ///
 /// # Errors
-/// A description of what is wrong with the backup or the disk. The content of `dir` is then of no use.
+/// A description of what is wrong with the backup or the disk. The content of `dir` is then useless.
 pub fn restore(
     input: impl Read,
     dir: &Path,
     data_dir: &Path,
     mut on_counts: impl FnMut(&RecordCounts),
 ) -> Result<RecordCounts, RestoreError> {
-    let mut stream = Stream { reader: FrameReader::begin(input)?, frame: None, is_over: false };
+    let mut stream = RecordStream { reader: FrameReader::begin(input)?, frame: None, is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {
         match section {
@@ -128,7 +128,7 @@ pub fn restore(
 
 /// Fills a section of the store.
 fn restore_records<R: Read>(
-    stream: &mut Stream<R>,
+    stream: &mut RecordStream<R>,
     store: &NewStore,
     section: Section,
     on_counts: &mut impl FnMut(&RecordCounts),
@@ -162,7 +162,7 @@ fn restore_records<R: Read>(
 }
 
 /// Writes the count logs, whose visits are not in the store yet.
-fn restore_count_logs<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
+fn restore_count_logs<R: Read>(stream: &mut RecordStream<R>, data_dir: &Path) -> Result<(), RestoreError> {
     let put = |_: u64, key: &[u8], piece: &[u8]| -> Result<(), RestoreError> {
         let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
         put_log(data_dir, seq, piece).map_err(|error| StoreError::Failed(error.to_string()).into())
@@ -172,7 +172,7 @@ fn restore_count_logs<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Resul
 }
 
 /// Writes the files of the visit log.
-fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
+fn restore_logged_visits<R: Read>(stream: &mut RecordStream<R>, data_dir: &Path) -> Result<(), RestoreError> {
     let failed = |error: io::Error| StoreError::Failed(format!("the visit log: {error}"));
     let put = |at: u64, key: &[u8], piece: &[u8]| -> Result<(), RestoreError> {
         let Some(name) = logged_visits::file_of(key) else {
@@ -243,6 +243,7 @@ mod tests {
         let count = |counts: &RecordCounts| told.push(counts.of(Section::Links));
         restore(&stream(0..40_000)[..], &dir.path().join("links"), dir.path(), count).unwrap();
         assert_eq!(told.last(), Some(&40_000));
-        assert!(told.len() >= 2 && told.is_sorted(), "{told:?}");
+        assert!(told.len() >= 2, "{told:?}");
+        assert!(told.is_sorted(), "{told:?}");
     }
 }

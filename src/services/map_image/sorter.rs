@@ -20,7 +20,7 @@ const SORTED_AT_ONCE: usize = if cfg!(test) { 4 } else { 4_096 };
 const MERGED_AT_ONCE: usize = 32;
 
 /// A record of a part: its place in the index order, and its start and end in the part.
-type RecordPlace = (u32, u32, u32);
+type SortEntry = (u32, u32, u32);
 
 /// The records of an image, before and while they are sorted.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Sorter {
 pub(super) struct SortedPart {
     bytes: Vec<u8>,
     /// The records in order.
-    order: Vec<RecordPlace>,
+    order: Vec<SortEntry>,
     /// True if its records are the first ones of a core.
     pub(super) begins_core: bool,
 }
@@ -143,7 +143,7 @@ fn sort_with_pauses<T: Ord + Copy>(order: &mut Vec<T>, mut pause: impl FnMut()) 
 impl SortedPart {
     /// Iterates over the records of the part, in index order.
     pub(super) fn records(&self) -> impl Iterator<Item = Sealed<'_>> {
-        let bytes = |at: &RecordPlace| &self.bytes[at.1 as usize..at.2 as usize];
+        let bytes = |at: &SortEntry| &self.bytes[at.1 as usize..at.2 as usize];
         self.order.iter().filter_map(move |at| sealed::records_in(bytes(at)).next())
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::bridge::{LoadedPage, ToCore};
 use crate::services::derived::sealed_file::Unusable;
-use crate::services::loader::{self, LoadReport};
+use crate::services::loader::{self, LoadPace, LoadReport};
 use crate::services::testing::TestNode;
 use carom_limits::IMAGE_PART_BYTES;
 use carom_model::link::{Link, Origin};
@@ -84,7 +84,9 @@ fn stored(node: &TestNode) -> Targets {
 /// Runs a start and returns the links that the cores receive. After an unusable image, a record may come twice with the
 /// same destination.
 fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
-    let report = loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir).unwrap();
+    let report =
+        loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, (dir, LoadPace::Full))
+            .unwrap();
     let targets = RefCell::new(Targets::new());
     let add = |code: Code, target: &str| {
         let before = targets.borrow_mut().insert(code.to_string(), target.to_owned());
@@ -333,7 +335,9 @@ fn a_damaged_record_is_in_the_image_too() {
     batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
     node.links.commit(batch).unwrap();
     assert_eq!(make(&node, dir.path()), 101);
-    let report = loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
+    let report =
+        loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, (dir.path(), LoadPace::Full))
+            .unwrap();
     assert_eq!((report.replayed, report.records), (Some(0), 101));
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for ExportError {
 impl std::error::Error for ExportError {}
 
 /// A message from a reading thread.
-enum Piece {
+enum ExportMessage {
     Lines { bytes: Vec<u8>, links: u64 },
     Damaged(String),
     PartDone,
@@ -85,7 +85,7 @@ pub fn export(
     let mut summary = ExportSummary::default();
     let mut progress = Progress::new(terminal, None);
     std::thread::scope(|scope| {
-        let queues: Vec<Receiver<Piece>> = (0..threads)
+        let queues: Vec<Receiver<ExportMessage>> = (0..threads)
             .map(|first| {
                 let (sender, receiver) = sync_channel(BUFFERS_WAITING);
                 let own: Vec<KeyRange> = parts.iter().copied().skip(first).step_by(threads).collect();
@@ -97,18 +97,18 @@ pub fn export(
         for part in 0..parts.len() {
             while let Ok(piece) = queues[part % threads].recv() {
                 match piece {
-                    Piece::Lines { bytes, links } => {
+                    ExportMessage::Lines { bytes, links } => {
                         output.write_all(&bytes).map_err(ExportError::Output)?;
                         summary.links += links;
                         progress.tick(messages, summary.links, 0);
                     }
-                    Piece::Damaged(what) => {
+                    ExportMessage::Damaged(what) => {
                         summary.damaged += 1;
                         progress.clear(messages);
                         let _ = writeln!(messages, "skipped: {what}");
                     }
-                    Piece::PartDone => break,
-                    Piece::Failed(error) => return Err(ExportError::Store(error)),
+                    ExportMessage::PartDone => break,
+                    ExportMessage::Failed(error) => return Err(ExportError::Store(error)),
                 }
             }
         }
@@ -149,34 +149,34 @@ pub(super) fn write_line(
 }
 
 /// Reads parts of the store and sends their lines. Ends early once the receiver is gone.
-fn read_parts(links: &Links, parts: &[KeyRange], pieces: &SyncSender<Piece>) {
+fn read_parts(links: &Links, parts: &[KeyRange], pieces: &SyncSender<ExportMessage>) {
     for &part in parts {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);
         let mut count = 0;
         let result = links.scan(part, |key, value| {
             match write_line(key, value, |_, _| true, &mut lines) {
                 Ok(is_link) => count += u64::from(is_link),
-                Err(what) => return pieces.send(Piece::Damaged(what)).is_ok(),
+                Err(what) => return pieces.send(ExportMessage::Damaged(what)).is_ok(),
             }
             if lines.len() < BUFFER_BYTES {
                 return true;
             }
             let bytes = std::mem::replace(&mut lines, Vec::with_capacity(BUFFER_BYTES + 4_096));
-            pieces.send(Piece::Lines { bytes, links: std::mem::take(&mut count) }).is_ok()
+            pieces.send(ExportMessage::Lines { bytes, links: std::mem::take(&mut count) }).is_ok()
         });
-        let _ = pieces.send(Piece::Lines { bytes: lines, links: count });
+        let _ = pieces.send(ExportMessage::Lines { bytes: lines, links: count });
         match result {
             Ok(damaged) => {
                 for range in damaged {
-                    let _ = pieces.send(Piece::Damaged(range.to_string()));
+                    let _ = pieces.send(ExportMessage::Damaged(range.to_string()));
                 }
             }
             Err(error) => {
-                let _ = pieces.send(Piece::Failed(error));
+                let _ = pieces.send(ExportMessage::Failed(error));
                 return;
             }
         }
-        if pieces.send(Piece::PartDone).is_err() {
+        if pieces.send(ExportMessage::PartDone).is_err() {
             return;
         }
     }

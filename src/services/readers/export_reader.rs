@@ -40,20 +40,32 @@ pub fn start(
         EXPORT_QUEUE_LEN,
         move |PageRequest { behind, filter, ticket }: PageRequest| {
             let mut link_filter = LinkFilter::new(&filter, &*visits, unix_ms());
-            let page = page(&links, &stats, &behind, &mut link_filter, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+            let page = page(&links, &stats, &behind, &mut link_filter, PAGE_BOUNDS);
             mailboxes.answer(ticket, page);
         },
     )
 }
 
-/// Returns the page after a key: about `bytes` bytes of lines, from at most `records` records. Damaged records are
-/// reported only to a client that may see all links, because their owner is unknown.
+/// The bounds of a page.
+#[derive(Clone, Copy, Debug)]
+struct PageBounds {
+    /// Bytes of lines, about.
+    bytes: usize,
+    /// Most records that are read.
+    records: usize,
+}
+
+/// Bounds of the pages of exports.
+const PAGE_BOUNDS: PageBounds = PageBounds { bytes: EXPORT_PAGE_BYTES, records: EXPORT_PAGE_RECORDS };
+
+/// Returns the page after a key. Damaged records are reported only to a client that may see all links, because their
+/// owner is unknown.
 fn page(
     links: &Links,
     stats: &NodeStats,
     behind: &[u8],
     link_filter: &mut LinkFilter<'_>,
-    (bytes, records): (usize, usize),
+    PageBounds { bytes, records }: PageBounds,
 ) -> Page {
     let tells_all = link_filter.filter().scope.is_all();
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
@@ -61,7 +73,7 @@ fn page(
     let (mut last, mut paced) = (Vec::new(), PacedLoop::default());
     for part in key_ranges().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
-        let scanned = links.scan_behind(part, behind, |key, value| {
+        let scanned = links.scan_after(part, behind, |key, value| {
             paced.step();
             let is_wanted = |code: &Code, link: &LinkRef<'_>| link_filter.takes(code, link);
             match export::write_line(key, value, is_wanted, &mut page.lines) {
@@ -112,7 +124,7 @@ mod tests {
     }
 
     /// Returns all lines, read in pages of the given bounds, and the reports of damage.
-    fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
+    fn read_all(node: &TestNode, bounds: PageBounds) -> (Vec<u8>, Vec<String>) {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let filter = Filter::default();
@@ -141,8 +153,10 @@ mod tests {
         let (links, stats) = (node.links.clone(), Arc::clone(&node.stats));
         let sleeps = sleeps_of(Priority::Long, move || {
             let filter = Filter::default();
-            let page = page(&links, &stats, &[], &mut LinkFilter::new(&filter, &Nobody, 0), (1 << 20, 1_000));
-            assert!(!page.lines.is_empty() && page.last.is_none());
+            let bounds = PageBounds { bytes: 1 << 20, records: 1_000 };
+            let page = page(&links, &stats, &[], &mut LinkFilter::new(&filter, &Nobody, 0), bounds);
+            assert!(!page.lines.is_empty());
+            assert!(page.last.is_none());
         });
         assert!(sleeps >= 10, "{sleeps} for 500 links");
     }
@@ -170,10 +184,12 @@ mod tests {
         let mut whole = Vec::new();
         let summary = export::export(&node.links, 1, &mut whole, &mut io::sink(), false).unwrap();
         assert_eq!((summary.links, summary.damaged), (10, 1));
-        for bounds in [(1, 100), (150, 100), (1 << 20, 1), (1 << 20, 3), (1 << 20, 100)] {
+        for (bytes, records) in [(1, 100), (150, 100), (1 << 20, 1), (1 << 20, 3), (1 << 20, 100)] {
+            let bounds = PageBounds { bytes, records };
             let (lines, damaged) = read_all(&node, bounds);
             assert_eq!(String::from_utf8_lossy(&lines), String::from_utf8_lossy(&whole), "{bounds:?}");
-            assert!(damaged.len() == 1 && damaged[0].starts_with("a: "), "{damaged:?}");
+            assert!(damaged.len() == 1, "{damaged:?}");
+            assert!(damaged[0].starts_with("a: "), "{damaged:?}");
         }
     }
 }

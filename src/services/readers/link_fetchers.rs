@@ -12,7 +12,7 @@ use std::time::Instant;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
-use super::record_readers::{self, Read};
+use super::record_readers::{self, RecordRead};
 use crate::bridge::{Absence, LookupQueue, LookupRequest, Mailboxes, ToCore};
 use crate::services::threads::pool;
 use crate::services::threads::priority::Priority;
@@ -99,19 +99,19 @@ impl FetcherSetup {
 
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {
         match record_readers::read(&self.links, &self.stats, code) {
-            Read::Link(link) => Lookup::Live(link),
-            Read::Nothing | Read::Deleted(_) => Lookup::Missing,
-            Read::Damaged(why) => {
+            RecordRead::Link(link) => Lookup::Live(link),
+            RecordRead::Nothing | RecordRead::Deleted(_) => Lookup::Missing,
+            RecordRead::Damaged(why) => {
                 self.stats.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
                 Lookup::Damaged
             }
             // Redis is asked next, and has the state.
-            Read::Newer(None) => Lookup::Missing,
-            Read::Newer(Some(why)) => {
+            RecordRead::Newer(None) => Lookup::Missing,
+            RecordRead::Newer(Some(why)) => {
                 self.stats.report_newer(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
                 Lookup::NotResident
             }
-            Read::Unreadable => Lookup::NotResident,
+            RecordRead::Unreadable => Lookup::NotResident,
         }
     }
 }

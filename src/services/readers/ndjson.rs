@@ -1,27 +1,50 @@
 //! The NDJSON form of a link: one line of JSON with the fields of the API, for import and export.
 //!
 //! The parser accepts any bytes and reports what is wrong. It skips unknown fields, so that exports of other shorteners
-//! can be read. Nothing here reads files or knows the store.
+//! can be read. It shares the readers of fields with the API ([`carom_model::link::fields`]). Unlike the API, it takes
+//! any domain, any date of creation, and codes that were generated. Nothing here reads files or knows the store.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::num::NonZeroU32;
 
 use carom_shards::code::CODE_LEN_MAX;
-use carom_shards::{Code, CodeError, Policy, RedirectStatus};
+use carom_shards::{Code, Policy};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use carom_model::access::{APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
-use carom_model::dates::{self, DateError};
-use carom_model::destination::long_url::{Authority, LongUrl, LongUrlError};
-use carom_model::domains::{DomainName, DomainNameError, Domains};
+use carom_model::destination::long_url::{Authority, LongUrl};
+use carom_model::domains::{DomainName, Domains};
+use carom_model::formats::dates;
 use carom_model::link::Origin;
-use carom_model::link::earlier_visits::EARLIER_VISITS_MAX;
-use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
+use carom_model::link::fields::{
+    CACHE_SECONDS_MAX, LINK_FIELDS, LONG_URL, LinkField, REDIRECT_RULES, app_name, app_version, destination,
+    earlier_visits, flag, instant, text, unfold_meta, with_value,
+};
+use carom_model::link::labels::{self, LinkLabels};
+use carom_model::link::patch::Patch;
 use carom_model::link::record::LinkRef;
-use carom_model::link::record::unknown::UnknownFields;
-use carom_model::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
+use carom_model::link::rules::RedirectRules;
+use carom_model::link::rules::json::{self as rules_json, RuleFault, UnknownRuleFields};
 use carom_model::visits::tally::VisitCounts;
+
+/// The name of the field with the time for which clients may cache a redirect.
+const CACHE_SECONDS: &str = "cacheSeconds";
+
+/// Fields of a line besides [`LINK_FIELDS`]. `meta` has some of those again, in lists of links.
+const LINE_FIELDS: [&str; 11] = [
+    "shortCode",
+    LONG_URL,
+    "dateCreated",
+    "origin",
+    "app",
+    "appVersion",
+    "domain",
+    "defaultEnd",
+    REDIRECT_RULES,
+    "visitsSummary",
+    "meta",
+];
 
 /// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,145 +68,59 @@ pub struct Line {
 /// Reasons why a line is refused. The input is at fault, not the service.
 #[derive(Debug)]
 pub enum LineError {
-    /// The line is no JSON object with the fields of a link.
+    /// The line is no JSON object, or has a field twice.
     Json(serde_json::Error),
-    /// `shortCode` is not a valid code.
-    Code(CodeError),
-    /// `shortCode` is reserved by the service.
-    Reserved,
-    /// `longUrl` is not a valid destination.
-    LongUrl(LongUrlError),
-    /// A field is not a valid date.
-    Date(&'static str, DateError),
-    /// `redirectStatus` is not a redirect.
-    Status(u64),
-    /// `origin` is neither "issued" nor "custom".
-    Origin,
-    /// `title` or `tags` is not valid.
-    Label(&'static str, LabelError),
-    /// `app` is not a valid name.
-    App(NameError),
-    /// `appVersion` is not valid.
-    AppVersion,
-    /// A redirect rule is not valid.
-    Rules(String),
-    /// `domain` is not a valid domain name.
-    Domain(DomainNameError),
+    /// The field at a path is invalid, for a reason.
+    Field(String, String),
 }
 
 impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LineError::Json(error) => write!(f, "not a JSON object with the fields of a link: {error}"),
-            LineError::Code(error) => write!(f, "shortCode {error}"),
-            LineError::Reserved => f.write_str("shortCode is reserved by the service"),
-            LineError::LongUrl(error) => write!(f, "longUrl {error}"),
-            LineError::Date(field, error) => write!(f, "{field} {error}"),
-            LineError::Status(number) => {
-                write!(f, "redirectStatus is {number}; expected 301, 302, 303, 307 or 308")
-            }
-            LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
-            LineError::Label(field, error) => write!(f, "{field} {error}"),
-            LineError::App(error) => write!(f, "app {error}"),
-            LineError::Rules(error) => write!(f, "redirectRules {error}"),
-            LineError::Domain(error) => write!(f, "domain {error}"),
-            LineError::AppVersion => {
-                write!(f, "appVersion must be 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
-            }
+            LineError::Field(name, reason) => write!(f, "{name} {reason}"),
         }
     }
 }
 
 impl std::error::Error for LineError {}
 
-/// A text that is borrowed unless it has escapes. Inside an `Option`, a bare `Cow` would always be copied.
+/// The name of a field, which is borrowed unless it has escapes. A bare `Cow` would always be copied.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Raw<'a> {
-    #[serde(borrow, default)]
-    short_code: Option<Text<'a>>,
-    #[serde(borrow)]
-    long_url: Text<'a>,
-    #[serde(borrow, default)]
-    date_created: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    valid_since: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    valid_until: Option<Text<'a>>,
-    #[serde(default)]
-    redirect_status: Option<u64>,
-    #[serde(default)]
-    cache_seconds: Option<u32>,
-    #[serde(default)]
-    forward_query: Option<bool>,
-    #[serde(default)]
-    archived: Option<bool>,
-    #[serde(default)]
-    max_visits: Option<NonZeroU32>,
-    #[serde(default)]
-    crawlable: Option<bool>,
-    #[serde(default)]
-    default_end: Option<bool>,
-    #[serde(borrow, default)]
-    title: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    tags: Option<Vec<Text<'a>>>,
-    #[serde(borrow, default)]
-    origin: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    app: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    app_version: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    domain: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    redirect_rules: Option<Vec<RawRule<'a>>>,
-    #[serde(borrow, default)]
-    meta: Option<RawMeta<'a>>,
-    #[serde(default)]
-    visits_summary: Option<RawVisits>,
+/// The known fields of a line. Each occurs at most once.
+struct KnownFields(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for KnownFields {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<KnownFields, D::Error> {
+        reader.deserialize_map(KnownFieldsVisitor)
+    }
 }
 
-#[derive(Deserialize)]
-struct RawVisits {
-    #[serde(default)]
-    total: u64,
-    #[serde(default)]
-    bots: u64,
-}
+/// Collects the known fields of a line, and skips all others.
+struct KnownFieldsVisitor;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawRule<'a> {
-    #[serde(borrow)]
-    long_url: Text<'a>,
-    #[serde(borrow)]
-    conditions: Vec<RawCondition<'a>>,
-}
+impl<'de> Visitor<'de> for KnownFieldsVisitor {
+    type Value = KnownFields;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow, default)]
-    match_key: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    match_value: Option<Text<'a>>,
-}
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawMeta<'a> {
-    #[serde(borrow, default)]
-    valid_since: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    valid_until: Option<Text<'a>>,
-    #[serde(default)]
-    max_visits: Option<NonZeroU32>,
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KnownFields, A::Error> {
+        let mut fields = Map::new();
+        while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
+            if !LINE_FIELDS.contains(&&*name) && LinkField::named(&name).is_none() {
+                map.next_value::<IgnoredAny>()?;
+            } else if fields.contains_key(&*name) {
+                return Err(A::Error::custom(format_args!("{name} occurs twice")));
+            } else {
+                fields.insert(name.into_owned(), map.next_value()?);
+            }
+        }
+        Ok(KnownFields(fields))
+    }
 }
 
 /// Parses one line. `own` are the authorities of the service itself. The domain need not be served: it may be
@@ -192,90 +129,95 @@ struct RawMeta<'a> {
 /// # Errors
 /// [`LineError`] with the first error found.
 pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, LineError> {
-    let raw: Raw<'_> = serde_json::from_slice(line).map_err(LineError::Json)?;
-    let code = raw.short_code.map(|text| Code::from_slug(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
-    if code.is_some_and(|code| code.is_reserved()) {
-        return Err(LineError::Reserved);
+    let KnownFields(mut fields) = serde_json::from_slice(line).map_err(LineError::Json)?;
+    unfold_meta(&mut fields);
+    limit_cache_seconds(&mut fields);
+    let fields = &fields;
+    let code = optional(fields, "shortCode", code)?;
+    let target =
+        destination(fields.get(LONG_URL), own).map_err(|reason| LineError::Field(LONG_URL.to_owned(), reason))?;
+    let created_ms = optional(fields, "dateCreated", instant)?;
+    let origin = optional(fields, "origin", origin)?;
+    let mut patch = Patch::default();
+    for field in LINK_FIELDS {
+        optional(fields, field.name, |value| field.read(value, &mut patch))?;
     }
-    let target = LongUrl::parse(&raw.long_url.0, own).map_err(LineError::LongUrl)?;
-    let date = |name, text: Option<Text<'_>>| {
-        text.map(|text| dates::parse(&text.0)).transpose().map_err(|error| LineError::Date(name, error))
-    };
-    let created_ms = date("dateCreated", raw.date_created)?;
-    let meta = raw.meta.unwrap_or_default();
-    let valid_since_ms = date("validSince", raw.valid_since.or(meta.valid_since))?;
-    let valid_until_ms = date("validUntil", raw.valid_until.or(meta.valid_until))?;
-    let status = match raw.redirect_status {
-        None => RedirectStatus::default(),
-        Some(number) => RedirectStatus::from_number(number).ok_or(LineError::Status(number))?,
-    };
-    let origin = match raw.origin.as_ref().map(|text| &*text.0) {
-        None => None,
-        Some("issued") => Some(Origin::Issued),
-        Some("custom") => Some(Origin::Custom),
-        Some(_) => return Err(LineError::Origin),
-    };
-    let title = raw.title.map(|text| labels::title(&text.0)).transpose();
-    let tags = raw.tags.as_ref().map(|tags| Tags::of(tags.iter().map(|tag| &*tag.0))).transpose();
-    let labels = LinkLabels {
-        title: title.map_err(|error| LineError::Label("title", error))?.flatten(),
-        tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
-        crawlable: raw.crawlable.unwrap_or(false),
-        default_expiry: raw.default_end.unwrap_or(false) && valid_until_ms.is_some(),
-        app: raw.app.map(|text| AppName::parse(&text.0)).transpose().map_err(LineError::App)?,
-        app_version: match raw.app_version.map(|text| text.0.into_owned()) {
-            Some(text) if !is_app_version(&text) => return Err(LineError::AppVersion),
-            version => version,
-        },
-        domain: match raw.domain.as_ref().map(|text| &*text.0) {
-            None | Some("") => None,
-            Some(text) => match domains.named(text) {
-                Some(place) => domains.label_at(place),
-                None => Some(DomainName::parse(text).map_err(LineError::Domain)?),
-            },
-        },
-        delete_at_ms: None,
-        idempotency: None,
-        rules: match raw.redirect_rules {
-            Some(rules) => read_rules(&rules, own).map_err(LineError::Rules)?,
+    let mut labels = LinkLabels {
+        app: optional(fields, "app", app_name)?,
+        app_version: optional(fields, "appVersion", app_version)?,
+        domain: optional(fields, "domain", |value| domain(value, domains))?.flatten(),
+        rules: match fields.get(REDIRECT_RULES).filter(|list| !list.is_null()) {
+            Some(list) => rules(list, own)?,
             None => RedirectRules::default(),
         },
-        earlier_visits: None, // An import into a data directory stores visits beside the link.
-        unknown: UnknownFields::default(),
+        // An import into a data directory stores earlier visits beside the link.
+        earlier_visits: None,
+        ..LinkLabels::default()
     };
+    // The default is that of the API, except for an export of carom without the field: links could not forward queries
+    // then.
+    let mut policy = Policy { forward_query: origin.is_none(), ..Policy::default() };
+    patch.set_fields(&mut policy, &mut labels);
+    let ends_by_default = optional(fields, "defaultEnd", flag)?.unwrap_or(false);
+    labels.default_expiry = ends_by_default && policy.valid_until_ms.is_some();
     let code = code.map(|code| code.within(labels.domain_id()));
-    let policy = Policy {
-        status,
-        cache_seconds: raw.cache_seconds,
-        valid_since_ms,
-        valid_until_ms,
-        // The default is that of the API, except for an export of carom without the field: links could not forward
-        // queries then.
-        forward_query: raw.forward_query.unwrap_or(origin.is_none()),
-        archived: raw.archived.unwrap_or(false),
-        max_visits: raw.max_visits.or(meta.max_visits),
-    };
-    let visits = raw.visits_summary.map_or(VisitCounts::default(), |RawVisits { total, bots }| {
-        let total = total.min(EARLIER_VISITS_MAX);
-        VisitCounts { total, bots: bots.min(total) }
-    });
+    let visits = optional(fields, "visitsSummary", earlier_visits)?.flatten();
+    let visits =
+        visits.map_or(VisitCounts::default(), |visits| VisitCounts { total: visits.total(), bots: visits.bots() });
     Ok(Line { code, target, policy, created_ms, origin, labels, visits })
 }
 
-fn read_rules(rules: &[RawRule<'_>], own: &[Authority]) -> Result<RedirectRules, String> {
-    let condition = |raw: &RawCondition<'_>| {
-        let kind = ConditionType::named(&raw.kind.0).ok_or_else(|| format!("has an unknown type, {:?}", raw.kind.0))?;
-        let (key, value) = (raw.match_key.as_ref(), raw.match_value.as_ref());
-        let condition = RedirectCondition::new(kind, key.map(|text| &*text.0), value.map(|text| &*text.0));
-        condition.map_err(|error| format!("has an invalid condition {}, which {error}", kind.name()))
-    };
-    let rule = |raw: &RawRule<'_>| {
-        let long_url = LongUrl::parse(&raw.long_url.0, own).map_err(|error| format!("has a longUrl that {error}"))?;
-        let conditions = raw.conditions.iter().map(condition).collect::<Result<_, String>>()?;
-        Ok(RedirectRule { long_url: String::from(long_url).into(), conditions })
-    };
-    let rules: Vec<RedirectRule> = rules.iter().map(rule).collect::<Result<_, String>>()?;
-    RedirectRules::new(rules).map_err(|error| error.to_string())
+/// Lowers `cacheSeconds` to the maximum of the API, as HTTP caches do. Earlier versions imported up to [`u32::MAX`], so their
+/// exports may have more.
+fn limit_cache_seconds(fields: &mut Map<String, Value>) {
+    let Some(seconds) = fields.get_mut(CACHE_SECONDS) else { return };
+    if seconds.as_u64().is_some_and(|number| number > CACHE_SECONDS_MAX && number <= u64::from(u32::MAX)) {
+        *seconds = CACHE_SECONDS_MAX.into();
+    }
+}
+
+/// Reads a field; `None` if the line lacks it.
+fn optional<T>(
+    fields: &Map<String, Value>,
+    name: &'static str,
+    read: impl FnOnce(&Value) -> Result<T, String>,
+) -> Result<Option<T>, LineError> {
+    let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
+    let read = read(value).map_err(|reason| LineError::Field(name.to_owned(), with_value(name, &reason, value)))?;
+    Ok(Some(read))
+}
+
+fn code(value: &Value) -> Result<Code, String> {
+    let code = Code::from_slug(text(value)?.as_bytes()).map_err(|error| error.to_string())?;
+    if code.is_reserved() { Err("is reserved by the service".to_owned()) } else { Ok(code) }
+}
+
+fn origin(value: &Value) -> Result<Origin, String> {
+    match value.as_str() {
+        Some("issued") => Ok(Origin::Issued),
+        Some("custom") => Ok(Origin::Custom),
+        _ => Err("is neither \"issued\" nor \"custom\"".to_owned()),
+    }
+}
+
+/// Reads the name of a domain; `None` for the default domain.
+fn domain(value: &Value, domains: &Domains) -> Result<Option<DomainName>, String> {
+    let name = text(value)?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    match domains.named(name) {
+        Some(index) => Ok(domains.label_at(index)),
+        None => DomainName::parse(name).map(Some).map_err(|error| error.to_string()),
+    }
+}
+
+fn rules(list: &Value, own: &[Authority]) -> Result<RedirectRules, LineError> {
+    let read = rules_json::read(list, UnknownRuleFields::Skipped, &|value| destination(value, own));
+    read.map_err(|faults| {
+        let RuleFault { field, reason } = faults.into_iter().next().expect("refused rules have a fault");
+        LineError::Field(field, reason)
+    })
 }
 
 /// Appends the line of a link to `out`, with its line end.
@@ -375,13 +317,18 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::access::AppName;
     use carom_model::domains::UnknownHost;
-    use carom_model::link::record::unknown::UnknownRef;
+    use carom_model::link::record::unknown::{UnknownFields, UnknownRef};
+    use carom_model::link::record::{self, RecordRef};
     use carom_model::link::{Link, Version};
     use carom_model::testing::any_link;
+    use carom_shards::RedirectStatus;
+    use carom_shards::code::CODE_KEY_LEN_MAX;
     use proptest::prelude::*;
+    use std::num::NonZeroU32;
 
-    fn text(line: &str) -> Result<Line, LineError> {
+    fn line_of(line: &str) -> Result<Line, LineError> {
         read(line.as_bytes(), &[], &domains())
     }
 
@@ -430,16 +377,37 @@ mod tests {
             prop_assert_eq!(value["shortCode"].as_str(), Some(&*link.code.as_slug().to_string()));
             prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
             prop_assert_eq!(value["title"].as_str(), title);
-            if let Ok(line) = read(&out, &[], &domains()) {
-                let default_expiry = default_expiry && policy.valid_until_ms.is_some();
-                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, earlier_visits: None, unknown: UnknownFields::default(), ..link.labels }));
-            }
+        }
+
+        #[test]
+        fn every_written_line_reads_back(link in any_link()) {
+            prop_assume!(!link.code.is_reserved());
+            let readable = |ms: u64| ms % 200_000_000_000_000;
+            let policy = Policy {
+                valid_since_ms: link.policy.valid_since_ms.map(readable),
+                valid_until_ms: link.policy.valid_until_ms.map(readable),
+                ..link.policy
+            };
+            let target = "https://example.org/?a=%22b%22".to_owned();
+            let link = Link { target, created_ms: readable(link.created_ms), policy, ..link };
+            let (mut buffer, mut stored, mut out) = ([0; CODE_KEY_LEN_MAX], Vec::new(), Vec::new());
+            let key = link.code.key(&mut buffer);
+            record::encode_link(key, &link, &mut stored);
+            let Ok(RecordRef::Link(stored)) = record::decode(key, &stored) else { panic!("the record is of no link") };
+            write(&link.code, &stored, &mut out);
+            let line = read(&out, &[], &domains()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let cache_seconds = policy.cache_seconds.map(|seconds| seconds.min(CACHE_SECONDS_MAX as u32));
+            prop_assert_eq!((line.code, line.policy), (Some(link.code), Policy { cache_seconds, ..policy }));
+            prop_assert_eq!((line.created_ms, line.origin), (Some(link.created_ms), Some(link.origin)));
+            let default_expiry = link.labels.default_expiry && policy.valid_until_ms.is_some();
+            let unknown = UnknownFields::default();
+            prop_assert_eq!(line.labels, LinkLabels { default_expiry, earlier_visits: None, unknown, ..link.labels });
         }
 
         #[test]
         fn reading_is_total(line in any::<Vec<u8>>(), near in "\\{\"(longUrl|shortCode|meta)\":.{0,30}\\}") {
             let _ = read(&line, &[], &domains());
-            let _ = text(&near);
+            let _ = line_of(&near);
         }
     }
 
@@ -479,14 +447,15 @@ mod tests {
         assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));
-        assert!(line.labels.crawlable && line.labels.default_expiry);
+        assert!(line.labels.crawlable);
+        assert!(line.labels.default_expiry);
         assert_eq!(line.labels.app.as_ref().map(AppName::as_str), stored.app);
         assert_eq!(line.labels.app_version.as_deref(), stored.app_version);
     }
 
     #[test]
     fn fields_of_another_shortener_are_read_or_skipped() {
-        let line = text(
+        let line = line_of(
             r#"{"shortCode":"abc","shortUrl":"https://s/abc","longUrl":"https://example.org/é","dateCreated":"2026-01-02T03:04:05+01:00",
             "visitsSummary":{"total":3},"tags":["a"],"meta":{"validSince":null,"validUntil":"2027-01-01T00:00:00Z","maxVisits":9},"crawlable":null,"title":"T"}"#,
         )
@@ -497,7 +466,7 @@ mod tests {
         assert_eq!(line.visits, VisitCounts { total: 3, bots: 0 });
         assert_eq!(line.policy.max_visits, NonZeroU32::new(9));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (Some("T"), "a"));
-        assert!(text(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());
+        assert!(line_of(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());
     }
 
     #[test]
@@ -510,15 +479,21 @@ mod tests {
             (r#"{"longUrl":"ftp://example.org/"}"#, "longUrl is neither http"),
             (r#"{"longUrl":"https://example.org/","dateCreated":"x"}"#, "dateCreated is not"),
             (r#"{"longUrl":"https://example.org/","validUntil":"1960-01-01T00:00:00Z"}"#, "validUntil is before"),
-            (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
-            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not a JSON object with the fields of a link"),
-            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not a JSON object with the fields of a link"),
+            (
+                r#"{"longUrl":"https://example.org/","redirectStatus":200}"#,
+                "redirectStatus must be one of 301, 302, 303, 307, 308 (got 200)",
+            ),
+            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "cacheSeconds must be a whole number"),
+            (r#"{"longUrl":"https://example.org/","cacheSeconds":4294967296}"#, "cacheSeconds must be a whole number"),
+            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "maxVisits must be a whole number"),
             (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
             (r#"{"longUrl":"https://example.org/","title":"a\u0000"}"#, "title has a control character"),
             (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has an empty tag"),
-            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not a JSON object with the fields of a link"),
+            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "tags must be a list of strings"),
+            (r#"{"longUrl":"https://example.org/","longUrl":"https://example.com/"}"#, "longUrl occurs twice"),
+            (r#"{"longUrl":"https://example.org/","redirectRules":[{}]}"#, "redirectRules[0].longUrl is missing"),
         ] {
-            let error = text(line).unwrap_err().to_string();
+            let error = line_of(line).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");
         }
     }

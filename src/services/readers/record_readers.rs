@@ -45,8 +45,8 @@ pub fn start(
 }
 
 /// The result of reading a code.
-pub(crate) enum Read {
-    /// A link.
+pub(crate) enum RecordRead {
+    /// The link of the code.
     Link(Arc<Link>),
     /// No record. In a fleet, Redis may have a link that the writer has not stored yet.
     Nothing,
@@ -62,40 +62,40 @@ pub(crate) enum Read {
 }
 
 /// Reads the link of a code. Blocks for the disk.
-pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
+pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> RecordRead {
     match links.get(code) {
         Ok(None) => match links.unread(code) {
-            Ok(None) => Read::Nothing,
-            Ok(Some(_)) => Read::Newer(None),
+            Ok(None) => RecordRead::Nothing,
+            Ok(Some(_)) => RecordRead::Newer(None),
             Err(error) => failed(stats, code, &error),
         },
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
-            Ok(RecordRef::Tombstone(tombstone)) => Read::Deleted(tombstone.origin),
-            Err(error) if error.is_newer() => Read::Newer(Some(error)),
-            Err(error) => Read::Damaged(error.to_string()),
+            Ok(RecordRef::Link(link)) => RecordRead::Link(Arc::new(link.to_link(*code))),
+            Ok(RecordRef::Tombstone(tombstone)) => RecordRead::Deleted(tombstone.origin),
+            Err(error) if error.is_newer() => RecordRead::Newer(Some(error)),
+            Err(error) => RecordRead::Damaged(error.to_string()),
         },
-        Err(StoreError::Damaged(text)) => Read::Damaged(text),
+        Err(StoreError::Damaged(text)) => RecordRead::Damaged(text),
         Err(error) => failed(stats, code, &error),
     }
 }
 
-fn failed(stats: &NodeStats, code: &Code, error: &StoreError) -> Read {
+fn failed(stats: &NodeStats, code: &Code, error: &StoreError) -> RecordRead {
     stats.store_errors.add_shared(1);
     tracing::error!(%error, %code, "a record could not be read");
-    Read::Unreadable
+    RecordRead::Unreadable
 }
 
 fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> LinkAnswer {
     match read(links, stats, &code) {
-        Read::Link(link) => match visits.counts(&[code]) {
+        RecordRead::Link(link) => match visits.counts(&[code]) {
             Ok(counts) => LinkAnswer::Found(link, counts.first().copied().unwrap_or_default()),
             Err(error) => LinkAnswer::Refused(unreadable(stats, &error)),
         },
-        Read::Nothing | Read::Deleted(_) => LinkAnswer::NotFound,
-        Read::Damaged(_) => LinkAnswer::Damaged,
-        Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
-        Read::Newer(_) => LinkAnswer::Refused(NEWER),
+        RecordRead::Nothing | RecordRead::Deleted(_) => LinkAnswer::NotFound,
+        RecordRead::Damaged(_) => LinkAnswer::Damaged,
+        RecordRead::Unreadable => LinkAnswer::Refused(UNREADABLE),
+        RecordRead::Newer(_) => LinkAnswer::Refused(NEWER),
     }
 }
 
@@ -108,10 +108,10 @@ fn answer_visits(
 ) -> VisitsAnswer {
     if let (Subject::Link(code), false) = (subject, exists) {
         match read(links, stats, &code) {
-            Read::Link(_) | Read::Damaged(_) => {}
-            Read::Nothing | Read::Deleted(_) => return Ok(None),
-            Read::Unreadable => return Err(UNREADABLE),
-            Read::Newer(_) => return Err(NEWER),
+            RecordRead::Link(_) | RecordRead::Damaged(_) => {}
+            RecordRead::Nothing | RecordRead::Deleted(_) => return Ok(None),
+            RecordRead::Unreadable => return Err(UNREADABLE),
+            RecordRead::Newer(_) => return Err(NEWER),
         }
     }
     let history = visits.history(subject).map_err(|error| unreadable(stats, &error))?;

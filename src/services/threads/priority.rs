@@ -25,9 +25,9 @@ const NICENESS_WITH_LOCKS: i32 = 5;
 /// redirects keep the CPU busy.
 const NICENESS_BESIDE_CORES: i32 = 19;
 
-/// Longest time for which long work keeps the CPU of a core without a pause. A niceness is no bound: from Linux 6.6 on, a
-/// core that wakes up waits until the running thread has used up its time slice, whatever the niceness of both, and the
-/// kernel looks at that only at its ticks, which are 4 ms apart with `CONFIG_HZ=250`.
+/// Longest time for which long work keeps the CPU of a core without a pause. A niceness is no bound: from Linux 6.6 on,
+/// a core that wakes up waits until the running thread has used up its time slice, whatever the niceness of both. The
+/// kernel checks the time slice only at its ticks, which are 4 ms apart with `CONFIG_HZ=250`.
 const RUN_MAX: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_micros(250) };
 
 /// A pause in long work. The kernel adds [`TIMER_SLACK_NS`].
@@ -61,6 +61,9 @@ pub(crate) enum Priority {
     /// CPUs without a core. With 19, a thread that only has to see the end of the node could delay it by seconds on a
     /// machine that is busy with something else.
     Long,
+    /// The load of the links after a join, before this node serves: niceness 10 on every CPU. The CPUs without a core of
+    /// this node would not do: they may be few, and the cores of the peer may run there.
+    Joining,
     /// Long work that nobody waits for: niceness 10 on the CPUs without a core. If every CPU has a core, niceness 19.
     Background,
 }
@@ -77,7 +80,7 @@ impl Priority {
         if self == Priority::Urgent {
             return;
         }
-        let is_apart = leave_core_cpus();
+        let is_apart = self != Priority::Joining && leave_core_cpus();
         if !is_apart && self != Priority::Awaited {
             RUN_SINCE.set(Some(Instant::now()));
             shorten_timer_slack();
@@ -85,7 +88,7 @@ impl Priority {
         match self {
             Priority::Urgent | Priority::Awaited => {}
             Priority::Locking => set_niceness(NICENESS_WITH_LOCKS),
-            Priority::Long => set_niceness(NICENESS),
+            Priority::Long | Priority::Joining => set_niceness(NICENESS),
             Priority::Background => set_niceness(if is_apart { NICENESS } else { NICENESS_BESIDE_CORES }),
         }
     }
@@ -122,8 +125,8 @@ impl PacedLoop {
     }
 }
 
-/// Ends the pauses of all threads. Call it when the cores have ended: on a machine that is busy with something else, each
-/// pause of a thread with a low priority delays the stop by many milliseconds.
+/// Ends the pauses of all threads. Call it when the cores have ended. On a machine that is busy with something else,
+/// each pause of a thread with a low priority delays the stop by many milliseconds.
 pub(crate) fn end_pauses() {
     HAVE_CORES_ENDED.store(true, Ordering::Relaxed);
 }
@@ -169,7 +172,8 @@ mod tests {
         let before = niceness(Priority::Urgent);
         assert_eq!(niceness(Priority::Awaited), before);
         // No test pins cores, so no CPU is free of them. The tests themselves may run with a niceness.
-        for (priority, expected) in [(Priority::Locking, 5), (Priority::Long, 10), (Priority::Background, 19)] {
+        let nice = [(Priority::Locking, 5), (Priority::Long, 10), (Priority::Joining, 10), (Priority::Background, 19)];
+        for (priority, expected) in nice {
             assert_eq!(niceness(priority), expected.max(before), "{priority:?}");
         }
     }
@@ -202,15 +206,42 @@ mod tests {
     /// The environment variable of a process that runs one test alone.
     const ALONE: &str = "CAROM_TEST_ALONE";
 
+    /// Runs a test of this module in a process of its own, and returns true. Returns false in that process.
+    fn runs_alone(test: &str) -> bool {
+        if std::env::var_os(ALONE).is_some() {
+            return false;
+        }
+        let name = format!("services::threads::priority::tests::{test}");
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let ended = alone.args(["--exact", &name]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success(), "{said}");
+        assert!(said.contains("1 passed"), "{said}");
+        true
+    }
+
+    #[test]
+    fn load_after_a_join_uses_every_cpu() {
+        // In a process of its own: other tests of this process pin no cores.
+        if runs_alone("load_after_a_join_uses_every_cpu") {
+            return;
+        }
+        let allowed = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+        set_core_cpus(&[first]);
+        let place = |priority| {
+            let own = || (sched_getaffinity(None).unwrap().count(), is_pause_due());
+            crate::services::threads::start(priority, "place", own).unwrap().join().unwrap()
+        };
+        assert_eq!(place(Priority::Joining), (allowed.count(), true), "it pauses for the cores of the peer");
+        let is_alone = allowed.count() == 1;
+        assert_eq!(place(Priority::Long).1, is_alone, "it keeps to the CPUs without a core of this node");
+    }
+
     #[test]
     fn pauses_end_with_the_cores() {
-        if std::env::var_os(ALONE).is_none() {
-            // In a process of its own: other tests of this process need their pauses.
-            let name = "services::threads::priority::tests::pauses_end_with_the_cores";
-            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            let ended = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
-            let said = String::from_utf8_lossy(&ended.stdout);
-            assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        // In a process of its own: other tests of this process need their pauses.
+        if runs_alone("pauses_end_with_the_cores") {
             return;
         }
         let run = || {
@@ -227,7 +258,8 @@ mod tests {
         let mut allowed = CpuSet::new();
         [1, 2, 5].into_iter().for_each(|cpu| allowed.set(cpu));
         let free = without(&allowed, &[0, 2, 5]);
-        assert!(free.count() == 1 && free.is_set(1));
+        assert!(free.count() == 1);
+        assert!(free.is_set(1));
         assert_eq!(without(&allowed, &[1, 2, 5]).count(), 0);
     }
 }

@@ -1,9 +1,9 @@
 //! The exchange of visit logs in a fleet: one thread publishes the blocks of this node in Redis, and takes those of all
 //! other nodes (`follow`). So each log has the visits of all nodes.
 //!
-//! Once a second it appends the new blocks of its own log to the stream of this node, from the disk and after a sync: what
-//! Redis has, no power failure takes back. Redis keeps a bounded window of each stream. Deletions of visits are in a list
-//! that all nodes read when it changes.
+//! Once a second it appends the new blocks of its own log to the stream of this node. It reads them from the disk after
+//! a sync, so no power failure takes back a block that Redis has. Redis keeps a bounded window of each stream.
+//! Deletions of visits are in a list that all nodes read when it changes.
 //!
 //! [`carom_model::visits::shared_log`] decides, and this asks Redis.
 
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::outgoing::{OwnBlock, open_blocks};
 use super::sharing::random_id;
-use super::{Shared, locked};
+use super::{VisitLogState, locked};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{FieldUpdate, Redis, RedisError, VisitLogNotes};
 use crate::services::threads;
@@ -69,7 +69,7 @@ impl From<io::Error> for Interrupted {
 
 /// The state of the thread.
 pub(super) struct LogExchange {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<VisitLogState>,
     pub(super) redis: Redis,
     node: String,
     /// The blocks of this node on their way to Redis.
@@ -89,13 +89,17 @@ pub(super) struct LogExchange {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub(super) fn start(shared: Arc<Shared>, fleet: FleetVisits, until: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(
+    shared: Arc<VisitLogState>,
+    fleet: FleetVisits,
+    until: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
     let exchange = LogExchange::new(shared, fleet);
     threads::start(Priority::Locking, "redis-visit-log", move || exchange.run(&until))
 }
 
 impl LogExchange {
-    fn new(shared: Arc<Shared>, fleet: FleetVisits) -> LogExchange {
+    fn new(shared: Arc<VisitLogState>, fleet: FleetVisits) -> LogExchange {
         let common = own_of(&shared).1;
         LogExchange {
             shared,
@@ -163,8 +167,8 @@ impl LogExchange {
         published
     }
 
-    /// Finds out what Redis has of this node. If that is more than this node has logged, the identity belongs to another
-    /// directory, or this one is an older copy of it: it gets another identity.
+    /// Finds out what Redis has of this node. If that is more than this node has logged, another directory has the same
+    /// identity, or this directory is an older copy. Either way, the log gets another identity.
     fn compare(&mut self, within: Duration) -> Result<(), Interrupted> {
         let (id, logged) = own_of(&self.shared);
         let ends = self.redis.log_ends(id, within)?;
@@ -375,14 +379,14 @@ impl LogExchange {
 }
 
 /// Returns the identity of the own log, and how far it has come.
-pub(super) fn own_of(shared: &Shared) -> (OriginId, OriginPosition) {
+pub(super) fn own_of(shared: &VisitLogState) -> (OriginId, OriginPosition) {
     let state = locked(&shared.state);
     let own = state.shared_log.as_ref().map(|shared_log| (shared_log.own(), shared_log.position(shared_log.own())));
     own.unwrap_or_default()
 }
 
 /// Returns how far the log has that of each node.
-fn positions(shared: &Shared) -> Vec<(OriginId, OriginPosition)> {
+fn positions(shared: &VisitLogState) -> Vec<(OriginId, OriginPosition)> {
     let state = locked(&shared.state);
     state.shared_log.iter().flat_map(|shared_log| shared_log.positions()).collect()
 }

@@ -225,11 +225,14 @@ mod tests {
         for deletions in [&deletions, &read] {
             let has = |code, at_ms| deletions.has(&visit(code, at_ms));
             assert_eq!((has(code, 100), has(code, 101), has(None, 200), has(None, 201)), (true, false, true, false));
-            assert!(!has(Code::parse(b"abd").ok(), 1) && deletions.is_pending());
+            assert!(!has(Code::parse(b"abd").ok(), 1));
+            assert!(deletions.is_pending());
         }
         deletions.end_pass(u64::MAX).unwrap();
         let read = Deletions::open(dir.path()).unwrap();
-        assert!(!read.has(&visit(code, 1)) && read.has(&visit(None, 1)) && read.is_pending());
+        assert!(!read.has(&visit(code, 1)));
+        assert!(read.has(&visit(None, 1)));
+        assert!(read.is_pending());
     }
 
     #[test]
@@ -238,7 +241,8 @@ mod tests {
         let code = Code::parse(b"abc").ok();
         let mut deletions = Deletions::open(dir.path()).unwrap();
         let others = [("abc", 100), ("*", 5), ("of a later version", 7)].map(|(name, at)| (name.to_owned(), at));
-        assert!(deletions.merge(&others).unwrap() && deletions.is_pending());
+        assert!(deletions.merge(&others).unwrap());
+        assert!(deletions.is_pending());
         let revision = deletions.revision();
         assert!(deletions.merge(&[("abc".to_owned(), 99)]).unwrap());
         assert_eq!((deletions.revision(), deletions.named()["abc"]), (revision, 100));
@@ -246,11 +250,13 @@ mod tests {
         deletions.end_pass(50).unwrap();
         let mut read = Deletions::open(dir.path()).unwrap();
         for deletions in [&deletions, &read] {
-            assert!(deletions.has(&visit(code, 100)) && !deletions.is_pending());
+            assert!(deletions.has(&visit(code, 100)));
+            assert!(!deletions.is_pending());
             assert!(!deletions.has(&visit(None, 5)), "too old to be kept");
         }
         // A later deletion of the link needs another pass.
-        assert!(read.add(VisitDeletion::Link(code.unwrap()), 300).unwrap() && read.is_pending());
+        assert!(read.add(VisitDeletion::Link(code.unwrap()), 300).unwrap());
+        assert!(read.is_pending());
     }
 
     #[test]
@@ -263,10 +269,12 @@ mod tests {
         deletions.begin_pass();
         deletions.end_pass(0).unwrap();
         assert!(deletions.add(VisitDeletion::Orphans, 9).unwrap());
-        assert!(!deletions.has(&visit(Code::parse(b"c0").ok(), 1)) && deletions.has(&visit(None, 9)));
+        assert!(!deletions.has(&visit(Code::parse(b"c0").ok(), 1)));
+        assert!(deletions.has(&visit(None, 9)));
         // A list of other nodes with older ones changes nothing, so no pass is due.
         deletions.begin_pass();
         deletions.end_pass(0).unwrap();
-        assert!(deletions.merge(&[("other".to_owned(), 1)]).unwrap() && !deletions.is_pending());
+        assert!(deletions.merge(&[("other".to_owned(), 1)]).unwrap());
+        assert!(!deletions.is_pending());
     }
 }

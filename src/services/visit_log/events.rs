@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Shared;
+use super::VisitLogState;
 use super::segment::each_record;
 use carom_limits::EVENT_VISITS_PER_COMMIT;
 use carom_model::events::encode_visit;
 
-impl Shared {
+impl VisitLogState {
     /// Adds visits to the event log, as the visit log stores them. While the disk is full, they are dropped and
     /// counted.
     pub(super) fn add_events(&self, chunk: &[u8]) {

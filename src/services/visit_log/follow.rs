@@ -9,7 +9,7 @@ use super::block_exchange::{Interrupted, LogExchange, REDIS_TIMEOUT, own_of};
 use super::mark::{BlockContent, BlockMark};
 use super::segment::take_block;
 use super::sharing::ReceivedBlock;
-use super::{Shared, locked};
+use super::{VisitLogState, locked};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::VisitLogNotes;
 use carom_limits::VISIT_LOG_INBOX_BYTES;
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Blocks of one origin that are ready to be written.
 pub(super) struct ReadyBlocks<'s> {
-    shared: &'s Shared,
+    shared: &'s VisitLogState,
     origin: OriginId,
     /// The number of the next block.
     due: u64,
@@ -102,7 +102,7 @@ impl LogExchange {
 }
 
 impl<'s> ReadyBlocks<'s> {
-    pub(super) fn new(shared: &'s Shared, origin: OriginId, position: OriginPosition) -> ReadyBlocks<'s> {
+    pub(super) fn new(shared: &'s VisitLogState, origin: OriginId, position: OriginPosition) -> ReadyBlocks<'s> {
         ReadyBlocks { shared, origin, due: position.number + 1, blocks: Vec::new(), bytes: 0 }
     }
 
@@ -187,7 +187,7 @@ fn received(mark: BlockMark, block: Vec<u8>) -> Option<ReceivedBlock> {
 }
 
 /// Waits until the thread that writes has written all blocks. Returns false if it takes too long.
-fn is_written(shared: &Shared) -> bool {
+fn is_written(shared: &VisitLogState) -> bool {
     let begun = Instant::now();
     loop {
         let is_done = {
@@ -202,6 +202,6 @@ fn is_written(shared: &Shared) -> bool {
 }
 
 /// Returns how far the log has the blocks of an origin.
-pub(super) fn position_of(shared: &Shared, id: OriginId) -> OriginPosition {
+pub(super) fn position_of(shared: &VisitLogState, id: OriginId) -> OriginPosition {
     locked(&shared.state).shared_log.as_ref().map(|shared_log| shared_log.position(id)).unwrap_or_default()
 }

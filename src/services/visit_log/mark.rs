@@ -1,7 +1,7 @@
 //! The mark at the end of a block in a fleet: the node that has logged its visits, and the number of the block. A block
 //! and its mark reach the disk together, so each block is taken once.
 
-use carom_model::dates::INSTANT_MS_MAX;
+use carom_model::formats::dates::INSTANT_MS_MAX;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::record::VisitRecord;
 use carom_model::visits::shared_log::LogSpan;

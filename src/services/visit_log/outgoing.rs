@@ -221,7 +221,8 @@ mod tests {
             (vec![], vec![1], vec![1, 2])
         );
         outgoing.remove(dir.path(), 1).unwrap();
-        assert!(!outgoing_path(dir.path(), 1).exists() && open_blocks(dir.path(), 2).is_ok());
+        assert!(!outgoing_path(dir.path(), 1).exists());
+        assert!(open_blocks(dir.path(), 2).is_ok());
         assert_eq!(outgoing.next(0)[0].number, 3);
         // A node that Redis has left alone for long.
         outgoing.add_file(2, VISIT_LOG_UNSENT_BYTES + 1);

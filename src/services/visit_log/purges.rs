@@ -1,4 +1,4 @@
-//! Purges of visits: a purge ends once no file of the log has the visits.
+//! Purges of visits from the log: a purge ends once no file of the log has the visits.
 //!
 //! The next pass removes them from all segments. In a fleet, the files with blocks for other nodes have them until Redis
 //! has received these blocks. A pass that had begun before may have missed some, so it does not count.

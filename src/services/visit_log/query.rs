@@ -8,9 +8,9 @@ use std::time::Instant;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::segment::{Sealed, each_record, hash_of};
+use super::segment::{SealedSegment, each_record, hash_of};
 use super::sharing::LogSharing;
-use super::{Contents, Shared};
+use super::{Contents, VisitLogState};
 use crate::bridge::visit_log::{VisitFilter, VisitPage, VisitQuery, VisitSelection};
 use crate::services::threads::priority::pause_if_due;
 use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
@@ -75,7 +75,7 @@ pub(super) trait Collect {
 /// A search in progress.
 struct VisitSearch<'s, C> {
     filter: &'s VisitFilter,
-    shared: &'s Shared,
+    shared: &'s VisitLogState,
     contents: &'s Contents,
     verdicts: LinkVerdicts<'s>,
     until: Instant,
@@ -86,7 +86,7 @@ struct VisitSearch<'s, C> {
 /// Passes every visit of a filter to a collector. Blocks for the disk. Returns false if a part of the log was left out,
 /// because it is damaged or the search takes too long.
 pub(super) fn search<C: Collect>(
-    shared: &Shared,
+    shared: &VisitLogState,
     contents: &Contents,
     filter: &VisitFilter,
     collector: &mut C,
@@ -98,7 +98,7 @@ pub(super) fn search<C: Collect>(
         search.search_block(chunk);
     }
     // Visits of other nodes may arrive late, so segments may overlap in time.
-    let mut sealed: Vec<&Arc<Sealed>> = contents.sealed.iter().collect();
+    let mut sealed: Vec<&Arc<SealedSegment>> = contents.sealed.iter().collect();
     sealed.sort_by_key(|segment| Reverse((segment.max_ms, segment.seq)));
     for segment in sealed {
         search.collector.begin_segment(segment.seq, segment.max_ms);
@@ -108,7 +108,7 @@ pub(super) fn search<C: Collect>(
 }
 
 impl<C: Collect> VisitSearch<'_, C> {
-    fn look_into(&mut self, segment: &Sealed) {
+    fn look_into(&mut self, segment: &SealedSegment) {
         let VisitFilter { start_ms, end_ms, .. } = *self.filter;
         if !segment.is_readable {
             self.complete = false;
@@ -177,12 +177,14 @@ fn is_on(field: &[u8], host: &str) -> bool {
 /// A visit that matches a query.
 struct Match {
     at_ms: u64,
-    /// The segment of the visit, and its place among the matches.
-    place: (u64, u64),
+    /// The number of the segment that has the visit.
+    segment: u64,
+    /// The number of the match among all.
+    number: u64,
     bytes: Box<[u8]>,
 }
 
-/// A page of visits in the making.
+/// A page of visits that is being collected.
 struct PageCollector<'q> {
     query: &'q VisitQuery,
     page: VisitPage,
@@ -200,7 +202,7 @@ struct PageCollector<'q> {
 impl Collect for PageCollector<'_> {
     fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>) {
         self.count += 1;
-        self.found.push(Match { at_ms: visit.at_ms, place: (self.seq, self.count), bytes: bytes.into() });
+        self.found.push(Match { at_ms: visit.at_ms, segment: self.seq, number: self.count, bytes: bytes.into() });
         if self.found.len() >= MATCHES_MIN.max(self.wanted().saturating_mul(2)) {
             self.sort();
             let kept = self.wanted().min(self.found.len());
@@ -226,7 +228,7 @@ impl PageCollector<'_> {
     fn sort(&mut self) {
         let is_shared = self.is_shared;
         self.found.sort_unstable_by(|one, other| {
-            let by_place = || other.place.cmp(&one.place);
+            let by_place = || (other.segment, other.number).cmp(&(one.segment, one.number));
             let by_content = || if is_shared { other.bytes.cmp(&one.bytes) } else { by_place() };
             other.at_ms.cmp(&one.at_ms).then_with(by_content)
         });
@@ -247,7 +249,7 @@ impl PageCollector<'_> {
 }
 
 /// Returns a page of visits, newest first. Blocks for the disk.
-pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> VisitPage {
+pub(super) fn run(shared: &VisitLogState, contents: &Contents, query: &VisitQuery) -> VisitPage {
     let is_shared = shared.sharing.mode() == LogSharing::Shared;
     let (page, found) = (VisitPage::default(), Vec::new());
     // The active segment is newer than all others.

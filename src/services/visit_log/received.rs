@@ -10,13 +10,13 @@ use super::mark::{BlockContent, BlockMark};
 use super::outgoing::{OwnBlock, open_blocks};
 use super::segment::{active_path, each_record, push_block};
 use super::sharing::{self, LogSharing, ReceivedBlock};
-use super::{LogState, Shared, Writer, locked};
+use super::{LogState, VisitLogState, VisitLogWriter, locked};
 use carom_limits::VISIT_DELETIONS_KEPT;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::shared_log::{LogSpan, OriginPosition, SharedLogState};
 use carom_telemetry::clock::unix_ms;
 
-impl Shared {
+impl VisitLogState {
     /// Returns the mark of the next own block; `None` if the log is not shared.
     pub(super) fn next_mark(&self) -> Option<BlockMark> {
         let state = locked(&self.state);
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-impl Writer {
+impl VisitLogWriter {
     /// Appends the blocks of other nodes that have arrived, without deleted visits. Blocks without the next number of their
     /// origin are left out: the exchange reads them again.
     pub(super) fn write_received(&mut self) {

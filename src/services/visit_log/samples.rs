@@ -62,7 +62,7 @@ impl SampleLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::visit_log::segment::{Sealed, each_record};
+    use crate::services::visit_log::segment::{SealedSegment, each_record};
     use carom_model::visits::record::{LoggedKind, RequestPart};
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         log.finish().unwrap();
         let mut found = 0;
         for seq in [1, 2] {
-            let segment = Sealed::open(&folder.path().join(FOLDER), seq).unwrap();
+            let segment = SealedSegment::open(&folder.path().join(FOLDER), seq).unwrap();
             assert!(segment.is_readable);
             segment
                 .each_block(None, |raw| {

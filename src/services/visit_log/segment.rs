@@ -1,8 +1,8 @@
 //! Segments of the visit log: files of compressed blocks with checksums.
 //!
-//! The *active* segment is appended to, block by block, in the order of time. A full one is *sealed*: its records are
-//! sorted by the hash of their code and written to a new file with an index of its blocks, so that a query for one link
-//! reads a block or two. Sealed files do not change, except that a rewrite leaves out deleted visits.
+//! The *active* segment is appended to, block by block, in the order of time. A full segment is *sealed*: its records
+//! are sorted by the hash of their code, and written to a new file with an index of its blocks. A query for one link
+//! then reads a block or two. Sealed files do not change, except that a rewrite leaves out deleted visits.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,8 @@ const BLOCK_HEAD: usize = 16;
 /// Bytes of an entry of the index: the hashes of the first and last record, the offset and the length of a block.
 const ENTRY: usize = 28;
 
-/// Bytes at the end of a sealed segment.
+/// Bytes at the end of a sealed segment. They hold the checksum, the offset and the number of entries of its index, the
+/// instants of its first and last visit, a checksum of all these, and [`MAGIC`].
 const TRAILER: usize = 52;
 
 /// The last bytes of a sealed segment.
@@ -46,7 +47,7 @@ pub(super) fn hash_of(code: Option<&Code>) -> u64 {
 
 /// A sealed segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedSegment {
     pub(super) path: PathBuf,
     pub(super) seq: u64,
     /// The instants of its first and last visit, in milliseconds since 1970 UTC.
@@ -179,12 +180,12 @@ pub(super) fn active_path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{ACTIVE}{seq:0DIGITS$}"))
 }
 
-impl Sealed {
+impl SealedSegment {
     /// Opens the segment `seq` of a directory, by its trailer.
     ///
     /// # Errors
     /// If the file cannot be read at all. A file with damage is returned as one that is not readable.
-    pub(super) fn open(dir: &Path, seq: u64) -> io::Result<Sealed> {
+    pub(super) fn open(dir: &Path, seq: u64) -> io::Result<SealedSegment> {
         let path = sealed_path(dir, seq);
         let file = File::open(&path)?;
         let metadata = file.metadata()?;
@@ -200,7 +201,7 @@ impl Sealed {
         let entries = u32::from_le_bytes(*trailer[16..].first_chunk().expect("the trailer is long enough"));
         let (index_at, min_ms, max_ms) = (number(8, &trailer), number(20, &trailer), number(28, &trailer));
         let max_ms = if is_sound { max_ms } else { written_ms };
-        Ok(Sealed { path, seq, min_ms, max_ms, bytes, index_at, entries, is_readable: is_sound })
+        Ok(SealedSegment { path, seq, min_ms, max_ms, bytes, index_at, entries, is_readable: is_sound })
     }
 
     /// Passes the blocks that may hold records with this hash to `each`, or all blocks, until it returns false.

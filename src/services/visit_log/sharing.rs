@@ -44,7 +44,7 @@ pub(super) struct ReceivedBlock {
 
 /// Blocks of other nodes that wait for the thread that writes.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct BlockInbox {
     pub(super) blocks: Vec<ReceivedBlock>,
     /// True while the thread that writes has taken them and is not done.
     pub(super) is_busy: bool,
@@ -54,7 +54,7 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 pub(super) struct Sharing {
     mode: LogSharing,
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<BlockInbox>,
     /// True once Redis was asked whether this directory is an older copy of a newer one.
     is_checked: AtomicBool,
     /// The last instant at which the log had those of all live nodes, in milliseconds since 1970 UTC; 0 if never.
@@ -73,7 +73,7 @@ impl Sharing {
     }
 
     /// Returns the blocks of other nodes.
-    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    pub(super) fn inbox(&self) -> MutexGuard<'_, BlockInbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +206,8 @@ mod tests {
         assert!(!dir.path().join(FILE).exists());
         let open = |mode, is_empty| open(dir.path(), mode, (is_empty, 0), 50).unwrap();
         let first = open(LogSharing::Shared, true).unwrap();
-        assert!(first.has_identity() && first.lacking().is_none());
+        assert!(first.has_identity());
+        assert!(first.lacking().is_none());
         assert_eq!(open(LogSharing::Shared, false), Some(first.clone()));
         assert_eq!(open(LogSharing::Apart, false), None);
         let second = open(LogSharing::Shared, false).unwrap();
@@ -219,7 +220,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), b"own 0\xff").unwrap();
         let state = open(dir.path(), LogSharing::Shared, (false, 0), 50).unwrap().unwrap();
-        assert!(state.has_identity() && state.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
+        assert!(state.has_identity());
+        assert!(state.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
     }
 
     #[test]
@@ -231,7 +233,8 @@ mod tests {
         let kept = dir.path().join(format!("{OUTGOING}0000000003"));
         fs::write(&kept, b"blocks").unwrap();
         let second = open(5);
-        assert!(second.own() != first.own() && second.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
+        assert!(second.own() != first.own());
+        assert!(second.gaps().touch(LogSpan { from_ms: 50, to_ms: 60 }));
         assert!(!kept.exists(), "its marks may be too low");
         assert_eq!(open(5).own(), second.own());
     }

@@ -1,7 +1,7 @@
 //! Statistics of the visit log: counts by what visits tell of their clients.
 
 use super::query::{self, Collect};
-use super::{Contents, Shared};
+use super::{Contents, VisitLogState};
 use crate::bridge::visit_log::{VisitFilter, VisitStatistics};
 use carom_limits::VISIT_LINKS_SHOWN_MAX;
 use carom_model::visits::breakdown::VisitBreakdown;
@@ -14,7 +14,7 @@ impl Collect for VisitBreakdown {
 }
 
 /// Counts the visits of a filter. Blocks for the disk, as long as a query does.
-pub(super) fn run(shared: &Shared, contents: &Contents, filter: &VisitFilter) -> VisitStatistics {
+pub(super) fn run(shared: &VisitLogState, contents: &Contents, filter: &VisitFilter) -> VisitStatistics {
     let mut breakdown = VisitBreakdown::default();
     let complete = query::search(shared, contents, filter, &mut breakdown) && breakdown.is_exact();
     let top_links = breakdown.top_links(VISIT_LINKS_SHOWN_MAX);

@@ -12,7 +12,7 @@ use crate::bridge::visit_log::{
     ring,
 };
 use crate::services::testing::TestNode;
-use carom_model::visits::raw::{RawRequest, RawVisit};
+use carom_model::visits::raw::RawVisit;
 use carom_model::visits::record::LoggedKind;
 use carom_shards::Code;
 
@@ -30,14 +30,14 @@ fn send(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64) {
 /// Sends the visit of a user agent.
 fn send_by(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64, agent: &str) {
     let kind = if of.is_some() { LoggedKind::Link } else { LoggedKind::InvalidShortUrl };
-    let request = RawRequest { agent: agent.as_bytes(), host: b"a.example", ..RawRequest::default() };
+    let request = RequestPart { agent: agent.as_bytes(), host: b"a.example", ..RequestPart::default() };
     let (is_secure, forwards, is_bot, target) = (false, false, false, &b"https://example.org/"[..]);
     let visit = RawVisit { at_ms, kind, is_secure, forwards, is_bot, code: of, target };
     assert!(sender.send(&visit, &LoggedPart::Present(request)));
 }
 
 /// A log without threads.
-fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<Shared>, Writer, VisitLogSender) {
+fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<VisitLogState>, VisitLogWriter, VisitLogSender) {
     log_in(node, dir, terms, LogSharing::Alone)
 }
 
@@ -47,16 +47,17 @@ fn log_in(
     dir: &Path,
     terms: VisitLogTerms,
     mode: LogSharing,
-) -> (Arc<Shared>, Writer, VisitLogSender) {
+) -> (Arc<VisitLogState>, VisitLogWriter, VisitLogSender) {
     let (sender, receiver) = ring(false);
     let stats = Arc::clone(&node.stats);
     let (state, seq) = read_back(dir, &stats, mode).unwrap();
-    let intake = Mutex::new(Intake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
+    let intake = Mutex::new(LogIntake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
     let (state, links) = (Mutex::new(state), node.links.clone());
     let (wants_seal, drops_sent) = (AtomicBool::new(false), AtomicBool::new(false));
     let (dir, geo, sharing) = (dir.to_owned(), GeoSlot::default(), Sharing::new(mode));
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
-    let writer = Writer::open(Arc::clone(&shared), seq).unwrap();
+    let shared =
+        Arc::new(VisitLogState { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
+    let writer = VisitLogWriter::open(Arc::clone(&shared), seq).unwrap();
     (shared, writer, sender)
 }
 
@@ -65,7 +66,7 @@ fn forever() -> VisitLogTerms {
 }
 
 /// A page of visits.
-fn page(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> VisitPage {
+fn page(shared: &VisitLogState, selection: VisitSelection, (skip, take): (u64, usize)) -> VisitPage {
     let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, conditions: Vec::new() };
     let page = query::run(shared, &shared.contents(), &VisitQuery { filter, skip, take });
     assert!(page.complete);
@@ -73,7 +74,7 @@ fn page(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) 
 }
 
 /// The instants of a page of visits, and their number.
-fn asked(shared: &Shared, selection: VisitSelection, bounds: (u64, usize)) -> (Vec<u64>, u64) {
+fn asked(shared: &VisitLogState, selection: VisitSelection, bounds: (u64, usize)) -> (Vec<u64>, u64) {
     let page = page(shared, selection, bounds);
     let times = page.records.iter().map(|bytes| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms);
     (times.collect(), page.total)
@@ -191,7 +192,7 @@ fn old_and_too_many_segments_are_removed_oldest_first() {
     let upkeep = |terms| {
         let (shared, _writer, _sender) = log(&node, dir.path(), terms);
         Upkeep::new(Arc::clone(&shared), node.mailboxes.clone()).remove_old();
-        let ages = |shared: &Shared| -> Vec<u64> {
+        let ages = |shared: &VisitLogState| -> Vec<u64> {
             locked(&shared.state).sealed.iter().map(|segment| (now_ms - segment.max_ms) / DAY_MS).collect()
         };
         ages(&shared)

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 use super::block_exchange;
 use super::sharing::Sharing;
 use super::upkeep::Upkeep;
-use super::{FOLDER, Intake, LogSharing, Shared, StartedVisitLog, VisitLogSetup, VisitLogThreads, Writer, read_back};
+use super::{
+    FOLDER, LogIntake, LogSharing, StartedVisitLog, VisitLogSetup, VisitLogState, VisitLogThreads, VisitLogWriter,
+    read_back,
+};
 use crate::services::threads;
 use crate::services::threads::priority::Priority;
 use carom_limits::VISIT_QUERY_QUEUE_LEN;
@@ -24,11 +27,12 @@ pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;
     let (state, seq) = read_back(&dir, &stats, sharing)?;
-    let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
+    let intake = Mutex::new(LogIntake { receivers, pending: Vec::new(), visits: 0 });
     let (sharing, state) = (Sharing::new(sharing), Mutex::new(state));
     let (wants_seal, drops_sent) = (AtomicBool::new(false), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
-    let mut writer = Writer::open(Arc::clone(&shared), seq)?;
+    let shared =
+        Arc::new(VisitLogState { dir, terms, links, geo, stats, sharing, intake, state, wants_seal, drops_sent });
+    let mut writer = VisitLogWriter::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
     let exchange = fleet.map(|fleet| {

@@ -1,5 +1,5 @@
-//! The thread that answers queries, and between them removes visits from the disk: old ones by whole segments, deleted
-//! ones and those of deleted links by rewriting a segment at a time.
+//! The thread that answers queries, and removes visits from the disk between them. It removes old visits by whole
+//! segments. It removes deleted visits, and those of deleted links, by rewriting a segment at a time.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::purges::{self, VisitPurges};
 use super::query::{self, LinkVerdicts};
-use super::segment::{Sealed, each_record, sealed};
+use super::segment::{SealedSegment, each_record, sealed};
 use super::sharing::LogSharing;
-use super::{Shared, locked, statistics};
+use super::{VisitLogState, locked, statistics};
 use crate::bridge::Mailboxes;
 use crate::bridge::visit_log::{
     VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitPurge, VisitQuery, VisitSelection,
@@ -25,13 +25,17 @@ use carom_telemetry::clock::unix_ms;
 /// Interval between two steps of the upkeep.
 const STEP_EVERY: Duration = Duration::from_millis(500);
 
-/// Time from the start of a node to its first pass, and between two passes. A deletion of visits begins one at once.
+/// Time from the start of a node to its first pass. A deletion of visits begins a pass at once.
 const FIRST_PASS_AFTER: Duration = Duration::from_secs(3_600);
+
+/// Time between two passes, unless a deletion of visits begins one.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Age below which a visit is kept whatever its link, in milliseconds. In a fleet, a node that was away may have the
-/// visits of other nodes long before it has compared all links.
+/// Age below which a visit is kept even if no link has its code, in milliseconds.
 const YOUNG_MS: u64 = 60_000;
+
+/// The age of [`YOUNG_MS`] in a fleet, in milliseconds. A node that was away may have the visits of other nodes long
+/// before it has compared all links.
 const YOUNG_IN_FLEET_MS: u64 = 24 * 3_600_000;
 
 /// The reason why a purge leaves visits on disk.
@@ -49,7 +53,7 @@ struct Pass {
 
 /// The thread's state.
 pub(super) struct Upkeep {
-    shared: Arc<Shared>,
+    shared: Arc<VisitLogState>,
     mailboxes: Mailboxes,
     next_pass: Instant,
     pass: Option<Pass>,
@@ -60,7 +64,7 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(shared: Arc<Shared>, mailboxes: Mailboxes) -> Upkeep {
+    pub(super) fn new(shared: Arc<VisitLogState>, mailboxes: Mailboxes) -> Upkeep {
         let next_pass = Instant::now() + FIRST_PASS_AFTER;
         Upkeep { shared, mailboxes, next_pass, pass: None, seen: 0, purges: VisitPurges::default() }
     }
@@ -243,7 +247,7 @@ impl Upkeep {
     }
 
     /// Rewrites a segment without the visits that are deleted or whose link is gone, if it has any.
-    fn clean(&self, segment: &Sealed) -> io::Result<()> {
+    fn clean(&self, segment: &SealedSegment) -> io::Result<()> {
         if !segment.is_readable {
             return Ok(());
         }
@@ -275,7 +279,7 @@ impl Upkeep {
         match content {
             Some(content) => {
                 write_whole(&segment.path, &content)?;
-                state.sealed[place] = Arc::new(Sealed::open(&self.shared.dir, segment.seq)?);
+                state.sealed[place] = Arc::new(SealedSegment::open(&self.shared.dir, segment.seq)?);
             }
             None => {
                 std::fs::remove_file(&segment.path)?;

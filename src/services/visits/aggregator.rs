@@ -486,8 +486,8 @@ impl VisitAggregator {
         Ok(counts)
     }
 
-    /// True if a row counts: its log has a mark, no snapshot of its origin is unfinished or has replaced it, and it is not
-    /// of a former origin of its slot. Visits from before an import always count.
+    /// True if a row counts. Then its log has a mark, its slot has had no other origin since, and no snapshot of its
+    /// origin has replaced it or is unfinished. Visits from before an import always count.
     fn is_live(&self, row: &VisitRow) -> bool {
         let (place, table) = (row.place, self.fleet.table());
         let counts = || table.is_counted(place.slot) && place.is_since(table.since(place.slot));

@@ -13,13 +13,13 @@ use carom_store::links::catalog::View;
 const TRIES: usize = 10;
 
 /// A view of the store, and logs by their numbers.
-pub type Seen = (View, Vec<(u32, Vec<u8>)>);
+pub type ViewAndLogs = (View, Vec<(u32, Vec<u8>)>);
 
 /// Returns a view of the store, and the logs whose rows it lacks, each with its number.
 ///
 /// # Errors
 /// If the store or the logs cannot be read, or if folds interfered with every attempt.
-pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<Seen> {
+pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<ViewAndLogs> {
     let dir = data_dir.join(FOLDER);
     for _ in 0..TRIES {
         // An open log stays readable after it is removed. A log that the view lacks is removed only after the view, and

@@ -70,7 +70,7 @@ struct Exchange {
     /// True if the identity of this node belongs to another directory, and no slot is free for another one. Then it publishes
     /// nothing: its batches have the numbers of others.
     needs_identity: bool,
-    /// Since when Redis does not take the batches of this node.
+    /// The instant since which Redis does not take the batches of this node.
     unsent: Option<Instant>,
     others: OtherOrigins,
     snapshots: Snapshots,
@@ -168,8 +168,9 @@ impl Exchange {
         followed.and(taken_back)
     }
 
-    /// Finds out what Redis has of this node. If that is more than this node has published, the identity belongs to
-    /// another directory, or this one is an older copy of it: it gets another identity, as soon as a slot is free.
+    /// Finds out what Redis has of this node. If that is more than this node has published, another directory has the
+    /// same identity, or this directory is an older copy. Either way, the node gets another identity, as soon as a slot
+    /// is free.
     fn compare_with_redis(&mut self, within: Duration) -> Result<(), Unfinished> {
         let (own, synced) = self.visits.aggregator().own_origin();
         let last = self.redis.last_visits(own, within)?;
@@ -411,7 +412,7 @@ const fn remedy(why: CountsLack) -> &'static str {
     match why {
         CountsLack::Missing => "start a node that has them",
         CountsLack::Unstored => "free space on the disk of this node, which cannot store them",
-        CountsLack::NoSlot => "this node keeps the visits of 255 data directories, and has no slot for",
+        CountsLack::NoSlot => "this node keeps the visits of 4,095 data directories, and has no slot for",
         CountsLack::Newer => "upgrade this node, which cannot read them",
         CountsLack::Silent => "start the nodes that send no heartbeats",
         CountsLack::Unsent => "see why other nodes cannot send them",

@@ -41,7 +41,7 @@ impl FleetFolds {
     }
 }
 
-/// True if a tally of `hour` keeps a fold due when it is `now`.
+/// True if the hour of a tally is over in the hour `now`, so that a fold is due. Both are counted from 1970 UTC.
 pub(super) fn is_over(counts: &FleetCounts, hour: u32, now: u32) -> bool {
     // The clock of another node may be ahead.
     if counts.table().has_identity() { hour < now } else { hour != now }

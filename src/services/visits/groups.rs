@@ -14,8 +14,10 @@ use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::tally::{Tally, VisitCounts, VisitGroup};
 use carom_store::links::Links;
 
-/// Largest number of links, and longest time, for the look-ups of one answer.
+/// Largest number of links that one answer looks up.
 const LOOKED_UP_MAX: usize = 50_000;
+
+/// Longest time for the look-ups of one answer.
 const LOOK_UP_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// The apps that own some links. Links without an app are missing.
@@ -182,7 +184,7 @@ mod tests {
                 visits.run_step();
                 for (hours, rounds) in [(0..u32::MAX, rounds), (490_000 + rounds as u32..u32::MAX, 1), (0..490_000, 0)]
                 {
-                    let GroupCounts { counts, is_whole } = visits.of_groups(&groups, hours).unwrap();
+                    let GroupCounts { counts, is_whole } = visits.of_groups(&groups, Some(hours)).unwrap();
                     assert!(is_whole);
                     let counts: Vec<(u64, u64)> = counts.iter().map(|counts| (counts.total, counts.bots)).collect();
                     let times = |times: u64| (times * rounds, times * rounds);
@@ -190,6 +192,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn visits_from_before_an_import_count_without_an_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let (visits, _sender) = open(dir.path());
+        let group = VisitGroup::App("ops".into());
+        let links = visits.aggregator().links();
+        let mut batch = links.batch();
+        batch.put_earlier_visits(&group.name(), VisitCounts { total: 7, bots: 2 });
+        links.commit(batch).unwrap();
+        let of = |hours| visits.of_groups(std::slice::from_ref(&group), hours).unwrap().counts;
+        assert_eq!(of(None), [VisitCounts { total: 7, bots: 2 }]);
+        assert_eq!(of(Some(0..u32::MAX)), [VisitCounts::default()]);
     }
 
     #[test]
@@ -208,14 +224,14 @@ mod tests {
                 visits.aggregator().collect(unix_ms());
             }
             if number == 1 || number == LOOKED_UP_MAX {
-                let GroupCounts { counts, is_whole } = visits.of_groups(&groups, 0..u32::MAX).unwrap();
+                let GroupCounts { counts, is_whole } = visits.of_groups(&groups, None).unwrap();
                 seen.push((counts[0].total, is_whole));
             }
         }
         visits.aggregator().write_log();
         visits.aggregator().collect(unix_ms() + HOUR_MS);
         (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.run_step());
-        let GroupCounts { counts, is_whole } = visits.of_groups(&groups, 0..u32::MAX).unwrap();
+        let GroupCounts { counts, is_whole } = visits.of_groups(&groups, None).unwrap();
         seen.push((counts[0].total, is_whole));
         assert_eq!(seen, [(1, true), (0, false), (1, true)]);
     }

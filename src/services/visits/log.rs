@@ -148,14 +148,14 @@ fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
         }
         _ => None,
     };
-    let Content { ended, rows } = parse_content(payload)?;
+    let PieceCounts { ended, rows } = parse_content(payload)?;
     let content = if batch.is_some() { payload.to_vec() } else { Vec::new() };
     Some(Piece { batch, hour, ended, rows, content })
 }
 
 /// The counts of a piece, without their hour.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(super) struct PieceCounts {
     /// Links that had ended by then. They apply before the rows.
     pub(super) ended: Vec<Code>,
     /// The counts.
@@ -163,8 +163,8 @@ pub(super) struct Content {
 }
 
 /// Parses the counts of a piece; `None` if they are malformed.
-pub(super) fn parse_content(mut payload: &[u8]) -> Option<Content> {
-    let mut piece = Content::default();
+pub(super) fn parse_content(mut payload: &[u8]) -> Option<PieceCounts> {
+    let mut piece = PieceCounts::default();
     while let Some((&kind, behind)) = payload.split_first() {
         payload = behind;
         let subject = Subject::of_name(take_bytes(&mut payload)?)?;

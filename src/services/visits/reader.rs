@@ -171,16 +171,22 @@ impl VisitReader {
         aggregator.history(subject)
     }
 
-    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC.
+    /// Returns the visits of groups of links within `hours`, counted from 1970 UTC. Without `hours`, returns all visits, also
+    /// those from before an import, which have no hour.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn of_groups(&self, groups: &[VisitGroup], hours: Range<u32>) -> Result<GroupCounts, StoreError> {
+    pub fn of_groups(&self, groups: &[VisitGroup], hours: Option<Range<u32>>) -> Result<GroupCounts, StoreError> {
         let (mut counts, mut unstored, links) = {
             let mut aggregator = self.aggregator();
             aggregator.collect(unix_ms());
-            let stored = groups.iter().map(|group| Ok(aggregator.stored(&group.name())?.within(hours.clone())));
-            (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, aggregator.unstored(&hours), aggregator.links())
+            let stored = groups.iter().map(|group| {
+                let history = aggregator.stored(&group.name())?;
+                Ok(hours.clone().map_or(history.all.counts, |hours| history.within(hours)))
+            });
+            let stored = stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?;
+            let unstored = aggregator.unstored(&hours.unwrap_or(0..u32::MAX));
+            (stored, unstored, aggregator.links())
         };
         let is_of_apps = groups.iter().any(|group| matches!(group, VisitGroup::App(_)));
         let is_whole = !is_of_apps || unstored.look_up_apps(&links);

@@ -65,7 +65,7 @@ fn give_up(incoming: &WantedSnapshot, visits: &VisitReader) -> Result<(), Unfini
 
 /// A chunk of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Chunk {
+struct SnapshotChunk {
     /// The number of the chunk, from 0.
     number: u64,
     /// Names of subjects, each with its stored history.
@@ -74,7 +74,7 @@ struct Chunk {
     applied: Option<u64>,
 }
 
-impl Chunk {
+impl SnapshotChunk {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         push_number(self.number, &mut out);
@@ -86,24 +86,24 @@ impl Chunk {
         out
     }
 
-    fn decode(mut bytes: &[u8]) -> Option<Chunk> {
+    fn decode(mut bytes: &[u8]) -> Option<SnapshotChunk> {
         let number = take_number(&mut bytes)?;
         let applied = take_number(&mut bytes)?.checked_sub(1);
         let mut rows = Vec::new();
         while !bytes.is_empty() {
             rows.push((take_bytes(&mut bytes)?.to_vec(), take_bytes(&mut bytes)?.to_vec()));
         }
-        Some(Chunk { number, rows, applied })
+        Some(SnapshotChunk { number, rows, applied })
     }
 }
 
 impl OutgoingSnapshot {
     /// Reads the next chunk.
-    fn next_chunk(&mut self, links: &Links) -> Result<Chunk, StoreError> {
-        let mut chunk = Chunk { number: self.sent, ..Chunk::default() };
+    fn next_chunk(&mut self, links: &Links) -> Result<SnapshotChunk, StoreError> {
+        let mut chunk = SnapshotChunk { number: self.sent, ..SnapshotChunk::default() };
         let mut bytes = 0;
         while !self.is_read && bytes < VISITS_CHUNK_BYTES {
-            let rows = links.visits_behind_in(&self.view.view, &self.read, READ_ROWS)?;
+            let rows = links.visits_after_in(&self.view.view, &self.read, READ_ROWS)?;
             let Some(last) = rows.last() else {
                 self.is_read = true;
                 break;
@@ -121,7 +121,7 @@ impl OutgoingSnapshot {
     }
 
     /// Adds a row. Returns by how many bytes the chunk grew.
-    fn take_row(&mut self, row: &VisitRow, chunk: &mut Chunk) -> Result<usize, StoreError> {
+    fn take_row(&mut self, row: &VisitRow, chunk: &mut SnapshotChunk) -> Result<usize, StoreError> {
         // Every node derives visits from before an import from the record of the link.
         let is_of_origin = row.place.slot == self.view.slot && row.place.is_since(self.view.since);
         if row.place.is_of_writer() || !is_of_origin || row.place.log > self.view.folded {
@@ -136,7 +136,7 @@ impl OutgoingSnapshot {
         Ok(bytes)
     }
 
-    fn end_subject(&mut self, chunk: &mut Chunk) -> usize {
+    fn end_subject(&mut self, chunk: &mut SnapshotChunk) -> usize {
         let Some((name, history)) = self.current.take() else { return 0 };
         let mut value = Vec::new();
         history.encode(&mut value);
@@ -254,7 +254,7 @@ impl Snapshots {
             return asked.map_err(Unfinished::from);
         }
         match redis.take_chunk(&incoming.request, REDIS_TIMEOUT) {
-            Ok(Some(bytes)) => match Chunk::decode(&bytes) {
+            Ok(Some(bytes)) => match SnapshotChunk::decode(&bytes) {
                 Some(chunk) if incoming.is_next(chunk.number) => self.store_chunk(incoming, &chunk, redis, visits),
                 _ => give_up(&incoming, visits),
             },
@@ -272,7 +272,7 @@ impl Snapshots {
     fn store_chunk(
         &mut self,
         mut incoming: WantedSnapshot,
-        chunk: &Chunk,
+        chunk: &SnapshotChunk,
         redis: &mut Redis,
         visits: &VisitReader,
     ) -> Result<(), Unfinished> {
@@ -310,10 +310,10 @@ mod tests {
     fn chunk_is_read_as_it_was_written() {
         let rows = vec![(b"abc".to_vec(), vec![1, 2]), (vec![1], Vec::new())];
         for applied in [None, Some(0), Some(u64::from(u32::MAX))] {
-            let chunk = Chunk { number: 7, rows: rows.clone(), applied };
+            let chunk = SnapshotChunk { number: 7, rows: rows.clone(), applied };
             let bytes = chunk.encode();
-            assert_eq!(Chunk::decode(&bytes), Some(chunk));
-            assert_eq!(Chunk::decode(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(SnapshotChunk::decode(&bytes), Some(chunk));
+            assert_eq!(SnapshotChunk::decode(&bytes[..bytes.len() - 1]), None);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The search reads everything that is stored, once an hour, and keeps the links with the largest counts. Links that
 //! rise in between are noticed when their visits are written to the log. Both kinds are candidates, and their counts
-//! are looked up on demand. So the order among candidates is exact. A link that is no candidate had fewer visits than
-//! all of them an hour ago, and few since.
+//! are looked up on demand. So the order among candidates is exact. Any other link had fewer visits than the candidates
+//! of the last search, and has had few since.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -123,12 +123,15 @@ mod tests {
         assert!(top_links.candidates().is_empty());
         top_links.end_search();
         let found = top_links.candidates();
-        assert!(found.contains(&code(3 * KEPT - 1)) && found.contains(&code(2 * KEPT)) && !found.contains(&code(0)));
+        assert!(found.contains(&code(3 * KEPT - 1)));
+        assert!(found.contains(&code(2 * KEPT)));
+        assert!(!found.contains(&code(0)));
         assert!(found.len() <= 2 * KEPT);
         top_links.note_visited(code(0), 1_000_000);
         (0..5 * KEPT).for_each(|number| top_links.note_visited(code(10 + number), 1));
         let found = top_links.candidates();
-        assert!(found.contains(&code(0)) && found.len() <= 4 * KEPT);
+        assert!(found.contains(&code(0)));
+        assert!(found.len() <= 4 * KEPT);
         let distinct: HashSet<&Code> = found.iter().collect();
         assert_eq!(distinct.len(), found.len());
     }

@@ -3,7 +3,7 @@
 //! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
 //! will have changed. A deleted link with a generated code leaves a tombstone, so that its code is never issued again;
 //! only codes of expired links may be reused (see `ends`). A custom slug is free again after a delete, but in a fleet
-//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before
+//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked first
 //! ([`FleetDecision`]), or changes of other nodes come in through the streams, and [`carom_model::replication`]
 //! resolves conflicts. Nothing here writes or answers; see [`super::writer`].
 
@@ -22,10 +22,10 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 pub(super) use self::answers::refused;
-use self::answers::{AcceptedAnswer, NEWER, NONSENSE, NOT_IN_REDIS, UNREADABLE, change_of};
+use self::answers::{AcceptedAnswer, NEWER, NOT_IN_REDIS, UNEXPECTED, UNREADABLE, change_of};
 pub use self::home::SettleTimes;
 pub use self::writes::{CodeState, CommitEffect, Conflict, EarlierChange, Writes};
-use super::similar_urls::ReuseCandidates;
+use super::similar_urls::{ReuseCandidates, ReuseQuery};
 use crate::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriteFailure, WriterAnswer,
     WriterOrder, WriterReply,
@@ -57,7 +57,7 @@ struct LookedUpCode {
     ended: bool,
 }
 
-/// A group commit in the making. It is decided on the writer's thread.
+/// A group commit that is being decided, on the writer's thread.
 #[derive(Debug)]
 pub struct CommitPlanner<'o> {
     outbox: &'o mut Outbox,
@@ -66,8 +66,8 @@ pub struct CommitPlanner<'o> {
     /// Time since its last use for which an existing link answers a create of the same kind, in milliseconds.
     window_ms: Option<u64>,
     codes: HashMap<Code, LookedUpCode>,
-    /// The links that this commit puts, by the key of their destination. Some of them may be gone again.
-    puts: HashMap<UrlKey, Vec<UrlEntry>>,
+    /// The links that this commit puts, by destination ([`UrlKey::destination`]). Some of them may be gone again.
+    puts: HashMap<u64, Vec<UrlEntry>>,
     /// The links that answer a request, and whose window this renews.
     used: HashSet<Code>,
     /// True if this commit confirms an existing link to a client.
@@ -181,7 +181,7 @@ impl<'o> CommitPlanner<'o> {
     ) {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
-                if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, similar) {
+                if !self.answer_existing(ReuseQuery { link: &link, reuse }, ticket, &decision, &look_up, similar) {
                     let (code, before) = (link.code, self.current_state(&link.code, look_up));
                     self.create(link, ticket, decision, &before);
                     self.note_event(code, &before);
@@ -256,7 +256,7 @@ impl<'o> CommitPlanner<'o> {
         &self.conflicts
     }
 
-    /// Returns the writes of the commit, and the effects in the sequence of the orders.
+    /// Returns the writes of the commit, and its effects in the order in which the orders came.
     pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
@@ -277,7 +277,7 @@ impl<'o> CommitPlanner<'o> {
                 } else {
                     IndexedChange::of(link_of(&before), link_of(&after))
                 });
-                writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
+                writes.created_with.extend(idempotency_entry(link_of(&before), link_of(&after), self.now_ms));
                 writes.note_unread(code, &before, &after);
                 writes.note_earlier_visits(code, &before, &after, ended);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
@@ -322,7 +322,7 @@ impl<'o> CommitPlanner<'o> {
         }
         let entry = writes::entry_of(&after);
         if let Some(entry) = entry {
-            self.puts.entry(entry.key).or_default().push(entry);
+            self.puts.entry(entry.key.destination()).or_default().push(entry);
         }
         let looked = self.codes.get_mut(&code);
         let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
@@ -352,7 +352,7 @@ impl<'o> CommitPlanner<'o> {
                 self.answer(ticket, CreateAnswer::Taken);
             }
             // Redis never answers a create like this, so it is unknown whether it has the link.
-            FleetDecision::Absent => self.fail(ticket, WriteFailure::Unconfirmed(NONSENSE)),
+            FleetDecision::Absent => self.fail(ticket, WriteFailure::Unconfirmed(UNEXPECTED)),
             // The link that was to be the answer is gone.
             FleetDecision::Existing { .. } => self.answer(ticket, CreateAnswer::Taken),
             // Redis has accepted the link: the stream has shown it, although the answer of Redis was lost.
@@ -361,23 +361,23 @@ impl<'o> CommitPlanner<'o> {
             {
                 self.confirm(link.code, before, CreateAnswer::Created.to(ticket));
             }
-            FleetDecision::NoReply { asked, alone } => match next_version(&link, before) {
+            FleetDecision::NoReply { was_sent, may_decide_alone } => match next_version(&link, before) {
                 None => {
-                    if asked {
+                    if was_sent {
                         self.outbox.withdraw(link.code, link.version.claim);
                     }
                     self.answer(ticket, CreateAnswer::Taken);
                 }
-                Some(version) if alone && link.origin == Origin::Issued => {
+                Some(version) if may_decide_alone && link.origin == Origin::Issued => {
                     let code = link.code;
                     self.put(code, &State::Link(link), version, CreateAnswer::Created.to(ticket));
                     self.outbox.note(code, None);
                 }
                 Some(_) => {
-                    if asked {
+                    if was_sent {
                         self.outbox.withdraw(link.code, link.version.claim);
                     }
-                    self.fail(ticket, WriteFailure::NeedsRedis { asked });
+                    self.fail(ticket, WriteFailure::NeedsRedis { was_sent });
                 }
             },
         }
@@ -417,14 +417,14 @@ impl<'o> CommitPlanner<'o> {
                 let answer = match &state {
                     State::Gone(_) => ChangeAnswer::NotFound,
                     State::Link(link) if patch.apply(link).is_err() => ChangeAnswer::StartsTooLate,
-                    State::Link(_) => WriteFailure::Refused("someone else changed the link at the same time").into(),
+                    State::Link(_) => WriteFailure::Refused("another request changed the link at the same time").into(),
                 };
                 self.handle_held(code, state, before);
                 self.answer(ticket, answer);
             }
             // Without Redis, two nodes that change one link would undo each other's change. If Redis has accepted this
             // one, the stream will show it.
-            FleetDecision::NoReply { asked, .. } => self.fail(ticket, WriteFailure::NeedsRedis { asked }),
+            FleetDecision::NoReply { was_sent, .. } => self.fail(ticket, WriteFailure::NeedsRedis { was_sent }),
             FleetDecision::Absent | FleetDecision::Existing { .. } if before.state().is_some_and(State::is_link) => {
                 self.fail(ticket, WriteFailure::Refused(NOT_IN_REDIS));
             }
@@ -457,11 +457,14 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Adds the change of a link to its history, if the commit has changed it.
+    /// Adds the change of a link to its edit history, if the commit has changed it. If another link has taken its
+    /// place, the history says that this one has ended: it must not have the destination of another link.
     fn note_edit(&mut self, code: Code, before: &CodeState, author: &Author) {
         let after = self.codes.get(&code).map(|looked| &looked.after);
-        let edit = link_of(before)
-            .and_then(|before| Edit::between(before, after.and_then(link_of).map(|link| &**link), self.now_ms, author));
+        let edit = link_of(before).and_then(|before| {
+            let after = after.and_then(link_of).filter(|after| after.is_same_link(before));
+            Edit::between(before, after.map(|link| &**link), self.now_ms, author)
+        });
         self.edits.extend(edit.map(|edit| (code, edit)));
     }
 
@@ -473,8 +476,8 @@ impl<'o> CommitPlanner<'o> {
         self.effects.push(CommitEffect::Apply { code, change, answer: Some(answer) });
     }
 
-    /// Answers a request with an earlier link, without a decision on its code.
-    pub fn reply<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
+    /// Answers a request with the link of an earlier one, without a decision on its code.
+    pub fn answer_repeated<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
         self.confirms_existing = true;
         self.answer(ticket, answer);
     }
@@ -496,7 +499,7 @@ fn is_in_scope(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool
         (_, FleetDecision::Accepted { .. }) => true,
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (CodeState::Held(mine), _) => has(mine),
-        (CodeState::Damaged, _) => by.is_all(),
+        (CodeState::Damaged, _) => by.has_unreadable(),
         (CodeState::Absent | CodeState::Unknown | CodeState::Unread(_) | CodeState::Newer(_), _) => true,
     }
 }
@@ -510,7 +513,7 @@ fn link_of(stored: &CodeState) -> Option<&Arc<Link>> {
 }
 
 /// Returns the entry for the index of idempotency keys, for a link that is new to this node.
-fn created_with(
+fn idempotency_entry(
     before: Option<&Arc<Link>>,
     after: Option<&Arc<Link>>,
     now_ms: u64,

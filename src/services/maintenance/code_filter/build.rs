@@ -1,5 +1,5 @@
-//! Builds the file of the filters from the store, with little memory: the hashes of all codes are sorted by the part of
-//! the file that they belong to, and then the parts are filled one after the other.
+//! Builds the file of the filters from the store, with little memory. It sorts the hashes of all codes by the part of
+//! the file that they belong to, and then fills the parts one after the other.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

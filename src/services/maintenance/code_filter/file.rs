@@ -45,7 +45,7 @@ pub(super) struct FilterSize {
 /// The place of a code in a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct FilterPlace {
-    /// The page.
+    /// The number of the page, from 0.
     pub(super) page: u64,
     /// The block in the page.
     pub(super) block: usize,
@@ -53,7 +53,7 @@ pub(super) struct FilterPlace {
 
 impl FilterSize {
     /// Returns the size for about `links` links and half as many more.
-    pub(super) fn for_about(links: usize, cores: CoreCount) -> FilterSize {
+    pub(super) fn for_links(links: usize, cores: CoreCount) -> FilterSize {
         FilterSize { cores, codes: (links + links / 2) / cores.get() + SPARE_CODES }
     }
 

@@ -54,7 +54,7 @@ pub fn remove_unused(data_dir: &Path) {
 }
 
 /// Loads the filters of all cores. Returns once [`ToCore::LoadDone`] is posted to every core. The node may serve then,
-/// whatever the origin of the filters is: until a core has its filter, it looks in the store for every code that is not
+/// whatever the origin of the filters is. Until a core has its filter, it looks in the store for every code that is not
 /// in memory.
 ///
 /// # Errors
@@ -67,7 +67,7 @@ pub fn load(node: &FilterNode) -> Result<FilterOrigin, StoreError> {
         tracing::info!(codes, changed, seconds, "filters of codes loaded from their file");
         FilterOrigin::File { changed }
     } else {
-        let FilterSize { codes, .. } = FilterSize::for_about(node.links.approximate_len(), node.cores);
+        let FilterSize { codes, .. } = FilterSize::for_links(node.links.approximate_len(), node.cores);
         node.broadcast(|| StoredCodes::Await { codes });
         tracing::info!(
             "the filters of codes are built in the background; until then, unknown codes are looked up on disk"

@@ -111,12 +111,12 @@ impl Cores {
     fn take(&mut self, core: usize, codes: StoredCodes) {
         match codes {
             StoredCodes::Await { codes } => {
-                (self.filters[core], self.next[core]) = (None, Some(CodeFilter::for_about(codes)));
+                (self.filters[core], self.next[core]) = (None, Some(CodeFilter::with_capacity(codes)));
             }
             StoredCodes::Blocks(blocks) => {
                 self.next[core].as_mut().unwrap().merge(blocks.first, &blocks.bytes, blocks.codes);
             }
-            StoredCodes::Begin => _ = self.next[core].get_or_insert_with(|| CodeFilter::for_about(0)),
+            StoredCodes::Begin => _ = self.next[core].get_or_insert_with(|| CodeFilter::with_capacity(0)),
             StoredCodes::Some { hashes, .. } => {
                 hashes.iter().for_each(|&hash| self.next[core].as_mut().unwrap().insert(hash));
             }
@@ -182,7 +182,8 @@ fn a_start_without_a_file_builds_it() {
     let mut cores = Cores::new(&node);
     let origin = load(&filter_node(&node, dir.path())).unwrap();
     cores.take_mail(&node);
-    assert!(!cores.are_known() && cores.ruled.is_none());
+    assert!(!cores.are_known());
+    assert!(cores.ruled.is_none());
     assert!(!cores.deny(&node, "missing"), "any code may exist");
     keeper(&node, dir.path(), origin).keep_file();
     cores.take_mail(&node);

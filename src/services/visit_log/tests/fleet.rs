@@ -13,8 +13,8 @@ type Entries = Vec<(u64, Vec<u8>)>;
 
 /// A shared log.
 struct Log {
-    shared: Arc<Shared>,
-    writer: Writer,
+    shared: Arc<VisitLogState>,
+    writer: VisitLogWriter,
     sender: VisitLogSender,
 }
 
@@ -147,7 +147,8 @@ fn a_crash_while_a_segment_is_sealed_repeats_nothing() {
     let folder = b.shared.dir.clone();
     let (active, state) = (fs::read(active_path(&folder, 1)).unwrap(), fs::read(folder.join(sharing::FILE)).unwrap());
     b.seal();
-    assert!(!active_path(&folder, 1).exists() && outgoing_path(&folder, 1).exists());
+    assert!(!active_path(&folder, 1).exists());
+    assert!(outgoing_path(&folder, 1).exists());
     // The segment is there, its positions are not, and the file that it was made of still has its name.
     fs::rename(outgoing_path(&folder, 1), active_path(&folder, 1)).unwrap();
     fs::write(folder.join(sharing::FILE), state).unwrap();
@@ -181,7 +182,8 @@ fn nodes_list_visits_in_the_same_order() {
     b.seal();
     assert_eq!(listed(&a), listed(&b));
     assert!(a.times(1).is_sorted_by(|one, next| one >= next));
-    assert!(a.is_whole(0, u64::MAX) && b.is_whole(0, u64::MAX));
+    assert!(a.is_whole(0, u64::MAX));
+    assert!(b.is_whole(0, u64::MAX));
 }
 
 #[test]
@@ -289,7 +291,8 @@ fn blocks_that_cannot_be_read_are_skipped_and_reported() {
         let mut log = Log::open(&node, dir.path());
         log.receive(a.id(), &with_block(block));
         assert_eq!(log.times(1), [now_ms - HOUR_MS, now_ms - 3 * HOUR_MS], "{at}");
-        assert!(!log.is_whole(now_ms - 2 * HOUR_MS, u64::MAX) && log.is_whole(now_ms, u64::MAX), "{at}");
+        assert!(!log.is_whole(now_ms - 2 * HOUR_MS, u64::MAX), "{at}");
+        assert!(log.is_whole(now_ms, u64::MAX), "{at}");
         assert_eq!(position_of(&log.shared, a.id()).number, 3);
     }
     assert_eq!(node.stats.visit_log.unread.get(), 4);
@@ -362,7 +365,8 @@ fn visits_of_an_older_version_give_another_identity() {
     active.write_all(&block).unwrap();
     let mut again = Log::open(&node, &folder);
     let lacking = locked(&again.shared.state).shared_log.as_ref().unwrap().lacking().unwrap();
-    assert!(again.id() != former && lacking.touches(LogSpan { from_ms: now_ms, to_ms: now_ms }));
+    assert!(again.id() != former);
+    assert!(lacking.touches(LogSpan { from_ms: now_ms, to_ms: now_ms }));
     assert!(again.entries().is_empty(), "other nodes note a gap instead");
     again.receive(former, &entries);
     assert_eq!(again.times(1), [now_ms, now_ms]);

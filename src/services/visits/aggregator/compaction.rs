@@ -69,14 +69,11 @@ impl VisitAggregator {
             Err(StoreError::Damaged(_)) => return Ok(()),
             rows => rows?,
         };
-        let rows: Vec<VisitRow> = rows.into_iter().filter(may_merge).collect();
-        let mut slots: Vec<OriginSlot> = rows.iter().map(|row| row.place.slot).collect();
-        slots.sort_unstable();
-        slots.dedup();
+        let mut rows: Vec<VisitRow> = rows.into_iter().filter(may_merge).collect();
+        rows.sort_by_key(|row| row.place.slot);
         let mut batch = self.links.batch();
-        for slot in slots {
+        for of_slot in rows.chunk_by(|a, b| a.place.slot == b.place.slot) {
             let mut history = VisitHistory::default();
-            let of_slot = rows.iter().filter(|row| row.place.slot == slot);
             for row in of_slot {
                 if add_stored(&mut history, row).is_err() {
                     // Damaged rows stay as they are, and a request for them gets an error.
@@ -88,7 +85,7 @@ impl VisitAggregator {
             }
             let mut value = Vec::new();
             history.encode(&mut value);
-            batch.put_visits(name, self.merged_place(slot), &value);
+            batch.put_visits(name, self.merged_place(of_slot[0].place.slot), &value);
         }
         self.links.commit(batch)
     }

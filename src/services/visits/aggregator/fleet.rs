@@ -8,11 +8,11 @@ use carom_shards::Code;
 
 use super::super::fold::Period;
 use super::super::intake::tally_of;
-use super::super::log::{self, Content};
+use super::super::log::{self, PieceCounts};
 use super::super::stored_rows::damaged;
 use super::VisitAggregator;
 use carom_limits::{SNAPSHOT_NAMES_NOTED, VISITS_TALLIED_BYTES};
-use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
+use carom_model::visits::batches::{BatchAdmission, BatchId, OriginCounts, VisitBatch};
 use carom_model::visits::count_exchange::CountsLack;
 use carom_model::visits::history::VisitHistory;
 use carom_model::visits::origins::{OriginId, OriginSlot};
@@ -67,7 +67,7 @@ impl VisitAggregator {
             return if self.fleet.table().own().node == node { Ok(true) } else { self.renew(id, node) };
         }
         let is_logged = !self.folds.is_empty();
-        let is_stored = !is_logged && !self.links.visits_behind(b"", 1)?.is_empty();
+        let is_stored = !is_logged && !self.links.visits_after(b"", 1)?.is_empty();
         let slot = self.fleet.own_slot();
         self.fleet.identify(id, node, (is_stored, is_logged));
         if let Some(fold) = self.folds.back_mut() {
@@ -143,9 +143,9 @@ impl VisitAggregator {
         batch: &VisitBatch,
     ) -> Result<Application, StoreError> {
         match self.fleet.admits(id, batch.number) {
-            Admission::Known => return Ok(Application::Done),
-            Admission::Gap => return Ok(Application::Gap),
-            Admission::Next => {}
+            BatchAdmission::Known => return Ok(Application::Done),
+            BatchAdmission::Gap => return Ok(Application::Gap),
+            BatchAdmission::Next => {}
         }
         // Room is left for the visits of this node.
         if !self.may_write() || self.weight() > VISITS_TALLIED_BYTES / 4 * 3 {
@@ -174,7 +174,7 @@ impl VisitAggregator {
     }
 
     /// Counts a batch that the log has.
-    fn enter(&mut self, of: BatchId, hour: u32, content: &Content) {
+    fn enter(&mut self, of: BatchId, hour: u32, content: &PieceCounts) {
         self.fleet.note(of);
         for code in &content.ended {
             let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);

@@ -12,7 +12,7 @@ use crate::services::testing::KEY;
 use carom_limits::SNAPSHOT_NAMES_NOTED;
 use carom_model::visits::batches::VisitBatch;
 use carom_model::visits::count_exchange::CountsLack;
-use carom_model::visits::origins::OriginId;
+use carom_model::visits::origins::{ORIGIN_SLOTS, OriginId};
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
 use carom_store::links::{RowPlace, VisitRowPage};
@@ -286,7 +286,7 @@ fn counts_that_are_given_up_free_their_slot() {
 }
 
 /// A node with the counts of another one from a snapshot that has replaced its first counts, and the slot of the latter.
-fn with_replaced_slot(dir: &Path) -> (Node, u8) {
+fn with_replaced_slot(dir: &Path) -> (Node, OriginSlot) {
     let (mut a, mut b) = (open(dir, 1), open(dir, 2));
     let first = a.visit("abc", 3, 490_000);
     b.take(&a, &first);
@@ -297,7 +297,7 @@ fn with_replaced_slot(dir: &Path) -> (Node, u8) {
     // The log that may have pieces of the replaced slot is folded, too.
     b.visit("abc", 1, 490_002);
     b.fold(490_003);
-    let dropped: Vec<u8> = b.aggregator.fleet.table().dropped().collect();
+    let dropped: Vec<OriginSlot> = b.aggregator.fleet.table().dropped().collect();
     assert_eq!((dropped.len(), b.total("abc")), (1, 8));
     (b, dropped[0])
 }
@@ -357,7 +357,7 @@ fn damage_does_not_use_up_the_slots() {
     let mut c = open(dir.path(), 3);
     let id = |b: &Node| OriginId(1_000 + b.aggregator.fleet.table().counted().count() as u64);
     while b.aggregator.fleet.slot_for(id(&b), "n").is_some() {}
-    assert!(b.aggregator.renew(OriginId(900), "n2").unwrap());
+    assert!(b.aggregator.renew(OriginId(90_000), "n2").unwrap());
     assert_eq!(b.aggregator.begin_snapshot((c.id, "n3")).unwrap(), None);
     search_past_damage(&mut b);
     assert!(b.aggregator.fleet.table().dropped().eq([dropped]), "no search has read all rows");
@@ -393,14 +393,34 @@ fn damage_does_not_use_up_the_slots() {
 }
 
 #[test]
+fn slots_of_two_bytes_count_from_log_and_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+    (1_000..1_300).for_each(|id| _ = b.aggregator.fleet.slot_for(OriginId(id), "n"));
+    let batches = a.visit("abc", 3, 490_000);
+    assert_eq!(b.take(&a, &batches), [Application::Done]);
+    assert!(b.aggregator.fleet.table().slot_of(a.id).is_some_and(|slot| slot > 255));
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert_eq!(b.total("abc"), 3, "the log has them");
+    b.fold(490_001);
+    assert_eq!(b.total("abc"), 3);
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert_eq!((b.total("abc"), b.take(&a, &batches)), (3, vec![Application::Done]));
+    assert_eq!(b.total("abc"), 3, "they are known");
+}
+
+#[test]
 fn counts_without_a_slot_wait() {
     let dir = tempfile::tempdir().unwrap();
     let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
     let taken = (1_000..).take_while(|id| b.aggregator.fleet.slot_for(OriginId(*id), "n").is_some()).count();
-    assert_eq!(taken, 254);
+    assert_eq!(taken, usize::from(ORIGIN_SLOTS) - 2);
     let batches = a.visit("abc", 1, 490_000);
     assert_eq!(b.take(&a, &batches), [Application::Later(CountsLack::NoSlot)]);
-    assert!(!b.aggregator.has_slot_for(a.id) && b.aggregator.has_slot_for(OriginId(1_000)));
+    assert!(!b.aggregator.has_slot_for(a.id));
+    assert!(b.aggregator.has_slot_for(OriginId(1_000)));
     // The last slot is for another identity of the node itself. A third one finds no slot.
     assert!(b.aggregator.renew(OriginId(3), "n2").unwrap());
     assert!(!b.aggregator.renew(OriginId(4), "n2").unwrap());

@@ -9,7 +9,7 @@ use carom_shards::Code;
 pub(super) const UNREADABLE: &str = "the store cannot be read right now";
 pub(super) const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
 pub(super) const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
-pub(super) const NONSENSE: &str = "Redis sent an unexpected answer";
+pub(super) const UNEXPECTED: &str = "Redis sent an unexpected answer";
 
 /// An answer to a request that Redis has accepted.
 pub(super) trait AcceptedAnswer: WriterAnswer {
@@ -24,7 +24,7 @@ impl AcceptedAnswer for CreateAnswer {
     fn done(accepted: &State) -> CreateAnswer {
         match accepted {
             State::Link(_) => CreateAnswer::Created,
-            State::Gone(_) => WriteFailure::Unconfirmed(NONSENSE).into(),
+            State::Gone(_) => WriteFailure::Unconfirmed(UNEXPECTED).into(),
         }
     }
 
@@ -50,12 +50,12 @@ impl AcceptedAnswer for DeleteAnswer {
     fn done(accepted: &State) -> DeleteAnswer {
         match accepted {
             State::Gone(_) => DeleteAnswer::Deleted,
-            State::Link(_) => WriteFailure::Unconfirmed(NONSENSE).into(),
+            State::Link(_) => WriteFailure::Unconfirmed(UNEXPECTED).into(),
         }
     }
 
     fn displaced() -> DeleteAnswer {
-        WriteFailure::Unconfirmed(NONSENSE).into()
+        WriteFailure::Unconfirmed(UNEXPECTED).into()
     }
 }
 

@@ -34,8 +34,10 @@ impl CommitPlanner<'_> {
                 self.answer(ticket, answer);
             }
             // If Redis has deleted the link, the stream will show it. Shared homes have the present link only in Redis.
-            FleetDecision::NoReply { alone, asked } if !alone || self.settle_times.is_some() => {
-                self.fail(ticket, WriteFailure::NeedsRedis { asked });
+            FleetDecision::NoReply { may_decide_alone, was_sent }
+                if !may_decide_alone || self.settle_times.is_some() =>
+            {
+                self.fail(ticket, WriteFailure::NeedsRedis { was_sent });
             }
             FleetDecision::Alone
             | FleetDecision::Absent
@@ -66,7 +68,9 @@ impl CommitPlanner<'_> {
                 // Another node may have the link, unless this one knows that the code is used up for good.
                 let is_used_up = self.keep_expired_ms.is_none() && before.state().is_some_and(|state| !state.is_free());
                 let answer = match *decision {
-                    FleetDecision::NoReply { asked, .. } if !is_used_up => WriteFailure::NeedsRedis { asked }.into(),
+                    FleetDecision::NoReply { was_sent, .. } if !is_used_up => {
+                        WriteFailure::NeedsRedis { was_sent }.into()
+                    }
                     _ => DeleteAnswer::NotFound,
                 };
                 self.answer(ticket, answer);

@@ -35,8 +35,8 @@ impl<'o> CommitPlanner<'o> {
         !self.stores_all_links() && before.state().is_none() && self.outbox.was_applied(echo)
     }
 
-    /// Handles a change in a shared home of links that the stream has shown already. Redis may still lose it. This node
-    /// stores it meanwhile, unless a later change has replaced it: the node that made that one stores it.
+    /// Handles a change in a shared home of links that the stream has shown already. Redis may still lose the change,
+    /// so this node stores it meanwhile. If a later change has replaced it, the node of the later one stores that.
     fn handle_accepted_late(&mut self, code: Code, state: &State, echo: Echo, before: &CodeState, done: WriterReply) {
         if *before != CodeState::Absent || self.outbox.was_superseded(echo, &code) {
             return self.confirm(code, before, done);
@@ -232,7 +232,7 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if Redis has accepted an earlier state than the one of this node: the later one had expired there when a
+    /// True if Redis has accepted an earlier state than the one of this node. The later state had expired there when a
     /// node that was away delivered the earlier one.
     fn has_earlier_state(&self, code: Code, mine: &State, theirs: &State) -> bool {
         // The stream may show a change of this node while a later one waits in the outbox.
@@ -321,9 +321,9 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// True if memory may have a link of a code, given the state in the store. From a shared home, memory may have fetched a
-    /// link that came after the tombstone in the store, and of which this node reads no entry: a purge has removed it, or
-    /// the outbox was in its way.
+    /// True if memory may have a link of a code, given the state in the store. From a shared home, memory may have
+    /// fetched a link that came after the tombstone in the store. This node may have read no stream entry of that link:
+    /// a purge has removed the entry, or the outbox was in its way.
     fn may_be_in_memory(&self, stored: &CodeState) -> bool {
         self.settle_times.is_some() || stored.state().is_none_or(State::is_link)
     }

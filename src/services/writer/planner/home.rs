@@ -176,15 +176,16 @@ mod tests {
         stored.commit(&mut outbox, 1, vec![create(5)]);
         let times = SettleTimes { now: Duration::from_secs(2), until: Duration::ZERO };
         let known = [CodeState::Held(state(0)), CodeState::Held(state(0).deleted(1)), CodeState::Absent];
-        for (before, asked) in known.into_iter().flat_map(|before| [(before.clone(), false), (before, true)]) {
+        for (before, was_sent) in known.into_iter().flat_map(|before| [(before.clone(), false), (before, true)]) {
             let ticket: Ticket<DeleteAnswer> = Ticket::new(CoreId(0), 1);
             let delete = StoreRequest::Delete { code: abc(), by: Scope::ALL, author: Author::default(), ticket };
             let mut plan = CommitPlanner::new(&mut outbox, 1).with_shared_home(Some(times));
-            plan.add(WriterOrder::Client(delete, FleetDecision::NoReply { asked, alone: true }), |_| before.clone());
+            let decision = FleetDecision::NoReply { was_sent, may_decide_alone: true };
+            plan.add(WriterOrder::Client(delete, decision), |_| before.clone());
             let (writes, effects) = plan.finish();
             let answers: Vec<TestAnswer> =
                 effects.iter().filter_map(CommitEffect::answer).map(|reply| TestAnswer::with_token(reply).1).collect();
-            assert_eq!(answers, [DeleteAnswer::from(WriteFailure::NeedsRedis { asked })], "{before:?}");
+            assert_eq!(answers, [DeleteAnswer::from(WriteFailure::NeedsRedis { was_sent })], "{before:?}");
             assert!(writes.states.is_empty(), "another node may have changed the link: {before:?}");
         }
     }
@@ -272,7 +273,7 @@ mod tests {
     /// An event of a node and of the Redis that has its link.
     #[derive(Clone, Copy, Debug)]
     enum HomeStep {
-        /// Another node changes the link in Redis.
+        /// A node besides this one changes the link in Redis.
         Other,
         /// Redis accepts a change of this node, whose writer hears of it later.
         Own,

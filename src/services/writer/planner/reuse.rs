@@ -1,5 +1,6 @@
 //! Answers a create with an existing link.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use carom_shards::Code;
@@ -7,7 +8,8 @@ use carom_shards::Code;
 use super::writes::entry_of;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{CreateAnswer, FleetDecision, LinkChange, Ticket, WriterAnswer};
-use crate::services::writer::similar_urls::{ReuseCandidates, is_live_match};
+use crate::services::writer::similar_urls::{ReuseCandidates, ReuseQuery};
+use carom_limits::ALIKE_LOOKED_AT;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
 use carom_store::links::UrlUse;
@@ -16,27 +18,28 @@ impl CommitPlanner<'_> {
     /// Answers a create with an existing link, if one exists that the request allows. Returns true if it did.
     pub(super) fn answer_existing(
         &mut self,
-        (link, reuse): (&Link, Reuse),
+        query: ReuseQuery<'_>,
         ticket: Ticket<CreateAnswer>,
         decision: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
         similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
+        let ReuseQuery { link, reuse } = query;
         let existing = match decision {
             FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
                     let before = self.current_state(code, &look_up);
                     self.handle_held(*code, state.clone(), &before);
                 }
-                self.live_match(code, link, &look_up)
+                self.live_match(code, query, &look_up)
             }
             // An earlier request has created exactly this link.
-            FleetDecision::Held(state) if reuse == Reuse::OfSlug => {
+            FleetDecision::Held(state) if matches!(reuse, Reuse::OfSlug(_)) => {
                 let before = self.current_state(&link.code, &look_up);
                 self.handle_held(link.code, state.clone(), &before);
-                self.live_match(&link.code, link, &look_up)
+                self.live_match(&link.code, query, &look_up)
             }
-            FleetDecision::Alone => self.find_similar(link, reuse, &look_up, similar),
+            FleetDecision::Alone => self.find_similar(query, &look_up, similar),
             _ => None,
         };
         let Some(existing) = existing else { return false };
@@ -45,7 +48,7 @@ impl CommitPlanner<'_> {
             self.used.insert(existing.code);
         }
         debug_assert!(
-            is_live_match(&State::Link(Arc::clone(&existing)), link, self.now_ms),
+            query.is_answered_by(&State::Link(Arc::clone(&existing)), self.now_ms),
             "another link would answer"
         );
         self.confirms_existing = true;
@@ -65,14 +68,14 @@ impl CommitPlanner<'_> {
     /// Finds an existing link for a create, on a single node.
     fn find_similar(
         &mut self,
-        link: &Link,
-        reuse: Reuse,
+        query: ReuseQuery<'_>,
         look_up: impl Fn(&Code) -> CodeState,
         similar: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
+        let ReuseQuery { link, reuse } = query;
         let which = match (reuse, self.window_ms) {
-            (Reuse::OfSlug, _) => return self.live_match(&link.code, link, look_up),
-            (Reuse::Any, _) => ReuseCandidates::All,
+            (Reuse::OfSlug(_), _) => return self.live_match(&link.code, query, look_up),
+            (Reuse::Any(_), _) => ReuseCandidates::All,
             (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
                 ReuseCandidates::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
             }
@@ -80,16 +83,24 @@ impl CommitPlanner<'_> {
         };
         let key = link.url_key();
         let mut found: Vec<UrlEntry> = similar(key, which).into_iter().map(|(entry, _)| entry).collect();
-        found.extend(self.puts.get(&key).into_iter().flatten());
-        found.sort_unstable_by(|one, other| other.cmp(one));
+        // As many as the index would return: a commit may put thousands of links of one destination.
+        let puts = self.puts.get(&key.destination()).map(Vec::as_slice).unwrap_or_default().iter().rev();
+        found.extend(puts.clone().filter(|put| put.key == key).take(ALIKE_LOOKED_AT));
+        found.extend(puts.filter(|put| put.key != key && which.covers(key, put.key)).take(ALIKE_LOOKED_AT));
+        found.sort_unstable_by_key(|entry| Reverse((entry.created_ms, entry.code)));
         let admitted = |found: &Arc<Link>| which.admits(found.origin);
-        found.into_iter().find_map(|entry| self.live_match(&entry.code, link, &look_up).filter(admitted))
+        found.into_iter().find_map(|entry| self.live_match(&entry.code, query, &look_up).filter(admitted))
     }
 
-    /// Returns the link of a code, if it is like `link` and has not expired.
-    fn live_match(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
+    /// Returns the link of a code, if it may answer the create and has not expired.
+    fn live_match(
+        &mut self,
+        code: &Code,
+        query: ReuseQuery<'_>,
+        look_up: impl FnOnce(&Code) -> CodeState,
+    ) -> Option<Arc<Link>> {
         match self.current_state(code, look_up) {
-            CodeState::Held(state) if is_live_match(&state, link, self.now_ms) => match state {
+            CodeState::Held(state) if query.is_answered_by(&state, self.now_ms) => match state {
                 State::Link(found) => Some(found),
                 State::Gone(_) => None,
             },
@@ -123,15 +134,22 @@ mod tests {
     use crate::bridge::{DeleteAnswer, StoreRequest, WriterOrder};
     use crate::services::testing::TestAnswer;
     use carom_model::access::Scope;
-    use carom_model::link::Version;
     use carom_model::link::history::Author;
+    use carom_model::link::{Criteria, Criterion, Version};
     use carom_model::replication::outbox::Outbox;
     use carom_model::testing::link;
     use carom_shards::{CoreId, Policy};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, HashMap};
+    use std::num::NonZeroU32;
 
     const WINDOW: u64 = 2_000;
+
+    /// A create that names no property.
+    const ANY: Reuse = Reuse::Any(Criteria::NONE);
+
+    /// A create that names a slug and no property.
+    const OF_SLUG: Reuse = Reuse::OfSlug(Criteria::NONE);
 
     /// A model of the store and its index of destinations.
     #[derive(Clone, PartialEq, Default, Debug)]
@@ -169,11 +187,13 @@ mod tests {
         }
 
         fn similar(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
-            let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
-            match which {
-                ReuseCandidates::All => of_key.rev().collect(),
-                ReuseCandidates::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
+            let covered = self.urls.iter().filter(|(entry, _)| which.covers(key, entry.key));
+            let mut uses: Vec<UrlUse> = covered.map(|(entry, used)| (*entry, *used)).collect();
+            if let ReuseCandidates::UsedSince(since) = which {
+                uses.retain(|(_, used)| *used >= since);
             }
+            uses.sort_unstable_by_key(|(entry, _)| Reverse((entry.created_ms, entry.code)));
+            uses
         }
 
         /// Makes a commit of one request and returns the answer.
@@ -239,16 +259,16 @@ mod tests {
         model.now_ms += 1;
         assert_eq!(model.create("f", "http://x/", Reuse::Recent), was("e"));
         // Without a window: the newest link, and its last use stays as it was.
-        assert_eq!(model.create("g", "http://x/", Reuse::Any), was("e"));
+        assert_eq!(model.create("g", "http://x/", ANY), was("e"));
         model.now_ms += WINDOW;
         assert_eq!(model.create("h", "http://x/", Reuse::Recent), new("h"));
         assert_eq!(model.create("i", "http://x/", Reuse::Never), new("i"));
-        assert_eq!(model.create("j", "http://y/", Reuse::Any), new("j"));
+        assert_eq!(model.create("j", "http://y/", ANY), new("j"));
     }
 
     #[test]
     fn equal_requests_of_one_commit_get_one_code() {
-        for reuse in [Reuse::Recent, Reuse::Any] {
+        for reuse in [Reuse::Recent, ANY] {
             let mut model = model();
             let orders = ["a", "b", "c"].iter().zip(0..);
             let orders =
@@ -261,14 +281,16 @@ mod tests {
                 };
                 assert_eq!(link.code.to_string(), "a");
             }
-            assert!(confirms_existing && model.states.len() == 1 && model.urls.len() == 1);
+            assert!(confirms_existing);
+            assert!(model.states.len() == 1);
+            assert!(model.urls.len() == 1);
         }
     }
 
     #[test]
     fn an_ended_or_unlike_link_is_no_answer() {
         let mut model = model();
-        for reuse in [Reuse::Recent, Reuse::Any] {
+        for reuse in [Reuse::Recent, Reuse::Any(Criteria::NONE.with(Criterion::ValidUntil))] {
             model = StoreModel { now_ms: model.now_ms, ..StoreModel::default() };
             model.create("a", "http://x/", reuse);
             // Deleted and created again in one commit, then in the next one.
@@ -305,7 +327,7 @@ mod tests {
         let key = wanted("b", "http://x/").url_key();
         model.urls.insert(UrlEntry { key, ..entry }, used);
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
-        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("b"));
+        assert_eq!(model.create("c", "http://x/", ANY), was("b"));
     }
 
     #[test]
@@ -316,16 +338,16 @@ mod tests {
             let link = Link { origin: Origin::Custom, ..wanted(code, url) };
             create(link, reuse, FleetDecision::Alone, 1)
         };
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::OfSlug)), CreateAnswer::Created);
-        let again = model.one(slug("slug", "http://x/", Reuse::OfSlug));
+        assert_eq!(model.one(slug("slug", "http://x/", OF_SLUG)), CreateAnswer::Created);
+        let again = model.one(slug("slug", "http://x/", OF_SLUG));
         assert!(
             matches!(again, TestAnswer::Create(CreateAnswer::Existing { link, spare: false }) if link.code.to_string() == "slug")
         );
-        for (url, reuse) in [("http://y/", Reuse::OfSlug), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
+        for (url, reuse) in [("http://y/", OF_SLUG), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
             assert_eq!(model.one(slug("slug", url, reuse)), CreateAnswer::Taken);
         }
         assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::OfSlug)), CreateAnswer::Created);
+        assert_eq!(model.one(slug("slug", "http://x/", OF_SLUG)), CreateAnswer::Created);
         // A free slug that now leads to another URL leaves no entry for the first one.
         assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
         assert_eq!(model.one(slug("slug", "http://z/", Reuse::Never)), CreateAnswer::Created);
@@ -339,17 +361,70 @@ mod tests {
         model.now_ms += 5_000;
         model.create("second", "http://x/", Reuse::Never);
         let drawn = Link { origin: Origin::Custom, ..wanted("drawn", "http://x/") };
-        let answer = model.one(create(drawn, Reuse::Any, FleetDecision::Alone, 1));
+        let answer = model.one(create(drawn, ANY, FleetDecision::Alone, 1));
         let TestAnswer::Create(CreateAnswer::Existing { link, spare: false }) = answer else { panic!("{answer:?}") };
         assert_eq!(link.code.to_string(), "second");
         let drawn = Link { origin: Origin::Custom, ..wanted("drawn", "http://y/") };
-        assert_eq!(model.one(create(drawn, Reuse::Any, FleetDecision::Alone, 1)), CreateAnswer::Created);
+        assert_eq!(model.one(create(drawn, ANY, FleetDecision::Alone, 1)), CreateAnswer::Created);
         // A chosen or drawn slug never becomes a generated code of another link.
         let code = Code::parse(b"second").unwrap();
         let chosen = Link { origin: Origin::Custom, ..wanted("second", "http://x/") };
         let decision = FleetDecision::Existing { code, found: None, spare: true };
-        let answer = model.one(create(chosen, Reuse::OfSlug, decision, 1));
+        let answer = model.one(create(chosen, OF_SLUG, decision, 1));
         assert!(matches!(answer, TestAnswer::Create(CreateAnswer::Existing { spare: false, .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn the_newest_link_with_the_named_properties_answers() {
+        let of_visits = Reuse::Any(Criteria::NONE.with(Criterion::MaxVisits));
+        let limited = |code: &str, created_ms| {
+            let policy = Policy { max_visits: NonZeroU32::new(3), ..Policy::default() };
+            create(Link { policy, created_ms, ..wanted(code, "http://x/") }, Reuse::Never, FleetDecision::Alone, 1)
+        };
+        let mut model = model();
+        assert_eq!(model.create("plain", "http://x/", Reuse::Never), new("plain"));
+        model.now_ms += 500;
+        let order = limited("limited", model.now_ms);
+        assert_eq!(model.one(order), CreateAnswer::Created);
+        model.now_ms += 500;
+        assert_eq!(model.create("a", "http://x/", ANY), was("limited"), "it is the newest");
+        assert_eq!(model.create("b", "http://x/", of_visits), was("plain"), "it has no limit either");
+        assert_eq!(model.create("c", "http://x/", Reuse::Recent), was("plain"));
+        assert_eq!(model.create("limited", "http://x/", OF_SLUG), was("limited"));
+        // The links of the same commit count, too.
+        let orders = vec![
+            limited("newest", model.now_ms),
+            create(wanted("d", "http://x/"), ANY, FleetDecision::Alone, 2),
+            create(wanted("e", "http://x/"), of_visits, FleetDecision::Alone, 3),
+        ];
+        let answers = model.commit(&mut Outbox::default(), orders).0;
+        let found = |at: usize| match &answers[at].1 {
+            TestAnswer::Create(CreateAnswer::Existing { link, .. }) => link.code.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([found(1), found(2)], ["newest", "plain"]);
+    }
+
+    #[test]
+    fn creates_of_a_large_commit_try_few_of_its_links() {
+        let with = |code: &str, policy: Policy, reuse| {
+            create(Link { policy, ..wanted(code, "http://x/") }, reuse, FleetDecision::Alone, 1)
+        };
+        let first = Policy { cache_seconds: Some(1), ..Policy::default() };
+        let mut orders = vec![with("first", first, Reuse::Never)];
+        for number in (1_u32..).take(ALIKE_LOOKED_AT) {
+            let policy = Policy { max_visits: NonZeroU32::new(number), ..Policy::default() };
+            orders.push(with(&format!("c{number}"), policy, Reuse::Never));
+        }
+        let named = Reuse::Any(Criteria::NONE.with(Criterion::CacheSeconds));
+        orders.push(with("equal", first, named));
+        // It would otherwise compare all links that the commit puts.
+        orders.push(with("other", Policy { forward_query: !first.forward_query, ..first }, named));
+        let answers = model().commit(&mut Outbox::default(), orders).0;
+        let [.., (_, equal), (_, other)] = &answers[..] else { panic!("too few answers") };
+        let TestAnswer::Create(CreateAnswer::Existing { link, .. }) = equal else { panic!("{equal:?}") };
+        assert_eq!(link.code.to_string(), "first", "an equivalent link is always tried");
+        assert_eq!(*other, CreateAnswer::Created);
     }
 
     #[test]
@@ -390,7 +465,7 @@ mod tests {
         model.commit(&mut Outbox::default(), vec![WriterOrder::ComparedStates(vec![(old.code, state)])]);
         assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms)]));
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
-        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("b"));
+        assert_eq!(model.create("c", "http://x/", ANY), was("b"));
     }
 
     proptest! {
@@ -412,7 +487,7 @@ mod tests {
                             0 | 1 => delete(code),
                             2 => create(link, Reuse::Never, FleetDecision::Alone, 1),
                             3 => create(link, Reuse::Recent, FleetDecision::Alone, 1),
-                            _ => create(link, Reuse::Any, FleetDecision::Alone, 1),
+                            _ => create(link, ANY, FleetDecision::Alone, 1),
                         }
                     });
                     all.extend(model.commit(&mut outbox, orders.collect()).0);

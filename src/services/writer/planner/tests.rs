@@ -105,20 +105,34 @@ fn every_state_decides_every_request_of_a_node_alone() {
 }
 
 #[test]
+fn delete_of_one_link_spares_the_next_one() {
+    let delete = |of: &Link| {
+        let (by, author) = (Scope::ALL.only(of.identity()), Author::default());
+        WriterOrder::Client(StoreRequest::Delete { code: code(), by, author, ticket: ticket(1) }, FleetDecision::Alone)
+    };
+    let first = link("abc", Origin::Custom);
+    let next = Link { created_ms: first.created_ms + 1, ..first.clone() };
+    let stored = CodeState::Held(State::Link(Arc::new(next.clone())));
+    let answer = decide(&mut Outbox::default(), &stored, delete(&first));
+    assert_eq!(answer, (Some(DeleteAnswer::NotFound.into()), None));
+    assert_eq!(decide(&mut Outbox::default(), &stored, delete(&next)).0, Some(DeleteAnswer::Deleted.into()));
+}
+
+#[test]
 fn a_delete_without_redis_denies_only_a_code_that_is_used_up() {
     let gone = |origin| CodeState::Held(state(origin, 1, 7).deleted(NOW));
     for (stored, expected) in [
-        (CodeState::Absent, WriteFailure::NeedsRedis { asked: false }.into()),
-        (gone(Origin::Custom), WriteFailure::NeedsRedis { asked: false }.into()),
+        (CodeState::Absent, WriteFailure::NeedsRedis { was_sent: false }.into()),
+        (gone(Origin::Custom), WriteFailure::NeedsRedis { was_sent: false }.into()),
         (gone(Origin::Issued), DeleteAnswer::NotFound),
     ] {
-        let order = delete_on(FleetDecision::NoReply { asked: false, alone: true });
+        let order = delete_on(FleetDecision::NoReply { was_sent: false, may_decide_alone: true });
         assert_eq!(decide(&mut Outbox::default(), &stored, order).0, Some(expected.into()), "{stored:?}");
     }
     let mut outbox = Outbox::default();
     let mut plan = CommitPlanner::new(&mut outbox, NOW).with_recycling(Some(0));
-    plan.add(delete_on(FleetDecision::NoReply { asked: false, alone: true }), |_| gone(Origin::Issued));
-    let expected: DeleteAnswer = WriteFailure::NeedsRedis { asked: false }.into();
+    plan.add(delete_on(FleetDecision::NoReply { was_sent: false, may_decide_alone: true }), |_| gone(Origin::Issued));
+    let expected: DeleteAnswer = WriteFailure::NeedsRedis { was_sent: false }.into();
     assert_eq!(plan.finish().1.first().and_then(answer_of), Some(expected.into()), "its code may have another link");
 }
 
@@ -172,7 +186,8 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
         decide(&mut outbox, &CodeState::Absent, order),
         (Some(CreateAnswer::Created.into()), Some(Some(mine.clone())))
     );
-    assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
+    assert!(!outbox.is_empty());
+    assert!(outbox.take_deliveries().is_empty());
     let to = StreamPosition { id: echo(5).id, check: 0 };
     let told = StreamChange { code: code(), state: ReceivedState::Known(mine.clone()), displaced: None };
     let entries = vec![(to, Some(told))];
@@ -181,7 +196,8 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     plan.add(followed, |_| CodeState::Held(mine.clone()));
     assert!(!plan.needs_sync(), "nobody waits for it");
     let (writes, effects) = plan.finish();
-    assert!(effects.is_empty() && writes.states.is_empty());
+    assert!(effects.is_empty());
+    assert!(writes.states.is_empty());
     assert_eq!((writes.positions, writes.outbox.removed), (vec![(HERE, to)], vec![0]));
     assert!(outbox.is_empty());
 }
@@ -206,14 +222,14 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
 #[test]
 fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let mut outbox = Outbox::default();
-    let no_reply = |asked| FleetDecision::NoReply { asked, alone: true };
+    let no_reply = |asked| FleetDecision::NoReply { was_sent: asked, may_decide_alone: true };
     let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
     let made = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(true), &mine));
     assert_eq!(made, (Some(CreateAnswer::Created.into()), Some(Some(mine.clone()))));
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
     let mut outbox = Outbox::default();
     let refused = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(false), &slug));
-    assert_eq!(refused, (Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }).into()), None));
+    assert_eq!(refused, (Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { was_sent: false }).into()), None));
     assert!(outbox.is_empty());
     let theirs = CodeState::Held(state(Origin::Custom, 1, 9));
     assert_eq!(
@@ -226,7 +242,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let refused = decide(&mut outbox, &CodeState::Absent, create_on(no_reply(true), &slug));
     assert_eq!(
         (refused, outbox.len()),
-        ((Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }).into()), None), 0)
+        ((Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { was_sent: true }).into()), None), 0)
     );
     let (_, write) = decide(&mut outbox, &CodeState::Absent, WriterOrder::ComparedStates(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
@@ -245,7 +261,7 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     for (decision, queued) in [
         (FleetDecision::Accepted { state: gone.clone(), echo: echo(6) }, false),
         (FleetDecision::Absent, true),
-        (FleetDecision::NoReply { asked: true, alone: true }, true),
+        (FleetDecision::NoReply { was_sent: true, may_decide_alone: true }, true),
     ] {
         let mut outbox = Outbox::default();
         let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(decision));
@@ -261,7 +277,8 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
 fn a_delete_never_calls_a_link_missing_that_stays() {
     let mine = state(Origin::Custom, 1, 7);
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &CodeState::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
+    let decision = FleetDecision::NoReply { was_sent: false, may_decide_alone: true };
+    decide(&mut outbox, &CodeState::Absent, create_on(decision, &mine));
     // Redis had no link when it was asked which one to delete, and has this one by now.
     let held = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(FleetDecision::Held(mine)));
     assert_eq!(held, (Some(DeleteAnswer::Failed(WriteFailure::Refused(NOT_IN_REDIS)).into()), None));
@@ -271,7 +288,8 @@ fn a_delete_never_calls_a_link_missing_that_stays() {
 fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &CodeState::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
+    let decision = FleetDecision::NoReply { was_sent: false, may_decide_alone: true };
+    decide(&mut outbox, &CodeState::Absent, create_on(decision, &mine));
     let delivery = outbox.take_deliveries()[0];
     let held = OutboxReply { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
@@ -280,7 +298,8 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let (writes, effects) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
     assert!(matches!(effects[0], CommitEffect::Apply { change: LinkChange::Put(_), answer: None, .. }));
-    assert!(!outbox.is_empty() && !outbox.is_undelivered(&code()), "until it was seen in the stream");
+    assert!(!outbox.is_empty(), "until it was seen in the stream");
+    assert!(!outbox.is_undelivered(&code()), "until it was seen in the stream");
 }
 
 #[test]
@@ -290,7 +309,7 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
     decide(
         &mut outbox,
         &CodeState::Held(mine.clone()),
-        delete_on(FleetDecision::NoReply { asked: false, alone: true }),
+        delete_on(FleetDecision::NoReply { was_sent: false, may_decide_alone: true }),
     );
     let gone = CodeState::Held(mine.deleted(NOW));
     assert!(!outbox.has_left_out());
@@ -328,7 +347,7 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
     decide(
         &mut outbox,
         &CodeState::Held(mine.clone()),
-        delete_on(FleetDecision::NoReply { asked: false, alone: true }),
+        delete_on(FleetDecision::NoReply { was_sent: false, may_decide_alone: true }),
     );
     let held = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine), &new));
     assert_eq!(held, (Some(CreateAnswer::Taken.into()), None));
@@ -404,6 +423,8 @@ fn what_others_did_is_noted_and_what_time_did_is_not() {
     let before = until(Some(NOW + 1));
     assert_eq!(noted(&before, before.deleted(NOW)), ["\"deleted\" \"fleet\""]);
     assert_eq!(noted(&before, state(Origin::Custom, 2, 7)), ["\"changed\" \"fleet\""]);
+    // This node has missed the end of its link, and gets the next one.
+    assert_eq!(noted(&before, state(Origin::Custom, 3, 8)), ["\"deleted\" \"fleet\""]);
     assert_eq!(noted(&until(None), until(None).deleted(NOW)).len(), 1);
     let ended = until(Some(NOW));
     assert_eq!(noted(&ended, ended.deleted(NOW)), [""; 0]);
@@ -433,7 +454,8 @@ fn a_state_of_a_later_version_is_set_aside() {
     // A state that this node has yet to deliver, and a newer one, stay.
     let later = CodeState::Held(mine.with_version(Version { edit: 2, ..mine.version() }));
     let (writes, _) = mark(&mut Outbox::default(), &later, &text);
-    assert!(writes.states.is_empty() && writes.unread.is_empty());
+    assert!(writes.states.is_empty());
+    assert!(writes.unread.is_empty());
     assert_eq!(writes.compare_later, [Partition::of(&code())], "Redis may refuse the newer one until then");
     let mut outbox = Outbox::default();
     outbox.note(code(), None);
@@ -459,7 +481,7 @@ fn a_state_of_a_later_version_is_set_aside() {
 fn a_marked_code_is_neither_given_nor_changed_nor_deleted() {
     let mine = state(Origin::Custom, 1, 7);
     let marked = CodeState::Unread(newer(&mine, 3));
-    let alone = || FleetDecision::NoReply { asked: false, alone: true };
+    let alone = || FleetDecision::NoReply { was_sent: false, may_decide_alone: true };
     let mut outbox = Outbox::default();
     let (answer, written) = decide(&mut outbox, &marked, create_on(alone(), &mine));
     assert_eq!(
@@ -523,7 +545,9 @@ fn earlier_state_that_redis_cannot_compare_replaces_no_later_one() {
 
     let mut outbox = Outbox::default();
     let (writes, effects) = offered(&mut outbox, newer(&first, 0));
-    assert!(writes.states.is_empty() && writes.unread.is_empty() && effects.is_empty(), "{writes:?}");
+    assert!(writes.states.is_empty(), "{writes:?}");
+    assert!(writes.unread.is_empty(), "{writes:?}");
+    assert!(effects.is_empty(), "{writes:?}");
     assert_eq!((writes.compare_later, outbox.len()), (vec![Partition::of(&code())], 0));
     // As soon as Redis has a state that its script knows, it accepts the later one.
     let theirs = first.with_version(Version { edit: 1, ..first.version() });

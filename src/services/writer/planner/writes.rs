@@ -125,9 +125,9 @@ pub struct Conflict {
 pub enum EarlierChange {
     /// The commit stores a link with earlier visits.
     Arrives {
-        /// The link.
+        /// The link, as the commit stores it.
         link: Arc<Link>,
-        /// The visits.
+        /// The visits that its record has from before the import.
         visits: EarlierVisits,
         /// The visits of the same link before the commit: those that the sums have.
         before: Option<EndedVisits>,
@@ -138,7 +138,7 @@ pub enum EarlierChange {
     },
     /// The link of a code has no such visits any more.
     Leaves {
-        /// The code.
+        /// The code whose link has ended, or has lost these visits.
         code: Code,
         /// The visits that it had; `None` if its record could not be read.
         left: Option<EndedVisits>,

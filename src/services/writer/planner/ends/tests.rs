@@ -183,22 +183,23 @@ fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
     let mut expected = ["issued1", "slug", "noted"].map(code);
     expected.sort();
     assert_eq!((removal.unwrap().expired, removed), (0, expected.to_vec()));
-    assert!(
-        model.states[&code("issued1")].is_tombstone() && model.quarantined.is_empty(),
-        "its code is given to nobody"
-    );
-    assert!(model.states[&code("back")].is_link() && model.states[&code("again")].is_link());
+    assert!(model.states[&code("issued1")].is_tombstone(), "its code is given to nobody");
+    assert!(model.quarantined.is_empty(), "its code is given to nobody");
+    assert!(model.states[&code("back")].is_link());
+    assert!(model.states[&code("again")].is_link());
     model.check();
     // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
     // out.
     let later = DueEvent { at_ms: 300, code: code("again") };
     model.commit(vec![change("again", archived(true)), delete_scheduled(&[later], 300)]);
-    assert!(model.states[&code("again")].is_link() && model.deletions.is_empty());
+    assert!(model.states[&code("again")].is_link());
+    assert!(model.deletions.is_empty());
     model.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
     model.check();
     let (.., removed) = model.commit(vec![delete_scheduled(&[later], 300), create(link("again", Origin::Custom))]);
     assert_eq!(removed, [code("again")]);
-    assert!(model.states[&code("again")].is_link() && model.deletions.is_empty(), "another link has the slug");
+    assert!(model.states[&code("again")].is_link(), "another link has the slug");
+    assert!(model.deletions.is_empty(), "another link has the slug");
     model.check();
 }
 
@@ -221,7 +222,8 @@ fn what_is_over_goes_and_nothing_else_does() {
     expected.sort();
     assert_eq!(removed, expected);
     let at = |text: &str| model.states.get(&code(text));
-    assert!(at("issued1").is_some_and(State::is_tombstone) && at("abcdefghijklmnop").is_some_and(State::is_tombstone));
+    assert!(at("issued1").is_some_and(State::is_tombstone));
+    assert!(at("abcdefghijklmnop").is_some_and(State::is_tombstone));
     assert_eq!(at("slug"), None, "anybody may choose it");
     assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
     assert_eq!(model.quarantined, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
